@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from tetris_sim.apps.courses import Course
 from tetris_sim.apps.rules import Surface, flowing, held, join
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Robin
-from tetris_sim.conduction import (
+from tetris_sim.errors import ConfigError
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Robin
+from tetris_sim.model.conduction import (
     Conduction,
     Ids,
     Medium,
@@ -20,11 +21,10 @@ from tetris_sim.conduction import (
     RuledFace,
     in_series,
 )
-from tetris_sim.errors import ConfigError
-from tetris_sim.formula import Constant, Variable
-from tetris_sim.grid import Grid
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges
+from tetris_sim.model.formula import Constant, Variable
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges
 
 _MOST_IDS = 2048
 

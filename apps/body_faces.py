@@ -19,7 +19,6 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.rules import Surface, flowing, held, join
 from tetris_sim.apps.shapes import make_condition
 from tetris_sim.apps.survey import Openness, Survey
-from tetris_sim.boundary import Boundary, Face, Periodic
 from tetris_sim.conditions import (
     DirichletFace,
     FaceCondition,
@@ -30,10 +29,11 @@ from tetris_sim.conditions import (
     RadiationFace,
     RobinFace,
 )
-from tetris_sim.conduction import Ids, Numbers, Rule
 from tetris_sim.errors import ConfigError
-from tetris_sim.formula import Constant, Node
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Boundary, Face, Periodic
+from tetris_sim.model.conduction import Ids, Numbers, Rule
+from tetris_sim.model.formula import Constant, Node
+from tetris_sim.model.grid import Grid
 from tetris_sim.quantities import HEAT_FLUX, HEAT_TRANSFER_COEFFICIENT, TEMPERATURE
 from tetris_sim.schema import Request
 from tetris_sim.varying import Varying

@@ -29,10 +29,10 @@ from tetris_sim.apps.initial import positions
 from tetris_sim.apps.painting import Painting
 from tetris_sim.apps.sources import Heating, make_source_rule, read_source
 from tetris_sim.apps.survey import Survey, survey
-from tetris_sim.boundary import Boundary
-from tetris_sim.conduction import Conduction, Numbers
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import Conduction, Numbers
+from tetris_sim.model.grid import Grid
 from tetris_sim.schema import Request
 
 if TYPE_CHECKING:

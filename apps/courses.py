@@ -12,11 +12,19 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial import first_place
 from tetris_sim.apps.initial_file import Box
-from tetris_sim.conduction import Numbers, Parameter
 from tetris_sim.errors import ConfigError
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import Comparison, Constant, Node, Operation, Variable, evaluate, walk
-from tetris_sim.grid import Grid
+from tetris_sim.model.conduction import Numbers, Parameter
+from tetris_sim.model.formula import (
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    compile_expression,
+    evaluate,
+    walk,
+)
+from tetris_sim.model.grid import Grid
 from tetris_sim.varying import Given, Table, Varying
 
 TIME = "t"

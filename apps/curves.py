@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tetris_sim.conduction import Conduction, Medium
-from tetris_sim.enthalpy import Curve, Enthalpy, Numbers
-from tetris_sim.problem import Field, InitialField, Total, Variable, View
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.conduction import Conduction, Curve, Enthalpy, Medium, Numbers
+from tetris_sim.model.problem import Field, InitialField, Total, Variable, View
+from tetris_sim.model.slab import Ranges, Slab
 
 if TYPE_CHECKING:
     from tetris_sim.apps.painting import Filling

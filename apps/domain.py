@@ -11,12 +11,12 @@ import numpy as np
 
 from tetris_sim.apps.curves import from_temperatures
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.conditions import InitialSection
-from tetris_sim.conduction import Conduction, Numbers, RuledFace
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import (
+from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
+from tetris_sim.model.conduction import Conduction, Numbers, RuledFace
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.problem import (
     PAIRS,
     Field,
     InitialField,
@@ -26,9 +26,9 @@ from tetris_sim.problem import (
     arithmetic_of,
     state_dtype,
 )
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 from tetris_sim.schema import GridSection, Request
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 
 KeyPath = tuple[str | int, ...]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.conditions import (
     DirichletFace,
     FaceCondition,
@@ -16,7 +15,8 @@ from tetris_sim.conditions import (
     RobinFace,
 )
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.grid import AXIS_NAMES
 
 
 def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:

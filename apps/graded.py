@@ -14,9 +14,9 @@ import numpy as np
 
 from tetris_sim.apps.body import ContactSection
 from tetris_sim.apps.survey import Openness, Survey, resistances
-from tetris_sim.conduction import Ids, Medium, Numbers
-from tetris_sim.grid import Grid
-from tetris_sim.slab import Ranges
+from tetris_sim.model.conduction import Ids, Medium, Numbers
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import Ranges
 
 
 @dataclass(frozen=True, eq=False)

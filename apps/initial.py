@@ -27,10 +27,10 @@ from tetris_sim.conditions import (
     RunInitial,
 )
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Field, InitialField, RandomField, RandomNumbers
-from tetris_sim.slab import Slab
+from tetris_sim.model.formula import ExpressionError, compile_expression, usable_name
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.problem import Field, InitialField, RandomField, RandomNumbers
+from tetris_sim.model.slab import Slab
 
 Values = npt.NDArray[np.float64]
 # Values of the points in a box, anything that broadcasts to its shape.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tetris_sim.conditions import FileInitial
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside
 from tetris_sim.support.wording import first_line, listed
 

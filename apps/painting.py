@@ -21,7 +21,7 @@ from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.initial import block_shape, first_place, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.shapes import Labels, Shape, make_shape, open_labels
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
 States = npt.NDArray[np.int32]

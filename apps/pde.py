@@ -35,10 +35,9 @@ from tetris_sim.apps.pde_pairs import tolerance_mistakes
 from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
 from tetris_sim.apps.pde_stability import grow_shortest
 from tetris_sim.apps.timestep import between_looks
-from tetris_sim.expressions import ExpressionError
-from tetris_sim.formula import Node
-from tetris_sim.grid import Grid
-from tetris_sim.problem import PAIRS, InitialField, Problem, Total, Variable, state_dtype
+from tetris_sim.model.formula import ExpressionError, Node
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import PAIRS, InitialField, Problem, Total, Variable, state_dtype
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 

@@ -16,13 +16,12 @@ from tetris_sim.apps.pde_operators import Accuracy, Advection
 from tetris_sim.apps.pde_pairs import PAIRS
 from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
 from tetris_sim.apps.pde_tracing import trace
-from tetris_sim.boundary import Boundary
 from tetris_sim.errors import ConfigError
-from tetris_sim.expressions import ExpressionError
-from tetris_sim.formula import Node
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.formula import ExpressionError, Node
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.time_section import TimeSection
 
 SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4", "leapfrog", "rkl2")

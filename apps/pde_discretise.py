@@ -30,10 +30,18 @@ from tetris_sim.apps.pde_operators import (
     rewritten,
 )
 from tetris_sim.apps.pde_sums import Offset, Term, Weight, chain, combine, multiplied
-from tetris_sim.equations import as_tap, tap
 from tetris_sim.errors import ConfigError
-from tetris_sim.formula import OPERATIONS, Comparison, Constant, Node, Operation, Variable, walk
-from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.model.equations import as_tap, tap
+from tetris_sim.model.formula import (
+    OPERATIONS,
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    walk,
+)
+from tetris_sim.model.grid import AXIS_NAMES
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16

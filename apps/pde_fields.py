@@ -15,7 +15,6 @@ from tetris_sim.apps.faces import find_face, is_constant, make_boundary
 from tetris_sim.apps.initial import make_initial, unusable_constant
 from tetris_sim.apps.pde_faces import changing_key, with_number
 from tetris_sim.apps.pde_language import Mistake
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.conditions import (
     ExpressionInitial,
     FaceCondition,
@@ -25,22 +24,24 @@ from tetris_sim.conditions import (
     PeriodicFace,
 )
 from tetris_sim.errors import ConfigError
-from tetris_sim.expressions import ExpressionError, compile_expression
-from tetris_sim.formula import (
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.formula import (
     OPERATIONS,
     Comparison,
     Constant,
+    ExpressionError,
     Node,
     Operation,
     Variable,
+    compile_expression,
     evaluate,
     walk,
 )
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Field as State
-from tetris_sim.problem import InitialField
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.problem import Field as State
+from tetris_sim.model.problem import InitialField
+from tetris_sim.model.slab import Slab
 from tetris_sim.section import Section
-from tetris_sim.slab import Slab
 
 _SAMPLES = (0.0, 0.37, 1.0)  # of coordinates and time, to see whether they matter
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from tetris_sim.apps.courses import TIME, names_in
 from tetris_sim.apps.initial import positions
-from tetris_sim.conduction import Numbers, Parameter
-from tetris_sim.formula import OPERATIONS, Constant, Node, Operation, Variable, evaluate, walk
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.slab import Ranges
+from tetris_sim.model.conduction import Numbers, Parameter
+from tetris_sim.model.formula import OPERATIONS, Constant, Node, Operation, Variable, evaluate, walk
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.slab import Ranges
 
 ONE = Constant(1.0)
 DT = Variable("dt")

@@ -13,9 +13,8 @@ from tetris_sim.apps.courses import TIME, names_in, substitute
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde_hoist import scalar_value
 from tetris_sim.apps.pde_operators import operators
-from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
-from tetris_sim.formula import Node, walk
-from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.model.formula import ExpressionError, Node, compile_expression, usable_name, walk
+from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.quantities import Quantity, looks_like_quantity
 from tetris_sim.support.wording import describe
 from tetris_sim.units import UnitError, to_si

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tetris_sim.equations import Equations, Offset, as_tap
-from tetris_sim.problem import Problem
-from tetris_sim.program import CONSTANT, INPUT, Instruction
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.equations import Equations, Offset, as_tap
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import CONSTANT, INPUT, Instruction
+from tetris_sim.model.stencil import Stencil
 
 # What a register holds: the weights of taps, and under None what is added to them.
 _Sum = Mapping[Offset | None, float]

@@ -14,12 +14,11 @@ from typing import Literal
 
 from tetris_sim.apps.pde_hoist import ONE, over, spacing_name, times
 from tetris_sim.apps.pde_sums import Offset, Weight
-from tetris_sim.catalogue import catalogue, named_stencil
-from tetris_sim.expressions import Operators
-from tetris_sim.formula import Constant, Node, Operation, Variable
-from tetris_sim.grid import AXIS_NAMES
-from tetris_sim.stencils.exact import along, central, compose
-from tetris_sim.stencils.exact import scaled as times_number
+from tetris_sim.model.formula import Constant, Node, Operation, Operators, Variable
+from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
+from tetris_sim.model.stencils.entry import along, central, compose
+from tetris_sim.model.stencils.entry import scaled as times_number
 
 Advection = Literal["upwind", "central"]
 Accuracy = Literal[2, 4]

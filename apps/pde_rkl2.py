@@ -22,8 +22,8 @@ import numpy.typing as npt
 from tetris_sim.apps.pde_hoist import DT, ONE, times
 from tetris_sim.apps.pde_schemes import Made, System, discretised, extended
 from tetris_sim.apps.pde_sums import Term, combine, scaled
-from tetris_sim.equations import tap
-from tetris_sim.formula import Constant, Node
+from tetris_sim.model.equations import tap
+from tetris_sim.model.formula import Constant, Node
 
 MOST_STAGES = 16  # with more, data with edges overshoot
 

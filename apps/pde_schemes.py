@@ -25,9 +25,9 @@ from tetris_sim.apps.pde_discretise import Discretised, Discretiser, Space
 from tetris_sim.apps.pde_faces import Drive
 from tetris_sim.apps.pde_hoist import DT, ONE, Hoist, has_operators
 from tetris_sim.apps.pde_sums import Term, combine, scaled
-from tetris_sim.equations import Stage, tap
 from tetris_sim.errors import ConfigError
-from tetris_sim.formula import Constant, Node, Operation, Variable
+from tetris_sim.model.equations import Stage, tap
+from tetris_sim.model.formula import Constant, Node, Operation, Variable
 
 Scheme = Literal["euler", "rk2", "rk4", "leapfrog", "rkl2"]
 _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)

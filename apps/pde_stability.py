@@ -26,11 +26,11 @@ from tetris_sim.apps.pde_hoist import Hoist
 from tetris_sim.apps.pde_rkl2 import MOST_STAGES, rkl2_factor
 from tetris_sim.apps.pde_schemes import Scheme, System, discretised, velocity_of
 from tetris_sim.apps.pde_sums import combine
-from tetris_sim.equations import as_tap
-from tetris_sim.formula import Node, Variable, evaluate, walk
-from tetris_sim.grid import Grid
-from tetris_sim.problem import InitialField
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.equations import as_tap
+from tetris_sim.model.formula import Node, Variable, evaluate, walk
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import InitialField
+from tetris_sim.model.slab import Ranges, Slab
 
 Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tetris_sim.apps.pde_hoist import ONE, Hoist, times
-from tetris_sim.formula import Constant, Node, Operation
+from tetris_sim.model.formula import Constant, Node, Operation
 
 Offset = tuple[int, ...]
 Weight = Fraction | float

@@ -17,7 +17,7 @@ from tetris_sim.apps.courses import substitute
 from tetris_sim.apps.pde_language import Language
 from tetris_sim.apps.pde_operators import operators
 from tetris_sim.errors import ConfigError
-from tetris_sim.formula import Comparison, Constant, Node, Operation, Variable
+from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
 
 _FUNCTIONS: dict[Any, str] = {
     np.add: "add",

@@ -27,21 +27,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.apps.courses import Course, clock, formula, in_program, substitute
-from tetris_sim.conduction import (
+from tetris_sim.model.conduction import (
     AFFINE,
     CONDUCTIVITY,
     MIRROR,
     TEMPERATURE,
+    Enthalpy,
     Ids,
     Numbers,
     Parameter,
     Rule,
     RuledFace,
 )
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.formula import Comparison, Constant, Node, Operation, Variable
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges
+from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges
 
 STEFAN_BOLTZMANN = 5.670374419e-8  # W/(m^2 K^4), exact since the SI of 2019
 _ZERO = 273.15  # 0 degC in kelvin

@@ -23,8 +23,8 @@ from tetris_sim.apps.initial_file import (
     read_grey,
 )
 from tetris_sim.errors import ConfigError
-from tetris_sim.expressions import ExpressionError, compile_expression
-from tetris_sim.grid import Grid
+from tetris_sim.model.formula import ExpressionError, compile_expression
+from tetris_sim.model.grid import Grid
 
 Mask = npt.NDArray[np.bool_]
 Shape = Callable[[Box], Mask | None]  # None where no point of the box belongs

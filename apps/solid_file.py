@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, Reader
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 
 Numbers = npt.NDArray[np.float64]
 

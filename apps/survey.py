@@ -23,9 +23,8 @@ from tetris_sim.apps.curves import enthalpy_of
 from tetris_sim.apps.initial import shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.painting import Filling, Painting, States, block_box, blocks_of
-from tetris_sim.conduction import Ids, Medium, Numbers, in_series, padded
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.grid import Grid
+from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
+from tetris_sim.model.grid import Grid
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point

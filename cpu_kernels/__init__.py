@@ -5,7 +5,7 @@ from __future__ import annotations
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.cpu_kernels.stream.method import StreamMethod
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
-from tetris_sim.method import Method
+from tetris_sim.model.method import Method
 
 METHODS: tuple[Method, ...] = (StreamMethod(), TessellateMethod(), PlainMethod())
 """The CPU methods, best guess first."""

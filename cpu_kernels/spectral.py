@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.problem import Field
+from tetris_sim.model.problem import Field
 from tetris_sim.spectral.stepper import SpectralMethod
 
 

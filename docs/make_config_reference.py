@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tetris_sim.apps import MODELS
-from tetris_sim.formula import FUNCTIONS
+from tetris_sim.model.formula import FUNCTIONS
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.schema import Request
 from tetris_sim.section import Section

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.problem import Field
+from tetris_sim.model.problem import Field
 from tetris_sim.spectral.stepper import SpectralMethod
 
 

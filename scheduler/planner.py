@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link

@@ -21,7 +21,7 @@ from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.words import Kind, keys_of, tags_of
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import TetrisError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 # seconds that one input may take on a busy machine; the longest of them takes two on a quiet one
 LONGEST = 30.0

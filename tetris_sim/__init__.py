@@ -22,12 +22,14 @@ from tetris_sim.version import __version__
 
 if TYPE_CHECKING:
     from tetris_sim.api import thermal_diffusion
-    from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
-    from tetris_sim.catalogue import named_stencil
     from tetris_sim.config import Config, load_config, make_config
     from tetris_sim.coupling import Coupled, couple
-    from tetris_sim.grid import Grid
-    from tetris_sim.problem import Problem
+    from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
+    from tetris_sim.model.grid import Grid
+    from tetris_sim.model.problem import Problem
+    from tetris_sim.model.slab import Slab
+    from tetris_sim.model.stencil import Stencil
+    from tetris_sim.model.stencils.catalogue import named_stencil
     from tetris_sim.result import Result, open_result
     from tetris_sim.running import run, simulate
     from tetris_sim.scheduler.comm.communicator import open_communicator
@@ -35,21 +37,20 @@ if TYPE_CHECKING:
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan, plan_together
     from tetris_sim.simulation import Simulation, open_simulation
-    from tetris_sim.slab import Slab
     from tetris_sim.solving import solve_pde
-    from tetris_sim.stencil import Stencil
     from tetris_sim.sweeping import sweep
 
 _LAZY = {
     **dict.fromkeys(
-        ("Boundary", "Dirichlet", "Fixed", "Neumann", "Periodic", "Robin"), "tetris_sim.boundary"
+        ("Boundary", "Dirichlet", "Fixed", "Neumann", "Periodic", "Robin"),
+        "tetris_sim.model.boundary",
     ),
-    "Grid": "tetris_sim.grid",
-    "Problem": "tetris_sim.problem",
-    "Slab": "tetris_sim.slab",
-    "Stencil": "tetris_sim.stencil",
+    "Grid": "tetris_sim.model.grid",
+    "Problem": "tetris_sim.model.problem",
+    "Slab": "tetris_sim.model.slab",
+    "Stencil": "tetris_sim.model.stencil",
     "thermal_diffusion": "tetris_sim.api",
-    "named_stencil": "tetris_sim.catalogue",
+    "named_stencil": "tetris_sim.model.stencils.catalogue",
     "Config": "tetris_sim.config",
     "load_config": "tetris_sim.config",
     "make_config": "tetris_sim.config",

@@ -19,9 +19,9 @@ from tetris_sim.beside import Beside
 from tetris_sim.checkpoint.parts import Part, write_part
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.fleet import Fleet
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.field_slabs import Unfinished
-from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.exchange import Read, box_of

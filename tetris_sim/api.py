@@ -22,19 +22,19 @@ from tetris_sim.apps.arrays import make_conduction, rule_faces, stable_step
 from tetris_sim.apps.domain import check_fluxes, check_numbers
 from tetris_sim.apps.thermal import heat_operator
 from tetris_sim.apps.timestep import is_unstable
-from tetris_sim.boundary import Boundary, Face, Neumann
-from tetris_sim.catalogue import laplacian_names
-from tetris_sim.conduction import star_mean
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
-from tetris_sim.grid import Grid
-from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.boundary import Boundary, Face, Neumann
+from tetris_sim.model.conduction import star_mean
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
+from tetris_sim.model.stencils.catalogue import laplacian_names
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
 
 _SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then
 _MOST_PLANS = 64

@@ -7,8 +7,8 @@ import queue
 import threading
 from collections.abc import Callable
 
-from tetris_sim.method import Box
-from tetris_sim.problem import Field
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field
 from tetris_sim.snapshot import StateSnapshot
 
 

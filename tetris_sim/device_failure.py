@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tetris_sim.errors import ExitCode
 from tetris_sim.fleet import Fleet
-from tetris_sim.problem import InitialField
+from tetris_sim.model.problem import InitialField
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.rebalance import restore

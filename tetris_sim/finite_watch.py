@@ -8,8 +8,8 @@ from functools import partial
 
 from tetris_sim.errors import NumericsError
 from tetris_sim.fleet import Fleet
-from tetris_sim.method import Box
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Problem
 from tetris_sim.snapshot import Saving
 from tetris_sim.support.progress import format_time
 

@@ -12,10 +12,10 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.adaptive import Controller, Counted, largest_error
 from tetris_sim.errors import NumericsError, TetrisError
-from tetris_sim.method import InnerFirst, RunsAhead, Substepper
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import InnerFirst, RunsAhead, Substepper
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.step_control import Controller, Counted, largest_error
 from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Scheme

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES, Side
 from tetris_sim.config import Config
 from tetris_sim.errors import TetrisError
-from tetris_sim.mirrors import contradictions, lasting_sides
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.tuning.measure import steps_per_block
-from tetris_sim.slab import Slab
 
 _SLAB_POINTS = 1 << 22  # that are looked at together: a fifth of a second
 _MOST_SLABS = 5  # odd, so that the middle is among them

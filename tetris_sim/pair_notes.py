@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tetris_sim.method import Rounds
-from tetris_sim.problem import PAIRS, Problem
+from tetris_sim.model.method import Rounds
+from tetris_sim.model.problem import PAIRS, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 
 

@@ -12,8 +12,8 @@ from tetris_sim.choosing import Proposal, Setting, choose_scheme
 from tetris_sim.config import Config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import half_precision_notes
+from tetris_sim.model.problem import Problem
 from tetris_sim.pair_notes import pair_notes
-from tetris_sim.problem import Problem
 from tetris_sim.resuming import build_problem, method_of
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator

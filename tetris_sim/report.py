@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tetris_sim.errors import CheckpointError, ExitCode
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine

@@ -21,7 +21,8 @@ from tetris_sim import results
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.drawing import Drawing
 from tetris_sim.outputs.labels import Caption, moment
@@ -31,7 +32,6 @@ from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_field
 from tetris_sim.outputs.statistics import FILE as STATISTICS
 from tetris_sim.outputs.table import read_table
 from tetris_sim.outputs.thumbnail import as_image
-from tetris_sim.problem import Field, Problem
 from tetris_sim.quantities import Quantity
 from tetris_sim.report import Report, read_report
 from tetris_sim.resuming import newest_checkpoint

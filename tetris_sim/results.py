@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tetris_sim.config import Config
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 from tetris_sim.schema import FieldsSection, PartSection
 from tetris_sim.support.wording import gib
 

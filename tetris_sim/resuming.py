@@ -20,7 +20,7 @@ from tetris_sim.checkpoint import (
 )
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import CheckpointError, ConfigError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.tuning.candidates import Asked
 
 log = logging.getLogger("tetris_sim")

@@ -16,9 +16,9 @@ from tetris_sim.api import boundary_of, checked_field, counted, positive, run_pr
 from tetris_sim.apps.pde_arrays import RightSide, equations_problem, same_shape
 from tetris_sim.apps.pde_fields import resting
 from tetris_sim.apps.pde_schemes import velocity_of
-from tetris_sim.boundary import Boundary, Face
 from tetris_sim.errors import ConfigError
-from tetris_sim.problem import Field
+from tetris_sim.model.boundary import Boundary, Face
+from tetris_sim.model.problem import Field
 
 
 def solve_pde(

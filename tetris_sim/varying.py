@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from tetris_sim.expressions import ExpressionError, compile_expression
+from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.quantities import (
     HEAT_FLUX,
     HEAT_TRANSFER_COEFFICIENT,

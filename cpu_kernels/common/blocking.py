@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 _MOST_POINTS = 128  # of a stencil; 125 points take 3 to 9 s to compile (AMD EPYC 9004, 2026-11-21)
 WHY_NOT_HALF = (

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common import columns
 from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 
-from tetris_sim.boundary import SIDES, Reflection
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import SIDES, Reflection
+from tetris_sim.model.problem import Problem
 
 Links = list[
     tuple[tuple[int, int], Reflection]

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
 from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Ranges, Slab, batches
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Ranges, Slab, batches
 
 _LINE = 64  # bytes of a cache line
 _PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets

@@ -16,24 +16,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import (
+from tetris_sim.cpu_kernels.common import columns
+from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import (
     CONDUCTIVITY,
     TEMPERATURE,
     Coefficients,
     Conduction,
+    Enthalpy,
     Rule,
     RuledFace,
     padded,
 )
-from tetris_sim.conduction import MIRROR as MIRROR_INPUT
-from tetris_sim.cpu_kernels.common import columns
-from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges, Slab, batches
+from tetris_sim.model.conduction import MIRROR as MIRROR_INPUT
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges, Slab, batches
 
 Array = npt.NDArray[Any]
 _LAID_POINTS = 1 << 20  # points asked for at a time

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.common.layout import Layout, allocate_aligned, pad
 from tetris_sim.cpu_kernels.common.ready import Part, Ready, Shape, TimeLoop
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import EdgePlanes, LastingPlanes
-from tetris_sim.problem import InitialField, Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.method import EdgePlanes, LastingPlanes
+from tetris_sim.model.problem import InitialField, Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 _COPIES = 2  # of an edge: a neighbour may still read the one before
 

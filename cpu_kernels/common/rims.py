@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, REACH, SHRINK
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Axes = npt.NDArray[np.int64]  # as of `Geometry`
 

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.common.rims import Axes, begins_inside, inner_part, rims
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.barrier import new_barrier
-from tetris_sim.method import Box, EdgePlanes
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab, slices
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.method import Box, EdgePlanes
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab, slices
 
 # points asked for at a time, so that no second copy of the slab comes into being
 _LOAD_POINTS = 1 << 20

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tetris_sim.axes import OUTER
-from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE
 from tetris_sim.cpu_kernels.common.medium import face_programs, id_type, parameters_of
 from tetris_sim.cpu_kernels.compiled.generate import splice, stored_source
 from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lines
-from tetris_sim.problem import Problem
-from tetris_sim.program import Program
+from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE
+from tetris_sim.model.grid import OUTER
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Program
 
 _HEAD = "@njit(nogil=True, cache=True)"
 _FEW = 6  # pieces that are compared one by one

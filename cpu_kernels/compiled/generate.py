@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.problem import arithmetic_of
-from tetris_sim.stencil import Offset, chain_order
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import arithmetic_of
+from tetris_sim.model.stencil import Offset, chain_order
 from tetris_sim.support.cache import generated_module
 
 _ROOMS = Path(__file__).parents[1]

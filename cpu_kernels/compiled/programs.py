@@ -14,8 +14,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from tetris_sim.formula import COMPARISONS
-from tetris_sim.program import CONSTANT, INEXACT, INPUT, Instruction, Program, print_lines
+from tetris_sim.model.formula import COMPARISONS
+from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Instruction, Program, print_lines
 
 IMPORTS = """import math
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.axes import OUTER
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.equations.given import coefficient_layout
 from tetris_sim.cpu_kernels.equations.plain import layout_of
 from tetris_sim.cpu_kernels.equations.rings import Work, follow, plan_work
 from tetris_sim.cpu_kernels.equations.stages import settled
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import OUTER
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 
 def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:

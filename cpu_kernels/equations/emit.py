@@ -33,8 +33,8 @@ from tetris_sim.cpu_kernels.equations.sides import (
     SHIFT,
     STEP,
 )
-from tetris_sim.formula import COMPARISONS
-from tetris_sim.program import INEXACT
+from tetris_sim.model.formula import COMPARISONS
+from tetris_sim.model.program import INEXACT
 
 Operations = Sequence[tuple[Any, ...]]
 _INT64, _BIT = ir.IntType(64), ir.IntType(1)

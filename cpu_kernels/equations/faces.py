@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER
-from tetris_sim.boundary import SIDES
 from tetris_sim.cpu_kernels.common.ghosts import COPY
 from tetris_sim.cpu_kernels.equations.given import ghost_widths
 from tetris_sim.cpu_kernels.equations.sides import MIRRORED, NOTHING, WRAP
-from tetris_sim.equations import Equations
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.grid import OUTER
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Array = npt.NDArray[Any]
 

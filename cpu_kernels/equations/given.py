@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, pad
 from tetris_sim.cpu_kernels.equations.sides import COEFFICIENT, COORDINATE
 from tetris_sim.cpu_kernels.equations.stages import Stream
-from tetris_sim.equations import Equations
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Ranges, Slab, batches
+from tetris_sim.model.conduction import padded
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.grid import OUTER, Grid, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Ranges, Slab, batches
 
 Array = npt.NDArray[Any]
 Margins = Sequence[tuple[int, int]]  # points around a slab (low, high), per axis of the problem

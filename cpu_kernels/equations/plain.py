@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER
 from tetris_sim.cpu_kernels.common.layout import (
     PaddedField,
     allocate_aligned,
@@ -20,8 +19,9 @@ from tetris_sim.cpu_kernels.equations.numbers import EVEN
 from tetris_sim.cpu_kernels.equations.sides import STATE
 from tetris_sim.cpu_kernels.equations.stages import Stream, settled
 from tetris_sim.cpu_kernels.equations.tables import make_tables
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import OUTER
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Array = npt.NDArray[Any]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.equations.sides import COEFFICIENT, COORDINATE, STATE
-from tetris_sim.equations import Equations, Stage, as_tap, tap
-from tetris_sim.problem import Problem
-from tetris_sim.program import CONSTANT, INPUT, Instruction
+from tetris_sim.model.equations import Equations, Stage, as_tap, tap
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import CONSTANT, INPUT, Instruction
 from tetris_sim.support.cache import generated_module
 
 _HERE = Path(__file__).parent

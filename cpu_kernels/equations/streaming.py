@@ -21,9 +21,9 @@ from tetris_sim.cpu_kernels.equations.rings import Work
 from tetris_sim.cpu_kernels.equations.sides import LIST, PITCH, STEP
 from tetris_sim.cpu_kernels.equations.stages import Stream
 from tetris_sim.cpu_kernels.equations.tables import make_tables
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Array = npt.NDArray[Any]
 _CLAIM = 8  # counters per cache line

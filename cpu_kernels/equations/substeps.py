@@ -14,8 +14,8 @@ from tetris_sim.cpu_kernels.common.layout import PaddedField
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations.plain import Sweeps
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Array = npt.NDArray[Any]
 _READ_POINTS = 1 << 16  # points that are looked at together: they stay in the L2 cache

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common.layout import PaddedField
 from tetris_sim.cpu_kernels.equations.faces import beyond_sides, reflections, width_of
 from tetris_sim.cpu_kernels.equations.given import Given, Margins
@@ -30,9 +29,10 @@ from tetris_sim.cpu_kernels.equations.stages import (
     settled,
     stage_kernel,
 )
-from tetris_sim.equations import Equations
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Array = npt.NDArray[Any]
 

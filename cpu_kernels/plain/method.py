@@ -11,9 +11,9 @@ from tetris_sim.cpu_kernels.common.blocking import why_not_equations
 from tetris_sim.cpu_kernels.common.layout import pad
 from tetris_sim.cpu_kernels.common.medium import ConductionData, conduction_bytes
 from tetris_sim.cpu_kernels.equations.plain import Sweeps, layout_of, work_bytes
-from tetris_sim.method import Parameters, WithoutParameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import Parameters, WithoutParameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, kernel_source
-from tetris_sim.stencil import Offset
+from tetris_sim.model.stencil import Offset
 from tetris_sim.support.cache import generated_module
 
 _HERE = Path(__file__).parent

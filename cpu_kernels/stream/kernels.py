@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.stencil import Offset, chain_order
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.stencil import Offset, chain_order
 
 _KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(RECORD)), cache=True)"
 _NUMBERS = "    n = record_at(numbers)"  # see `numbers.py`

@@ -19,9 +19,9 @@ from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
 from tetris_sim.cpu_kernels.equations.choices import equation_candidates, stream_bytes
 from tetris_sim.cpu_kernels.stream.kernels import best_shape, fused_shape
 from tetris_sim.cpu_kernels.stream.work import Work, plan_work
-from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.boundary import SIDES
 from tetris_sim.cpu_kernels.common import ready_stepper
 from tetris_sim.cpu_kernels.common.caches import read_caches
 from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, SHRINK
@@ -22,8 +20,10 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.stream.generate import make_kernels, make_loop
 from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.work import Work
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Numbers = npt.NDArray[np.int64]
 _CLAIM = 8  # counters per cache line

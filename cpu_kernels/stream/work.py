@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _ALIGNED = 64  # elements; every piece of scratch memory begins on a cache line
 

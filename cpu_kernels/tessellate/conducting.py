@@ -42,7 +42,7 @@ from tetris_sim.cpu_kernels.tessellate.kinds import (
 from tetris_sim.cpu_kernels.tessellate.potentials import potentials_call, potentials_source
 from tetris_sim.cpu_kernels.tessellate.records import kind_of
 from tetris_sim.cpu_kernels.tessellate.rows import walk
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 _PITCH = {"plane": "pitch0", "row": "pitch1"}
 

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tetris_sim.axes import OUTER
-from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE
 from tetris_sim.cpu_kernels.common.medium import parameters_of, rules_of
 from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lines
 from tetris_sim.cpu_kernels.tessellate.kinds import imports, operands_of
 from tetris_sim.cpu_kernels.tessellate.potentials import CURVES
-from tetris_sim.problem import Problem
-from tetris_sim.program import Program
+from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE
+from tetris_sim.model.grid import OUTER
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Program
 
 _ALONG = ("along_planes", "along_rows", "along_points")
 _SEEN = {MIRROR: 0, TEMPERATURE: 2, CONDUCTIVITY: 4}  # column of the curves

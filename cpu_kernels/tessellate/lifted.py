@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common import columns
 from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
 from tetris_sim.cpu_kernels.common.ghosts import COPY, Links, face_links
@@ -35,8 +34,9 @@ from tetris_sim.cpu_kernels.common.layout import (
     part_in_batches,
     row_pitch,
 )
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 # points of a 1D piece: lifting takes it lane by lane, and it should stay in the L2 cache
 _JOINED = 1 << 17

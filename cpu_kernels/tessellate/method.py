@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common.blocking import (
     WHY_NOT_HALF,
     usable_cores,
@@ -20,9 +19,10 @@ from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
 from tetris_sim.cpu_kernels.tessellate.tiles import N_KINDS
-from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 AUTO, SKEWED, QUADRUPLE, LIFTED = range(4)  # the parameter `rows`: see rows.py and swizzled.py
 _LINE = 8  # numbers in a cache line of counters

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels.common.layout import allocate_aligned
 from tetris_sim.cpu_kernels.common.medium import enthalpy_arrays
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -25,8 +24,9 @@ from tetris_sim.cpu_kernels.tessellate.rules import (
     source_numbers,
     tables_of,
 )
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.conduction import padded
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 Values = npt.NDArray[Any]
 _PLACES = {name: k for k, name in enumerate(OPERANDS)}

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.conduction import Coefficients, Conduction, Rule, padded
 from tetris_sim.cpu_kernels.common.layout import allocate_aligned
 from tetris_sim.cpu_kernels.tessellate.kinds import (
     BEYOND,
@@ -28,10 +26,11 @@ from tetris_sim.cpu_kernels.tessellate.kinds import (
 )
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.cpu_kernels.tessellate.potentials import FEW
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.problem import Problem
-from tetris_sim.program import INPUT
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.conduction import Coefficients, Conduction, Enthalpy, Rule, padded
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import INPUT
+from tetris_sim.model.slab import Ranges, Slab
 
 Values = npt.NDArray[Any]
 _POINTS = 1 << 21  # whose coefficients are made at a time

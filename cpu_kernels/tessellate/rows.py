@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.compiled.generate import row_update
-from tetris_sim.stencil import Offset, Stencil, chain_order
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.stencil import Offset, Stencil, chain_order
 
 # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
 _WINDOW = 16

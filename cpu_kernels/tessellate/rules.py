@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import Parameter, Rule, RuledFace, padded
 from tetris_sim.cpu_kernels.common.ghosts import COPY
 from tetris_sim.cpu_kernels.common.medium import parameters_of
 from tetris_sim.cpu_kernels.compiled.programs import constants_of
 from tetris_sim.cpu_kernels.tessellate.formulas import row_width, shape_of
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, rings_of
-from tetris_sim.problem import Problem
-from tetris_sim.program import Program
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import Parameter, Rule, RuledFace, padded
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Slab
 
 Values = npt.NDArray[Any]
 

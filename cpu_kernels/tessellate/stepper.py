@@ -16,8 +16,8 @@ from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.cpu_kernels.tessellate.operands import Operands
 from tetris_sim.cpu_kernels.tessellate.records import make_body
 from tetris_sim.cpu_kernels.tessellate.rules import code_ghosts
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _MOST_NUMBERS = 1 << 22  # in the tables of one block
 _SIDE_BY_SIDE, _WITH_POTENTIALS = 8, 32

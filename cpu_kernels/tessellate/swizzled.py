@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cpu_kernels.tessellate.rows import Stack, stacked, vector_source
-from tetris_sim.stencil import Offset
+from tetris_sim.model.stencil import Offset
 
 _REST = "pitch0, pitch1, weights"  # of the arguments of the functions for the ends of a row
 

@@ -30,7 +30,7 @@ from tetris_sim.cpu_kernels.compiled.vectors import (
     write_vector,
 )
 from tetris_sim.cpu_kernels.tessellate.rows import Stack, stacked
-from tetris_sim.stencil import Offset
+from tetris_sim.model.stencil import Offset
 
 _INT = ir.IntType(64)
 

@@ -1,10 +1,10 @@
 // body.cuh: what a slab is made of, what heats it, and what holds at its faces, for kernels that
 // make steps of conduction.
 //
-// Order   For each point the chain of tetris_sim/conduction.py: what heats it, then each neighbour
+// Order   For each point the chain of tetris_sim/model/conduction.py: what heats it, then each neighbour
 //         along z, y, x, the lower one first, and at last the rate; one fused multiply-add each,
 //         but where heat flows between different materials whose state is heat content
-//         (tetris_sim/enthalpy.py). So the bits are the same in every kernel that uses it.
+//         (tetris_sim/model/conduction.py). So the bits are the same in every kernel that uses it.
 
 #pragma once
 #include "rules.cuh"

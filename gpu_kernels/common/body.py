@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import Conduction, Numbers, Rule, padded
-from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, ends_of, margins_of, to_device
 from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES, RuleNumbers
 from tetris_sim.gpu_kernels.common.terms import STORED
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Ranges, Slab, batches
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import Conduction, Enthalpy, Numbers, Rule, padded
+from tetris_sim.model.grid import LAST
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Ranges, Slab, batches
 
 _BATCH_POINTS = 1 << 24  # whose ids are found together
 _NO_RULE = -1

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST, on_three
-from tetris_sim.conduction import Parameter, Rule
-from tetris_sim.equations import Equations, Stage, as_tap
-from tetris_sim.formula import Constant
 from tetris_sim.gpu_kernels.common.body import padded_coordinates
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, margins_of, to_device
 from tetris_sim.gpu_kernels.common.programs import print_statements
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES, RuleNumbers
 from tetris_sim.gpu_kernels.common.terms import STORED
-from tetris_sim.problem import Problem
-from tetris_sim.program import Program
-from tetris_sim.slab import Slab, batches
+from tetris_sim.model.conduction import Parameter, Rule
+from tetris_sim.model.equations import Equations, Stage, as_tap
+from tetris_sim.model.formula import Constant
+from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Slab, batches
 
 _BATCH_POINTS = 1 << 24  # whose coefficients are found together
 

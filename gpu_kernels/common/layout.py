@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST, on_three
-from tetris_sim.mirrors import lasting_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.deep_ghosts import lasting_sides
+from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.problem import PAIR, Problem
+from tetris_sim.model.problem import PAIR, Problem
 
 BITS = 48  # of a pair; what a pair leaves of a number is a part in 2^49 of it
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tetris_sim import program as programs
-from tetris_sim.axes import LAST
-from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
-from tetris_sim.program import LOGICAL, Instruction, Program, Programs, print_lines
+from tetris_sim.model import program as programs
+from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
+from tetris_sim.model.grid import LAST
+from tetris_sim.model.program import LOGICAL, Instruction, Program, Programs, print_lines
 
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "and": "&&", "or": "||"}
 _SIGNS |= {sign: sign for sign in ("<", "<=", ">", ">=", "==", "!=")}
@@ -21,7 +21,7 @@ _FUNCTIONS = {"fma": "fma_real", "abs": "fabs", "power": "pow"}
 def print_program(program: Program, inputs: Mapping[str, str]) -> str:
     """The statements of a program, a `return` last.
 
-    >>> from tetris_sim.formula import Operation, Variable
+    >>> from tetris_sim.model.formula import Operation, Variable
     >>> double = Program(Operation("add", (Variable("x"), Variable("x"))))
     >>> print_program(double, {"x": "given"})
     'const wide r0 = given; const wide r1 = r0 + r0; return r1;'

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.conduction import Rule
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import to_device
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Rule
+from tetris_sim.model.problem import Problem
 
 # Passes whose numbers are brought at once; an even number, so that after them the arrays of a state
 # are back in their places.

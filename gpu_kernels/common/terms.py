@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.pairs import stored_weights
-from tetris_sim.problem import PAIR, Problem
-from tetris_sim.stencil import chain_order
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.problem import PAIR, Problem
+from tetris_sim.model.stencil import chain_order
 
 # that are computed with as they are
 REAL = {"float64": "double", "float32": "float", PAIR.name: "Pair"}

@@ -18,9 +18,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencil import Stencil
 
 REAL_BYTES = 8  # float64
 MMA_SHAPE = (8, 8, 4)  # m, n, k of WMMA's float64 product, the only one that the paper uses

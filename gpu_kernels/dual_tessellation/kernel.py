@@ -36,7 +36,7 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import explain_rate
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 _GROUP = 8  # neighbouring results: columns of a weight matrix
 _WARP_POINTS = 16 * _GROUP

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.body import id_dtype
 from tetris_sim.gpu_kernels.common.layout import FAR, LINE, Box3
-from tetris_sim.mirrors import Sides, contradictions, lasting_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.deep_ghosts import Sides, contradictions, lasting_sides
+from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 # of a frame tile's levels: three blocks fit on a multiprocessor of 228 KB
 SHARED_BYTES = 72 << 10

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.alike import FaceCourse, face_course
-from tetris_sim.axes import LAST
-from tetris_sim.changing import Course, make_course
-from tetris_sim.conduction import Parameter
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
-from tetris_sim.mirrors import has_course, next_weight
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Parameter
+from tetris_sim.model.deep_ghosts import Course, has_course, make_course, next_weight
+from tetris_sim.model.grid import LAST
+from tetris_sim.model.homogeneous import FaceCourse, face_course
+from tetris_sim.model.problem import Problem
 
 _UPLOADS = 2  # that may be under way
 _IN_RANGE = 2.0**-40  # of the largest number: terms are at most as large as what faces give

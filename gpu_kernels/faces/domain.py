@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.alike import face_course
-from tetris_sim.axes import LAST
-from tetris_sim.boundary import SIDES, Reflection, Side
 from tetris_sim.gpu_kernels.common.layout import Box3, ends_of
 from tetris_sim.gpu_kernels.common.pairs import stored_numbers
 from tetris_sim.gpu_kernels.faces.boxes import frame_of
-from tetris_sim.mirrors import nearly_mirrors
-from tetris_sim.problem import PAIR, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES, Reflection, Side
+from tetris_sim.model.deep_ghosts import nearly_mirrors
+from tetris_sim.model.grid import LAST
+from tetris_sim.model.homogeneous import face_course
+from tetris_sim.model.problem import PAIR, Problem
+from tetris_sim.model.slab import Slab
 
 THREADS = 256
 FEW = 4  # ghosts of a thread at a time: what they read is under way together

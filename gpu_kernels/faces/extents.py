@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.faces.boxes import spans_and
-from tetris_sim.mirrors import Sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.deep_ghosts import Sides
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 Part = Literal["inside", "low", "high"]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.body import body_defines, is_alike
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import (
@@ -38,8 +37,9 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     tiles_of,
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _THREADS = 256
 _WARP = 32

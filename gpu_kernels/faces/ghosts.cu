@@ -6,7 +6,7 @@
 //         all time (mirrors.py). Beyond a face that only nearly mirrors (convection, a held ring)
 //         ghost number g takes, besides a + b * mirror, deep = b * b - 1 times u_1 b^(g-1) + ... +
 //         u_g, u_1 being the point next to the face. What a face adds that changes with time is a sum
-//         of a few terms, told for each launch (tetris_sim/changing.py): worked out once by each
+//         of a few terms, told for each launch (tetris_sim/model/deep_ghosts.py): worked out once by each
 //         block of threads, for all its ghosts of one number.
 // Layout  See common.cuh. tiles: what blocks of threads write, a plane each; all ghosts of a tile are
 //         beyond the same faces, so the points that they mirror follow from coordinates by signs and

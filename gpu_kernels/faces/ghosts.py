@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import equations_of
@@ -33,9 +32,10 @@ from tetris_sim.gpu_kernels.faces.domain import (
     reach_of_names,
 )
 from tetris_sim.gpu_kernels.faces.extents import Extent
-from tetris_sim.mirrors import Sides, free_sides, is_image, nearly_mirrors
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.deep_ghosts import Sides, free_sides, is_image, nearly_mirrors
+from tetris_sim.model.grid import LAST
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _RULED_POINTS = 1024  # of one block of threads of ruled_ghosts.cu
 ALL_AXES = -1  # are written by one launch

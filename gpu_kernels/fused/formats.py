@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
 

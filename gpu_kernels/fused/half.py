@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.kernel import Stream
 from tetris_sim.gpu_kernels.fused.rounding import round_weights, weight_error
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
 # of the weights of a launch; where none is too small beside another it is 1e-3 or less

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import LINE, Box3, box_argument, by_value, to_device
+from tetris_sim.model.grid import on_three
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tetris_sim.alike import one_stencil
 from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.faces.courses import are_in_range, course_terms
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
-from tetris_sim.planes import in_planes
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.homogeneous import one_stencil
+from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.model.plane_stack import in_planes
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass

@@ -14,9 +14,9 @@ from tetris_sim.gpu_kernels.common.pairs import in_pairs
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
-from tetris_sim.method import KnownGpu, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import KnownGpu, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass

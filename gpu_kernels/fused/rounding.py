@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 
 def round_weights(stencil: Stencil) -> Stencil:

@@ -10,9 +10,9 @@ import numpy as np
 from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.method import Parameters, WithoutParameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import Parameters, WithoutParameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass

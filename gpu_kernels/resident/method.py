@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tetris_sim.axes import on_three
-from tetris_sim.boundary import SIDES
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.layout import by_value, pitch_slab
 from tetris_sim.gpu_kernels.common.terms import REAL, term_defines
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.resident.tile import Cut, Tile, proposed_tiles
 from tetris_sim.gpu_kernels.steppers.passes import single_step
-from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass, State

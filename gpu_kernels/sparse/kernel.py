@@ -24,7 +24,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST, on_three
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused.half import (
     Stage,
@@ -38,7 +37,8 @@ from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS, Words
 from tetris_sim.gpu_kernels.sparse.plan import Plan, fragments, lookup_table
 from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.stencil import Stencil
 
 KINDS = ("f16", "bf16", "tf32", "f64")
 """Formats by their number in sparse.cu."""

@@ -21,7 +21,6 @@ import itertools
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.conflicts import is_valid, vector_graph
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
@@ -33,7 +32,8 @@ from tetris_sim.gpu_kernels.sparse.permutation import (
     vector_order,
 )
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, Plan, row_order, slot_columns
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.stencil import Stencil
 
 
 def box_of(stencil: Stencil) -> Array:

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import box_argument
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.steppers.passes import State
+from tetris_sim.model.grid import on_three
 
 _THREADS, _MOST_ROWS, _MOST_PLANES = 256, 1024, 64  # blocks of a launch, which go on
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.alike import stepwise
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.faces.boxes import has_frame, without_frame
 from tetris_sim.gpu_kernels.faces.extents import Extent
@@ -16,9 +15,10 @@ from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.gpu_kernels.steppers.passes import State
-from tetris_sim.mirrors import lasting_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.deep_ghosts import lasting_sides
+from tetris_sim.model.homogeneous import stepwise
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 # Tiles of a line that read ghosts are made beside the others if these ghosts are sums, which for
 # 128 steps take a twentieth as long as 5000 tiles, and if the others are so many times as many as

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tetris_sim.boundary import Side
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.pairs import from_pairs, in_pairs, to_pairs
 from tetris_sim.gpu_kernels.steppers.passes import Pass
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.stepper import Arrival, GpuStepper
-from tetris_sim.method import Box, EdgePlanes, Fetch
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Side
+from tetris_sim.model.method import Box, EdgePlanes, Fetch
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 
 
 class PairStepper(GpuStepper):

@@ -36,10 +36,10 @@ from tetris_sim.gpu_kernels.faces.boxes import owned_and
 from tetris_sim.gpu_kernels.faces.courses import Courses, course_terms
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, NameGhosts, RuledGhosts
-from tetris_sim.method import Method, Parameters
-from tetris_sim.mirrors import free_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.deep_ghosts import free_sides
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _SWEEP_BLOCK = (64, 4, 1)  # threads along x, y, z
 _SWEEP_BLOCK_1D = (256, 1, 1)

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import by_value, to_device
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.steppers.passes import State
-from tetris_sim.problem import InitialField, RandomField, RandomNumbers
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.problem import InitialField, RandomField, RandomNumbers
 
 # Points from which on a GPU makes them: compiling the kernel took 0.23 s, once in a cache, which is
 # long beside what fewer points take (one H200, 2026-11-23).

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PlaneForm
-from tetris_sim.method import LastingPlanes
+from tetris_sim.model.method import LastingPlanes
 
 
 class GpuPlanes:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES, Side
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
@@ -18,9 +17,10 @@ from tetris_sim.gpu_kernels.steppers import finite, philox
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
-from tetris_sim.method import Box, EdgePlanes, Fetch
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Ranges, Slab, batches, slices
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.method import Box, EdgePlanes, Fetch
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Ranges, Slab, batches, slices
 
 # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _GRAPH_POINTS = 1 << 25

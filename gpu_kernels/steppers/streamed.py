@@ -19,14 +19,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.steppers.passes import GpuMethod, Pass, State
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.grid import LAST
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 ARRAYS = 4
 _BODIES = 2  # that are on the device; as many as the memory of a method counts for four arrays

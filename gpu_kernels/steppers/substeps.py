@@ -15,8 +15,8 @@ from tetris_sim.gpu_kernels.common.given import equations_of
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.steppers.passes import Pass
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 
 class SubstepStepper(GpuStepper):

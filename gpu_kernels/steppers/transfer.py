@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.problem import Field
-from tetris_sim.slab import Ranges
+from tetris_sim.model.problem import Field
+from tetris_sim.model.slab import Ranges
 
 PART_POINTS = 1 << 21  # that travel together: far more than a call costs, and few buffers of them
 _TRAVELLING = 2  # parts on the way while others are made

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST, on_three
-from tetris_sim.conduction import Conduction, Rule
 from tetris_sim.gpu_kernels.common.layout import Box3, by_value
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.faces.boxes import frame_of
@@ -40,10 +38,12 @@ from tetris_sim.gpu_kernels.stream.palette_3d import (
     palette_3d_words,
 )
 from tetris_sim.gpu_kernels.stream.words import Prepared, WordsKernel
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.program import INPUT
-from tetris_sim.slab import Slab
+from tetris_sim.model.conduction import Conduction, Rule
+from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import INPUT
+from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import State

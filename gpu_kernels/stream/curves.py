@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.enthalpy import Curve, Enthalpy
+from tetris_sim.model.conduction import Curve, Enthalpy
 
 Array = npt.NDArray[Any]
 

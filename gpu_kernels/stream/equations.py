@@ -23,9 +23,9 @@ from tetris_sim.gpu_kernels.stream.equations_3d import (
     equations_3d_parameters,
     equations_3d_refusal,
 )
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _KERNELS = {1: equations_1d_kernel, 2: equations_2d_kernel, 3: equations_3d_kernel}
 _PARAMETERS = {1: equations_1d_parameters, 2: equations_2d_parameters, 3: equations_3d_parameters}

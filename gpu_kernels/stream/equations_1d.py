@@ -14,8 +14,8 @@ from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, give
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, round_up
 from tetris_sim.gpu_kernels.stream.equations_2d import beside
 from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
 
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest piece of memory that moves

@@ -17,8 +17,8 @@ from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
 from tetris_sim.gpu_kernels.stream.tiles_2d import Tile
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import State

@@ -23,8 +23,8 @@ from tetris_sim.gpu_kernels.stream.levels_3d import (
     print_levels_3d,
     words_read,
 )
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import Problem
 
 _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
 _OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.common.pairs import exactly, stored_numbers, stored_weights
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.problem import PAIR
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.problem import PAIR
+from tetris_sim.model.stencil import Stencil
 
 _LARGEST_RADIUS = 8
 # bytes: the widest access, the smallest piece of memory that moves, a cache line

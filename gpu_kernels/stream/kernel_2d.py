@@ -28,8 +28,8 @@ from tetris_sim.gpu_kernels.stream.tiles_2d import (
     is_mirrored,
     stream_2d_parameters,
 )
-from tetris_sim.problem import PAIR
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.problem import PAIR
+from tetris_sim.model.stencil import Stencil
 
 # of the weight that levels are divided by, and its inverse
 _SAFE_POWER = {"float64": 1e100, "float32": 1e20, PAIR.name: 1e15}

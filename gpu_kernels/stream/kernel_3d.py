@@ -18,9 +18,9 @@ from tetris_sim.gpu_kernels.common.layout import LINE
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream.kernel_1d import unit_tap_weights
-from tetris_sim.method import Parameters
-from tetris_sim.problem import PAIR
-from tetris_sim.stencil import Offset, Stencil
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import PAIR
+from tetris_sim.model.stencil import Offset, Stencil
 
 _LARGEST_RADIUS = 4
 _WORD, _SECTOR = 16, 32  # bytes: the widest access, the smallest piece of memory that moves

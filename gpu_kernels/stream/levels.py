@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tetris_sim.axes import on_three
-from tetris_sim.equations import Equations, Stage
 from tetris_sim.gpu_kernels.common.given import names_of
+from tetris_sim.model.equations import Equations, Stage
+from tetris_sim.model.grid import on_three
 
 
 @dataclass(frozen=True)

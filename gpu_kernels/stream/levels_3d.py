@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.equations import Equations, Offset
 from tetris_sim.gpu_kernels.common.given import names_of
 from tetris_sim.gpu_kernels.stream.levels import print_structure
+from tetris_sim.model.equations import Equations, Offset
 
 
 @dataclass(frozen=True)

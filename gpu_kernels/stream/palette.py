@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.gpu_kernels.stream.curves import (
     FEW,
     constant_conductivity,
@@ -21,6 +20,7 @@ from tetris_sim.gpu_kernels.stream.curves import (
     flowing_conductance,
     table_pieces,
 )
+from tetris_sim.model.conduction import Enthalpy
 
 Array = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@
 //         conductivities vary, heat flows between different materials by
 //         temperature over the resistances of both half cells; such faces are few, and what they need
 //         stays in global memory. A conductance below 0 marks them.
-// Order   tetris_sim/enthalpy.py; intercepts are taken at heat content 0.
+// Order   tetris_sim/model/conduction.py; intercepts are taken at heat content 0.
 
 #pragma once
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.kernel import Stream
-from tetris_sim.problem import PAIR
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.problem import PAIR
+from tetris_sim.model.stencil import Stencil
 
 # bytes of memory that are moved together: the columns that a block writes begin and end with one
 SECTOR = 32

@@ -29,7 +29,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST, on_three
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.fused.half import (
     Stage,
@@ -51,7 +50,8 @@ from tetris_sim.gpu_kernels.tcstencil.windows import (
     window_lead,
     windows_rate,
 )
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.stencil import Stencil
 
 _TILE = RESULTS * WINDOWS
 _REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8), 3: (4,)}  # along all axes after fusion

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, TFLOAT32, Format, rounded
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint32]

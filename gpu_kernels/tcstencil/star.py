@@ -19,7 +19,7 @@ from tetris_sim.gpu_kernels.fused.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused.half import rounds_well
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces
 from tetris_sim.gpu_kernels.tcstencil.matrices import Words, matrix_registers
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 FARTHEST = 4  # windows of 16 points have 8 results
 TILE = 16  # rows of results: those of a product of FP16

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 RESULTS = 8  # of a window: columns of B in mma.m16n8k16
 CHUNK = 16  # points of a window that a product multiplies: rows of B

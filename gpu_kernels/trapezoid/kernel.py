@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.trapezoid.numerics import CHUNK, GROUP, Folding, fold
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 # Kernel arguments had 4096 bytes before CUDA 12.1; the rest of ours takes less than 128.
 _MOST_WEIGHTS = (4096 - 128) // 8

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import on_three
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.stencil import Stencil
 
 GROUP = 8  # points that one product updates: columns of B in mma.m16n8k4
 CHUNK = 4  # points that one product reads: rows of B

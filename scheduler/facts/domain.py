@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
 

@@ -12,7 +12,7 @@ from tetris_sim.cpu_kernels.solve import method as cpu_solve
 from tetris_sim.cpu_kernels.spectral import METHOD as CPU_SPECTRAL
 from tetris_sim.gpu_kernels.solve import method as gpu_solve
 from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
-from tetris_sim.method import DeviceKind, Method
+from tetris_sim.model.method import DeviceKind, Method
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.spectral.stepper import SpectralMethod
 

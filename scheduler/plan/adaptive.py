@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Reason, Scheme, about
 from tetris_sim.schema import ComputeSection
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.machine import Machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import AXIS_NAMES
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.scheduler.facts.division import Capacity
 from tetris_sim.scheduler.facts.domain import Domain
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from tetris_sim.cpu_kernels.common import rims
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming, Work
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.block import divide_block
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.streaming import fewest_pieces, largest_piece, streaming_with
 from tetris_sim.scheduler.tuning.candidates import RESERVE
-from tetris_sim.slab import Slab
 from tetris_sim.support.wording import gib
 
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
-from tetris_sim.reference import tolerance
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import tolerance
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
@@ -17,7 +18,6 @@ from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.measure import check_method, check_steps
 from tetris_sim.schema import ComputeSection
-from tetris_sim.slab import Slab
 from tetris_sim.spectral.forms import NotSpectralError, Separable
 from tetris_sim.spectral.jump import Work, jump_work
 from tetris_sim.spectral.operator import read_operator

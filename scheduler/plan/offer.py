@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Streaming, Work, shortened
 from tetris_sim.scheduler.facts.shares import Reason, Share
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.plan.streaming import Lane
 from tetris_sim.scheduler.tuning.measure import steps_per_block
-from tetris_sim.slab import Slab
 
 
 @dataclass(frozen=True)

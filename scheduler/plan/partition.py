@@ -11,10 +11,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Domain, Parts
-from tetris_sim.slab import Slab
 
 # Reaches of a step: the halos on both sides of a slab for 16 steps, as many as the deepest methods
 # make at a time. In thinner ones these could not show what they can, and they are seldom the

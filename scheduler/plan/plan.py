@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
-from tetris_sim.method import Rounds, roundings
-from tetris_sim.problem import Problem
-from tetris_sim.reference import tolerance
+from tetris_sim.model.method import Rounds, roundings
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import tolerance
 from tetris_sim.scheduler.facts.division import FREE, Division, Link, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about

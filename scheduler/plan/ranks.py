@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import (

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from tetris_sim.boundary import SIDES
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solving
 from tetris_sim.schema import ComputeSection
-from tetris_sim.slab import Slab
 from tetris_sim.solvers.adaptive import expected_steps
 from tetris_sim.support.wording import gib
 

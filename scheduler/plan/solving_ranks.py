@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
-from tetris_sim.slab import Slab
 from tetris_sim.solvers.parts import GHOSTS, LEAST, TOGETHER
 from tetris_sim.solvers.stepper import SolvingMethod
 

@@ -15,9 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming, Work
-from tetris_sim.slab import Slab
 
 _GAIN = 1.002  # longer passes and more pieces must be this much faster
 _MORE_PIECES = 60  # than must be, that are tried

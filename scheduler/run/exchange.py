@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from tetris_sim.method import Box, EdgePlanes, Fetch, Keeps
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import Box, EdgePlanes, Fetch, Keeps
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.run.routes import Route, find_routes
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.slab import Slab
 
 Read = Callable[[Box], Field]  # a box of global indices -> its points, (n_fields, ...)
 

@@ -14,17 +14,17 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.steppers.mailbox import HANDLE_BYTES, Outbox
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, PostedPlanes
-from tetris_sim.method import EdgePlanes
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.method import EdgePlanes
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.run.routes import Route
-from tetris_sim.slab import Slab
 
 log = logging.getLogger("tetris_sim")
 

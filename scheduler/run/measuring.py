@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.division import Link
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.worker import open_worker
 from tetris_sim.scheduler.tuning.trial import make_trial_problem
-from tetris_sim.slab import Slab
 
 _MESSAGE_BYTES = 4 << 20  # of the longer one of two messages that are timed
 _MESSAGE_REACHES = 64  # most steps of which such a message is the halo

@@ -20,9 +20,9 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import (
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.method import (
     Box,
     CopiesInBlocks,
     EdgePlanes,
@@ -34,7 +34,7 @@ from tetris_sim.method import (
     Substepper,
     Timed,
 )
-from tetris_sim.problem import Field, InitialField
+from tetris_sim.model.problem import Field, InitialField
 
 _RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES
 from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.gpu_kernels.steppers.nccl import NcclGroup
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
-from tetris_sim.method import Box, EdgePlanes
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.method import Box, EdgePlanes
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import end_alike
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share

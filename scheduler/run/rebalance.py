@@ -12,8 +12,9 @@ import dataclasses
 import statistics
 from collections.abc import Collection, Sequence
 
-from tetris_sim.method import Box
-from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import FREE, Capacity, Division, Profile
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -24,7 +25,6 @@ from tetris_sim.scheduler.plan.search import divide, of_members, predict
 from tetris_sim.scheduler.run.exchange import box_of, join, overlap
 from tetris_sim.scheduler.run.queued import QueuedStepper
 from tetris_sim.scheduler.run.worker import Worker, open_worker
-from tetris_sim.slab import Slab
 
 _REPAID = 3.0  # times what the move costs must be saved: both are estimates
 _GAIN = 0.05  # of the time of a step; less is noise

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box
-from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.alone import plan_on_cpu
@@ -19,7 +20,6 @@ from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rebalance import with_division
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.schema import ComputeSection
-from tetris_sim.slab import Slab
 
 log = logging.getLogger("tetris_sim")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.boundary import Side
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Side
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 
 @dataclass(frozen=True)

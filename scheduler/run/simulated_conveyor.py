@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.method import Method, Parameters, Stepper
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import Method, Parameters, Stepper
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.scheduler.run.simulated import SimulatedDevice, updates
-from tetris_sim.slab import Ranges, Slab
 
 _PIECES = 3  # on the device at a time: of four arrays, one is the other one of an advance
 _PATIENCE = 0.05  # seconds after which who waits for memory looks whether the device has failed

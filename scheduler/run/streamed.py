@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES, Side
-from tetris_sim.method import Box, EdgePlanes
-from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.method import Box, EdgePlanes
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Ranges, Slab, batches, slices
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, needed_later
-from tetris_sim.slab import Ranges, Slab, batches, slices
 
 _PART_POINTS = 1 << 20  # that a thread loads, copies or looks at together
 

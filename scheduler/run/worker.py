@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tetris_sim.method import Fits, Stepper
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Fits, Stepper
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.machine.place import Place

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.method import Method, Parameters, Rounds
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Method, Parameters, Rounds
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.place import Place, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
-from tetris_sim.slab import Slab
 from tetris_sim.support.wording import gib, listed, suggestion
 
 log = logging.getLogger("tetris_sim")

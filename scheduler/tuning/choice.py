@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tetris_sim.method import Method, Parameters
+from tetris_sim.model.method import Method, Parameters
 
 
 @dataclass(frozen=True)

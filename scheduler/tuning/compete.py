@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning.candidates import describe_failure
 from tetris_sim.scheduler.tuning.choice import Candidate, Entry
 from tetris_sim.scheduler.tuning.measure import Trial
-from tetris_sim.slab import Slab
 
 log = logging.getLogger("tetris_sim")
 

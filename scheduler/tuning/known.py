@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tetris_sim.alike import one_stencil
-from tetris_sim.method import Rounds
-from tetris_sim.problem import Problem
+from tetris_sim.model.homogeneous import one_stencil
+from tetris_sim.model.method import Rounds
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 

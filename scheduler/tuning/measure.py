@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim import reference
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters, roundings
-from tetris_sim.problem import Problem
+from tetris_sim.model import reference
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters, roundings
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import allowed_error
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning.choice import Speed, middle
 from tetris_sim.scheduler.tuning.trial import make_trial_problem
-from tetris_sim.slab import Slab
-from tetris_sim.tolerances import allowed_error
 
 _CHECK_TERMS = 60_000_000  # products that the reference makes in a fifth of a second
 _CHECK_POINTS = (4096, 250_000)

@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import scale
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import scale
 
 _RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows alike
 _CACHES = 2  # the state of a problem to be timed is this many times the last-level caches

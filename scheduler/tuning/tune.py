@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import Place

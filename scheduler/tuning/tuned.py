@@ -20,10 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from tetris_sim import cpu_kernels, gpu_kernels
-from tetris_sim.conduction import Conduction, RuledFace
-from tetris_sim.equations import Equations
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Conduction, RuledFace
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.support.cache import cache_directory

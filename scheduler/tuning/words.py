@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tetris_sim.method import KnownGpu, Method
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import KnownGpu, Method
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.tuning.choice import Entry, Row, giga
 from tetris_sim.support.wording import count_threads
 

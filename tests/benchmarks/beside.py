@@ -28,7 +28,7 @@ from tetris_sim.bench.gpu import weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.timing import provenance
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan

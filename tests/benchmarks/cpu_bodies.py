@@ -23,9 +23,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.conduction import (
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.conduction import (
     AFFINE,
     Conduction,
     Medium,
@@ -36,15 +38,13 @@ from tetris_sim.conduction import (
     in_series,
     star_mean,
 )
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
-from tetris_sim.formula import Variable as Name
-from tetris_sim.grid import Grid
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Field, Problem, Total, Variable
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.formula import Variable as Name
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 THREADS, N_IDS, TURNS = 2, 8, 5
 SECONDS = 0.5  # of a timing, about

@@ -27,12 +27,12 @@ from tetris_sim.bench.cpu import measured_run
 from tetris_sim.bench.limits import fma_work
 from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.bench.result import Limits, When
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 STENCILS = ("star-1d5p", "box-2d25p", "box-3d27p")
 """Those of Figure 12."""

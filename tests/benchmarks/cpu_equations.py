@@ -32,9 +32,9 @@ import cpu_equation_cases as cases  # noqa: E402
 
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
-from tetris_sim.method import Method, Parameters  # noqa: E402
-from tetris_sim.problem import Field, Problem  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
+from tetris_sim.model.method import Method, Parameters  # noqa: E402
+from tetris_sim.model.problem import Field, Problem  # noqa: E402
+from tetris_sim.model.slab import Slab  # noqa: E402
 
 THREADS, TURNS, SECONDS = (
     int(os.environ.get("TETRIS_SIM_THREADS", "2")),

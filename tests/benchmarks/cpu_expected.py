@@ -23,14 +23,14 @@ import numpy as np
 from tetris_sim import Periodic
 from tetris_sim.apps.pde_arrays import equations_problem
 from tetris_sim.bench.expected import expect, thread_limits
-from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.grid import Grid
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.slab import Slab
 
 TURNS, SECONDS = 3, 0.15  # of a timing, about
 STREAM, PLAIN = METHODS[0], METHODS[-1]

@@ -31,9 +31,9 @@ from tetris_sim.bench.cpu import measured_run, usable_methods
 from tetris_sim.bench.limits import measure_limits
 from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.bench.result import Limits, Row
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import available_memory
 
 STENCILS = ("heat-1d", "heat-2d", "heat-3d")

@@ -32,22 +32,14 @@ from tetris_sim.bench.candidates import open_method  # noqa: E402
 from tetris_sim.bench.gpu import SHAPES, random_made_there, weight_kinds  # noqa: E402
 from tetris_sim.bench.problems import WeightKind, random_problem  # noqa: E402
 from tetris_sim.bench.timing import interleave, provenance  # noqa: E402
-from tetris_sim.boundary import (  # noqa: E402
-    Boundary,
-    Dirichlet,
-    Face,
-    Fixed,
-    Neumann,
-    Periodic,
-    Robin,
-)
-from tetris_sim.catalogue import named_stencil  # noqa: E402
-from tetris_sim.conduction import Conduction, Medium, Rule, star_mean  # noqa: E402
-from tetris_sim.expressions import compile_expression  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
-from tetris_sim.method import Method, Parameters  # noqa: E402
-from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin  # noqa: E402
+from tetris_sim.model.conduction import Conduction, Medium, Rule, star_mean  # noqa: E402
+from tetris_sim.model.formula import compile_expression  # noqa: E402
+from tetris_sim.model.method import Method, Parameters  # noqa: E402
+from tetris_sim.model.problem import Problem  # noqa: E402
+from tetris_sim.model.stencils.catalogue import named_stencil  # noqa: E402
 from tetris_sim.scheduler.machine.gpus import Gpu  # noqa: E402
 from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
 from tetris_sim.scheduler.tuning.known import find_known  # noqa: E402

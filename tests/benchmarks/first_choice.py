@@ -29,8 +29,9 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from tetris_sim.bench.problems import FaceKind, WeightKind, random_problem  # noqa: E402
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402
-from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.model.problem import Problem  # noqa: E402
+from tetris_sim.model.slab import Slab  # noqa: E402
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402
 from tetris_sim.scheduler.machine.gpus import Gpu  # noqa: E402
 from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
 from tetris_sim.scheduler.machine.place import Place  # noqa: E402
@@ -42,7 +43,6 @@ from tetris_sim.scheduler.tuning.known import balance_of, find_known, is_mirrore
 from tetris_sim.scheduler.tuning.measure import Trial, steps_per_block  # noqa: E402
 from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes  # noqa: E402
 from tetris_sim.scheduler.tuning.tune import GPU_CACHE  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
 
 KNOWN = Path(known.__file__).with_name("known.json")
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}

@@ -18,7 +18,7 @@ from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
 from benchmarks.gpu_peers import open_peers  # noqa: E402
 from benchmarks.script import Study, run_script  # noqa: E402
 from tetris_sim.bench.gpu import bench_gpu  # noqa: E402
-from tetris_sim.catalogue import STENCIL_NAMES  # noqa: E402
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES  # noqa: E402
 
 
 def measure_all(names: Sequence[str], **options: Any) -> dict[str, Any]:

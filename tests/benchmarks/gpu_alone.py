@@ -16,7 +16,6 @@ from typing import Any
 from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, ExplicitStencil2Row
 
 from benchmarks.gpu_peers import NAIVE
-from tetris_sim.axes import on_three
 from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
 from tetris_sim.errors import UnsupportedError
@@ -31,9 +30,10 @@ from tetris_sim.gpu_kernels.common.layout import (
 )
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _NAIVE_BLOCK = (64, 4, 1)
 _NAIVE_BLOCK_1D = (256, 1, 1)

@@ -30,7 +30,6 @@ from tetris_sim.bench.gpu import SHAPES, measured_gpu
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Limits, When
 from tetris_sim.bench.timing import Work, interleave
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
@@ -38,8 +37,9 @@ from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
     dual_tessellation_parameters,
 )
 from tetris_sim.gpu_kernels.trapezoid.kernel import trapezoid_kernel, trapezoid_parameters
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 FIGURES = {
     CONVSTENCIL: ("heat-1d", "box-2d9p", "box-2d49p", "box-3d27p"),

@@ -35,13 +35,13 @@ from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.gpu import SHAPES, measured_gpu, weight_kinds
 from tetris_sim.bench.problems import WeightKind, random_problem
 from tetris_sim.bench.timing import Work
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 STENCILS = (
     "heat-1d",

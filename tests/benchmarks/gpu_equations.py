@@ -29,17 +29,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "gpu"), str(ROOT / "kernels")]
 import gpu_equation_cases as cases  # noqa: E402
 
 from benchmarks.one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
-from tetris_sim import reference  # noqa: E402
-from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
-from tetris_sim.equations import Equations  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
 from tetris_sim.gpu_kernels.stream.method import METHOD  # noqa: E402
-from tetris_sim.method import Method, Parameters  # noqa: E402
-from tetris_sim.problem import Field, Problem  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
-from tetris_sim.tolerances import allowed_error  # noqa: E402
+from tetris_sim.model import reference  # noqa: E402
+from tetris_sim.model.boundary import Boundary, Neumann  # noqa: E402
+from tetris_sim.model.equations import Equations  # noqa: E402
+from tetris_sim.model.method import Method, Parameters  # noqa: E402
+from tetris_sim.model.problem import Field, Problem  # noqa: E402
+from tetris_sim.model.reference import allowed_error  # noqa: E402
+from tetris_sim.model.slab import Slab  # noqa: E402
 
 SECONDS = 0.1  # of a timing, about
 _FEW = {1: 4096, 2: 256, 3: 32}  # points along an axis where only the equations matter

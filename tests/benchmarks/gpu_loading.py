@@ -18,7 +18,7 @@ import numpy as np
 from tetris_sim.config import make_config
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.slab import Slab
+from tetris_sim.model.slab import Slab
 
 INITIAL: dict[str, dict[str, Any]] = {
     "random": {"type": "random", "low": 0, "high": 1},

@@ -27,14 +27,14 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
 from tetris_sim.bench.problems import WeightKind, random_problem  # noqa: E402
-from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic  # noqa: E402
 from tetris_sim.errors import TetrisError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
-from tetris_sim.method import Parameters  # noqa: E402
-from tetris_sim.problem import Field, InitialField, Problem  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
-from tetris_sim.stencil import Stencil  # noqa: E402
+from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic  # noqa: E402
+from tetris_sim.model.method import Parameters  # noqa: E402
+from tetris_sim.model.problem import Field, InitialField, Problem  # noqa: E402
+from tetris_sim.model.slab import Slab  # noqa: E402
+from tetris_sim.model.stencil import Stencil  # noqa: E402
 
 SHAPES = {1: (10_240_000,), 2: (8192, 8192), 3: (512, 512, 512)}
 CASES: tuple[tuple[str, WeightKind], ...] = (

@@ -28,8 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.curves import Melting, Properties, in_potentials, make_enthalpy
-from tetris_sim.boundary import Boundary
-from tetris_sim.conduction import (
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.stream.method import METHOD
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import (
     AFFINE,
     Conduction,
     Medium,
@@ -40,16 +44,12 @@ from tetris_sim.conduction import (
     in_series,
     star_mean,
 )
-from tetris_sim.formula import Variable as Name
-from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.stream.method import METHOD
-from tetris_sim.grid import Grid
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Field, InitialField, Problem, Total, Variable
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.formula import Variable as Name
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Field, InitialField, Problem, Total, Variable
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges, Slab
 
 N_IDS = 8
 SECONDS = 0.3  # of a timing, about

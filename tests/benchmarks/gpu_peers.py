@@ -20,8 +20,8 @@ from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, pitch_slab
 from tetris_sim.gpu_kernels.common.layout import memory_argument as memory_of
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 NAIVE = str(Path(__file__).with_name("naive.cu"))
 _BLOCK = (64, 4, 1)

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.bench.problems import FACES, FaceKind, random_field, random_problem, random_weights
-from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.grid import Grid
-from tetris_sim.method import Method, Parameters
-from tetris_sim.planes import stacked
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.plane_stack import stacked
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 _SECONDS, _ROUNDS = 0.05, 3
 _TILES = ((16, 9, 5, 8, 1, 2, 0), (16, 12, 5, 8, 1, 1, 0), (12, 9, 5, 8, 1, 2, 0))

@@ -27,12 +27,12 @@ from tetris_sim.bench.candidates import open_method, time_steady
 from tetris_sim.bench.gpu import measured_gpu, random_made_there, weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.timing import Work
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 STENCILS = ("heat-1d", "star-1d5p", "heat-2d", "box-2d9p", "box-2d49p", "heat-3d", "box-3d27p")
 """Those that are swept if none are named."""

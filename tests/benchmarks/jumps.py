@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.apps.thermal import heat_operator
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Neumann, Robin
-from tetris_sim.grid import Grid
-from tetris_sim.method import DeviceKind, Method
-from tetris_sim.problem import Problem, Total, Variable
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Robin
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import DeviceKind, Method
+from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import euler_step
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning.trial import random_field
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import euler_step
 
 STEPS = (100, 3_800_000)
 NUMBER = 0.225  # diffusivity * dt / spacing^2, nine tenths of the largest

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -27,7 +28,6 @@ from tetris_sim.scheduler.plan.block import divide_block
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.simulation import Simulation, open_simulation
-from tetris_sim.slab import Slab
 
 _SECONDS = 12.0  # of all blocks
 _FEWEST = 20  # blocks of each kind

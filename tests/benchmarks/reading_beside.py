@@ -19,7 +19,7 @@ import numpy as np
 from tetris_sim.config import make_config
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.slab import Slab
+from tetris_sim.model.slab import Slab
 
 _FILES = 6
 _BLOCK = 16 << 20  # bytes of a plain read

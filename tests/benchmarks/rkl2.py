@@ -17,13 +17,13 @@ import numpy as np
 
 from tetris_sim import Periodic
 from tetris_sim.apps.pde_arrays import equations_problem
-from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.grid import Grid
-from tetris_sim.method import Stepper
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Stepper
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 EQUATIONS = {"linear": "laplace(u)", "nonlinear": "div_grad(0.5 + 0.5*u**2, u)"}
 STEPS = 270  # of euler at nine tenths of its limit; four of 16 stages

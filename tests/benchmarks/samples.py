@@ -13,9 +13,9 @@ import numpy as np
 
 from tetris_sim.bench.result import CacheLimit, Case, Limits, Result, Row, Timing, When, WholeRun
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import KnownGpu, Parameters
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import KnownGpu, Parameters
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 
 
 def timing(median: float) -> Timing:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
@@ -30,7 +31,6 @@ from tetris_sim.scheduler.plan.partition import (
     redundant_points,
 )
 from tetris_sim.scheduler.plan.process_grid import fastest_grid
-from tetris_sim.slab import Slab
 
 # of a block: as `scheduler/plan/find.py` has it for a worker with a thread of its own
 _START_SECONDS = 5e-5

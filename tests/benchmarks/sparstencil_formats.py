@@ -35,15 +35,15 @@ from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
 from tetris_sim.bench.gpu import measured_gpu, weight_kinds  # noqa: E402
 from tetris_sim.bench.problems import random_problem  # noqa: E402
 from tetris_sim.bench.timing import Work, interleave  # noqa: E402
-from tetris_sim.catalogue import named_stencil  # noqa: E402
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32  # noqa: E402
 from tetris_sim.gpu_kernels.fused.method import FusedMethod  # noqa: E402
 from tetris_sim.gpu_kernels.sparse.kernel import KINDS, MADE_OF  # noqa: E402
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
-from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
+from tetris_sim.model.problem import Problem  # noqa: E402
+from tetris_sim.model.stencils.catalogue import named_stencil  # noqa: E402
 
 SHAPE = (10240, 10240)
 ROUNDS, SECONDS, TRYING = 5, 0.04, 0.01

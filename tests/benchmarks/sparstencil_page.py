@@ -25,7 +25,7 @@ from papers.sparstencil.crush import Layout  # noqa: E402
 from papers.sparstencil.exploration import SPARSE_F16, n_products  # noqa: E402
 
 from benchmarks.pictures import save  # noqa: E402
-from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
 
 Rows = Sequence[dict[str, Any]]
 COLOURS = {"gpu.sparse": "#0072b2", "gpu.tcstencil": "#d55e00"}

@@ -13,9 +13,9 @@ import pytest
 
 import tetris_sim as ts
 from benchmarks.newcomer_table import OURS, PEERS, TASKS, joined, lines_of
-from tetris_sim import reference
 from tetris_sim.commands import VERBS
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.slab import Slab
 
 TASK = {task.name: task for task in TASKS}
 # Largest differences of the range: twice what the spacing of the grid leaves.

@@ -36,6 +36,6 @@ def test_examples_in_docstrings_give_what_they_show(name: str) -> None:
 
 
 def test_the_pure_modules_have_examples() -> None:
-    assert {"tetris_sim.stencil", "tetris_sim.scheduler.plan.partition"} <= set(
+    assert {"tetris_sim.model.stencil", "tetris_sim.scheduler.plan.partition"} <= set(
         modules_with_examples()
     )

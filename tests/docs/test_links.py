@@ -91,7 +91,7 @@ def test_every_file_that_architecture_names_exists() -> None:
 
 def test_a_file_name_that_is_wrong_is_noticed() -> None:
     text = (
-        "`tetris_sim/grid.py`, `grid.py`, `scheduler/`, `docs/*.md`, `gird.py`, "
+        "`tetris_sim/model/grid.py`, `grid.py`, `scheduler/`, `docs/*.md`, `gird.py`, "
         "`scheduler/grid.py`, `nouns/`, `a.b`"
     )
     assert [name for name in named_paths(text) if not exists(name)] == [

@@ -11,11 +11,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tetris_sim.boundary import Boundary, Periodic
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.errors import ExitCode
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem, Total, Variable
+from tetris_sim.model.boundary import Boundary, Periodic
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.report import make_report
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine

@@ -15,10 +15,10 @@ from fault_runs import tetris_here, write_plate
 
 from tetris_sim.checkpoint import open_checkpoint, seal
 from tetris_sim.errors import ExitCode, TetrisError
-from tetris_sim.expressions import ExpressionError, compile_expression
+from tetris_sim.model.formula import ExpressionError, compile_expression
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.scheduler.tuning import tuned
-from tetris_sim.slab import Slab
 
 SHAPE = (23, 31)  # of the plate that is run
 FORMULAS = [

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tetris_sim.apps.initial_file import open_hdf5, read_grey
 from tetris_sim.errors import CheckpointError, ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.checkpoint import RunState, problem_digest, write_checkpoint
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem, Total, Variable
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.stencil import Stencil
 
 VALUES = np.array(
     [

@@ -9,8 +9,8 @@ from cases import boundary_of, make_problem, stencil_of
 
 from tetris_sim.cpu_kernels.stream.method import StreamMethod
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.method import Method
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 

@@ -11,15 +11,14 @@ import numpy.typing as npt
 from exact import fma
 
 from tetris_sim.apps.courses import substitute
-from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Neumann, Periodic, Robin
-from tetris_sim.conduction import Parameter, star_mean
-from tetris_sim.equations import Equations, Stage, tap
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import COMPARISONS, OPERATIONS, Node, Operation
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total
-from tetris_sim.problem import Variable as Named
-from tetris_sim.program import CONSTANT, INPUT, Programs
+from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Face, Neumann, Periodic, Robin
+from tetris_sim.model.conduction import Parameter, star_mean
+from tetris_sim.model.equations import Equations, Stage, tap
+from tetris_sim.model.formula import COMPARISONS, OPERATIONS, Node, Operation, compile_expression
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total
+from tetris_sim.model.problem import Variable as Named
+from tetris_sim.model.program import CONSTANT, INPUT, Programs
 
 Values = npt.NDArray[Any]
 NAMES = (*("c", "n", "s", "w", "e", "t", "b", "l", "dt", "a", "f", "g", "x", "y", "z"),)

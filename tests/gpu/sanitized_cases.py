@@ -35,12 +35,12 @@ from test_gpu_coefficients import body  # noqa: E402
 from test_gpu_solve import solutions  # noqa: E402
 from variants import VARIANTS, agrees  # noqa: E402
 
-from tetris_sim import reference  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters, Rounds, roundings  # noqa: E402
-from tetris_sim.problem import Problem  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
+from tetris_sim.model import reference  # noqa: E402
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters, Rounds, roundings  # noqa: E402
+from tetris_sim.model.problem import Problem  # noqa: E402
+from tetris_sim.model.slab import Slab  # noqa: E402
 
 NAMES = ("star-1d5p", "heat-2d", "box-2d9p", "heat-3d", "box-3d27p")
 SHAPES = {1: (1201,), 2: (103, 151), 3: (23, 25, 131)}

@@ -15,8 +15,8 @@ from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import finite
-from tetris_sim.problem import PRECISIONS, Field
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import PRECISIONS, Field
+from tetris_sim.model.slab import Slab
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 SHAPES = {"heat-1d": (601,), "heat-2d": (31, 300), "heat-3d": (70, 9, 11)}

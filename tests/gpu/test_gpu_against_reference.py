@@ -24,16 +24,16 @@ from cases import (
 )
 from conduction_cases import CASES, RADIATION, Case
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
-from tetris_sim.problem import PRECISIONS, Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.model.problem import PRECISIONS, Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 
 pytestmark = pytest.mark.gpu
 

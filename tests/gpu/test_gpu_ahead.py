@@ -11,14 +11,14 @@ from cases import run
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.ready_stepper import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
-from tetris_sim.method import Method
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run import worker as workers
 from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError

@@ -12,8 +12,6 @@ from cases import boundary_of, make_problem, stencil_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.layout import (
     FAR,
@@ -36,10 +34,12 @@ from tetris_sim.gpu_kernels.faces.boxes import (
 from tetris_sim.gpu_kernels.faces.domain import THREADS, domain_argument, ghost_tiles
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.mirrors import contradictions, lasting_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import scale
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import scale
 
 
 def points(box: Box3) -> set[tuple[int, ...]]:

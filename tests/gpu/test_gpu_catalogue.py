@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from cases import assert_rounded_at_random, make_problem, mixed_boundaries, run
 
-from tetris_sim import reference
-from tetris_sim.catalogue import catalogue
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.method import STEPS_PER_BLOCK, Method
-from tetris_sim.problem import PRECISIONS
+from tetris_sim.model import reference
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method
+from tetris_sim.model.problem import PRECISIONS
+from tetris_sim.model.stencils.catalogue import catalogue
 
 pytestmark = pytest.mark.gpu
 

@@ -13,15 +13,15 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Neumann, Robin
-from tetris_sim.conduction import RuledFace
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.faces.courses import are_in_range
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.tolerances import allowed_error
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Robin
+from tetris_sim.model.conduction import RuledFace
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.reference import allowed_error
+from tetris_sim.model.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 SHAPES = {1: (700,), 2: (90, 101), 3: (21, 26, 70)}

@@ -17,7 +17,7 @@ from tetris_sim.gpu_kernels.stream.coefficients_2d import (
     coefficients_2d_kernel,
     coefficients_2d_parameters,
 )
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 REGISTERS = 65536  # of a multiprocessor

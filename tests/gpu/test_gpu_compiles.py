@@ -20,7 +20,6 @@ from cases import CUSTOM, boundary_of, make_problem, stencil_of
 from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
 from enthalpy_cases import cooled_body
 
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
@@ -28,7 +27,8 @@ from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.frame import frame_defines, line_frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.problem import PRECISIONS, Problem
+from tetris_sim.model.problem import PRECISIONS, Problem
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 from tetris_sim.scheduler.tuning.choice import label_of
 
 pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")

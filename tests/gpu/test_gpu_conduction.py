@@ -29,10 +29,6 @@ from emulator.host_gpu import HostGpu
 from enthalpy_cases import cooled_body
 from test_gpu_streamed import HostCopies, streamed
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import Conduction, Parameter, Rule, padded
-from tetris_sim.expressions import compile_expression
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules
@@ -41,10 +37,14 @@ from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers.fused_pass import Fused
 from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Pass, State
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import Conduction, Parameter, Rule, padded
+from tetris_sim.model.formula import compile_expression
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges, Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -14,7 +14,6 @@ import pytest
 from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 
-from tetris_sim import reference
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
@@ -35,10 +34,11 @@ from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghost_stages, ghosts_defines, told_tiles
-from tetris_sim.mirrors import Sides, contradictions, free_sides, lasting_sides
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.deep_ghosts import Sides, contradictions, free_sides, lasting_sides
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -16,12 +16,12 @@ from cases import CUSTOM, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.launching import agrees
 
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.method import Parameters
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -13,18 +13,18 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import padded
-from tetris_sim.equations import Equations, Stage
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.given import given_defines, joined_stages
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Ranges, Slab
-from tetris_sim.tolerances import allowed_error
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import padded
+from tetris_sim.model.equations import Equations, Stage
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.reference import allowed_error
+from tetris_sim.model.slab import Ranges, Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

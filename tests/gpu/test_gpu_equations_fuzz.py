@@ -21,14 +21,14 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.apps.pde_arrays import equations_problem
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Neumann, Periodic
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
-from tetris_sim.grid import Grid
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Periodic
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -13,16 +13,16 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
-from tetris_sim.equations import Equations, Stage, tap
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots
 from tetris_sim.gpu_kernels.stream.levels_3d import levels_3d
 from tetris_sim.gpu_kernels.stream.method import METHOD
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.equations import Equations, Stage, tap
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 REGISTERS = 65536  # of a multiprocessor
 LARGER = {1: (30_011,), 2: (203, 531), 3: (61, 83, 149)}

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rim_cases import middle, set_halos
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.faces.extents import Extent, Late, begins_inside, rims
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import STEPS_PER_BLOCK, Method
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 FUSED = tuple(method for method in METHODS if isinstance(method, FusedMethod))
 STEPS = 5  # two launches of two steps, and one step before them

@@ -10,7 +10,7 @@ import pytest
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import dual_tessellation_refusal
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])

@@ -14,13 +14,13 @@ from emulator.host_gpu import HostGpu
 
 from tetris_sim.beside import Beside
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import Stepper
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Stepper
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import LocalExchange, keep
 from tetris_sim.scheduler.run.queued import QueuedStepper
-from tetris_sim.slab import Slab
 from tetris_sim.snapshot import StateSnapshot
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

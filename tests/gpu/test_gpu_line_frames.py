@@ -15,8 +15,8 @@ from test_gpu_changing_faces import BY_NAME, advanced, agrees, body, changing
 
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.faces.frame import line_frame_defines
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 PLAIN = next(method for method in METHODS if method.name == "gpu.plain")

@@ -13,12 +13,12 @@ from cases import boundary_of, dtype_of, make_problem, run, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.method import STEPS_PER_BLOCK, Method
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import LocalExchange

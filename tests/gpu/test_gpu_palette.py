@@ -25,7 +25,7 @@ from tetris_sim.gpu_kernels.stream.palette_3d import (
     palette_3d_parameters,
     palette_3d_words,
 )
-from tetris_sim.method import Parameters
+from tetris_sim.model.method import Parameters
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 REGISTERS = 65536  # of a multiprocessor

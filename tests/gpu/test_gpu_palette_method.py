@@ -14,12 +14,12 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from enthalpy_cases import cooled_body
 
-from tetris_sim import reference
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.stream.method import METHOD
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

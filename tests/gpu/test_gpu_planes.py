@@ -14,14 +14,14 @@ from cases import FACES, make_problem, run, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.boundary import Boundary, Face, Neumann
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
-from tetris_sim.method import Method, Parameters
-from tetris_sim.planes import in_planes, stacked
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary, Face, Neumann
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.plane_stack import in_planes, stacked
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

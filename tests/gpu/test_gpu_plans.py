@@ -16,7 +16,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.common.device import import_cupy
 from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import H200, predict_rate
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine import gpus
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine

@@ -15,17 +15,17 @@ from emulator import host_gpu
 from emulator.emulation import COMPILER, NO_COMPILER, emulate
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.axes import on_three
-from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source, find_source
 from tetris_sim.gpu_kernels.resident.method import ResidentMethod, resident_defines
 from tetris_sim.gpu_kernels.resident.tile import Tile, proposed_tiles
-from tetris_sim.method import STEPS_PER_BLOCK
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.method import STEPS_PER_BLOCK
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 METHOD = ResidentMethod()
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

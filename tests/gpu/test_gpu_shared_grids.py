@@ -14,7 +14,7 @@ from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies
 
 from tetris_sim.gpu_kernels.steppers import streamed
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine, find_machine

@@ -14,12 +14,12 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from jump_cases import star, with_weights
 
-from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
+from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.slab import Slab
 from tetris_sim.solvers import gradients
 from tetris_sim.solvers.gradients import conjugate_gradients
 from tetris_sim.solvers.hierarchy import Places, coarsen, every_other, make_hierarchy

@@ -16,11 +16,11 @@ from cases import CUSTOM, stencil_of
 from emulator.half_emulation import EPS, HALF, compare, emulated, small, weighted
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
 
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 
 
 def agrees(stencil: Stencil, parameters: Mapping[str, int], make: Any = sparse_kernel) -> None:

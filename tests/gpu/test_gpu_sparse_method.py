@@ -13,14 +13,14 @@ from cases import make_problem, mixed_boundaries, run, stencil_of
 from emulator.half_emulation import emulated, faces, launches_of
 from emulator.host_gpu import HostGpu
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import catalogue
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters, sparse_refusal
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import catalogue
 
 (SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")
 SHAPES: dict[int, tuple[int, ...]] = {1: (303,), 2: (29, 149), 3: (13, 15, 141)}

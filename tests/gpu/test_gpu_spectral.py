@@ -10,10 +10,10 @@ import pytest
 from cases import make_problem
 from jump_cases import KINDS, jumped, stack, star, with_weights
 
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.gpu_kernels.spectral import METHOD
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 pytestmark = pytest.mark.gpu
 

@@ -23,7 +23,6 @@ from cases import (
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
@@ -31,10 +30,11 @@ from tetris_sim.gpu_kernels.faces import frame, ghosts
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import stepper
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
-from tetris_sim.mirrors import contradictions, lasting_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -16,7 +16,7 @@ from tetris_sim.bench.problems import WeightKind, random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.kernel_2d import stream_2d_kernel
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 TILE = ("steps_per_block", "rows", "columns", "warps", "blocks", "edges", "interleaved")
 FLOAT64 = np.dtype(np.float64)

@@ -10,19 +10,19 @@ from cases import boundary_of, dtype_of, make_problem, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu, HostStream
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
 from tetris_sim.gpu_kernels.steppers.streamed import Flat, GpuConveyor, measure_copies
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import largest_piece
 from tetris_sim.scheduler.run.streamed import StreamedStepper
-from tetris_sim.slab import Slab
 
 STREAM = METHODS[0]
 (SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")

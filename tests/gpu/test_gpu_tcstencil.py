@@ -17,7 +17,6 @@ from cases import CUSTOM, stencil_of
 from emulator.half_emulation import HALF, compare, emulated, small, weighted
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
 
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.tcstencil.kernel import (
@@ -26,7 +25,8 @@ from tetris_sim.gpu_kernels.tcstencil.kernel import (
     tcstencil_refusal,
 )
 from tetris_sim.gpu_kernels.tcstencil.matrices import mirror_rows
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 
 
 def agrees(stencil: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any] = HALF) -> None:

@@ -6,9 +6,9 @@ import pytest
 from cases import make_problem, mixed_boundaries, stencil_of
 from emulator.half_emulation import emulated, faces, launches_of
 
-from tetris_sim.boundary import Boundary
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.method import STEPS_PER_BLOCK
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import STEPS_PER_BLOCK
 
 (METHOD,) = (method for method in METHODS if method.name == "gpu.tcstencil")
 SHAPES: dict[int, tuple[int, ...]] = {1: (303,), 2: (29, 149), 3: (13, 15, 141)}

@@ -12,7 +12,7 @@ import pytest
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.gpu_kernels.steppers.transfer import Transfer
-from tetris_sim.slab import Ranges, batches, slices
+from tetris_sim.model.slab import Ranges, batches, slices
 
 WHOLE: Ranges = ((3, 40), (0, 5))
 

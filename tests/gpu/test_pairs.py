@@ -19,18 +19,18 @@ from emulator.host_gpu import HostGpu
 from exact import fma
 from test_gpu_compiles import ARCHITECTURES, disassembled
 
-from tetris_sim import reference
 from tetris_sim.bench.problems import WeightKind, random_weights
-from tetris_sim.boundary import Boundary
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.pairs import exactly, from_pairs, stored_weights, to_pairs
 from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.fused.pair_method import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as FLOATS
-from tetris_sim.problem import PAIR, Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import chain_order
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.problem import PAIR, Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import chain_order
 
 STREAM, PLAIN = METHODS
 UNIT = 2.0**-48

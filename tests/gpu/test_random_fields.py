@@ -19,8 +19,8 @@ from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import philox
-from tetris_sim.problem import PRECISIONS, Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import PRECISIONS, Field, Problem
+from tetris_sim.model.slab import Slab
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -12,14 +12,14 @@ import numpy as np
 from cases import make_problem, run
 from papers.sparstencil.variants import variant_kernel
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.stencil import Stencil
 
 NAMES = ("heat-2d", "box-2d9p", "star-2d13p")
 

@@ -8,14 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.grid import Grid
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import (
+    SIDES,
+    Boundary,
+    Dirichlet,
+    Face,
+    Fixed,
+    Neumann,
+    Periodic,
+    Robin,
+)
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 FACES: dict[str, Face] = {
     "dirichlet": Dirichlet(1.5),

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary, Periodic
-from tetris_sim.conduction import (
+from tetris_sim.model.boundary import Boundary, Periodic
+from tetris_sim.model.conduction import (
     AFFINE,
     MIRROR,
     Conduction,
@@ -24,11 +24,11 @@ from tetris_sim.conduction import (
     padded,
     star_mean,
 )
-from tetris_sim.expressions import compile_expression
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.formula import compile_expression
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges, Slab
 
 VARIABLE = Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.apps.courses import substitute
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.conduction import Parameter, star_mean
-from tetris_sim.equations import Equations, Stage, tap
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import Node, Operation
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem, Total
-from tetris_sim.problem import Variable as Field
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.conduction import Parameter, star_mean
+from tetris_sim.model.equations import Equations, Stage, tap
+from tetris_sim.model.formula import Node, Operation, compile_expression
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem, Total
+from tetris_sim.model.problem import Variable as Field
 
 RING = (Periodic(), Periodic())
 WALLS: tuple[tuple[Face, Face], ...] = (

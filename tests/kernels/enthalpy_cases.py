@@ -17,7 +17,7 @@ from conduction_cases import (
 )
 
 from tetris_sim.apps.curves import Melting, Properties, Table, make_enthalpy
-from tetris_sim.conduction import (
+from tetris_sim.model.conduction import (
     CONDUCTIVITY,
     MIRROR,
     TEMPERATURE,
@@ -27,9 +27,9 @@ from tetris_sim.conduction import (
     Rule,
     RuledFace,
 )
-from tetris_sim.expressions import compile_expression
-from tetris_sim.problem import Problem
-from tetris_sim.program import Program
+from tetris_sim.model.formula import compile_expression
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Program
 
 # Everything happens between -1 and 1 degC.
 ICE = Properties(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(0.7, -0.2, -0.2))

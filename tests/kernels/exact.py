@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.equations import as_tap
-from tetris_sim.formula import COMPARISONS, OPERATIONS
-from tetris_sim.problem import Field, Problem
-from tetris_sim.program import CONSTANT, INEXACT, INPUT, Program
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Enthalpy, Rule
+from tetris_sim.model.equations import as_tap
+from tetris_sim.model.formula import COMPARISONS, OPERATIONS
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Program
 
 _LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
 _FUSED = {}

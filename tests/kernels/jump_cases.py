@@ -12,11 +12,11 @@ import numpy.typing as npt
 import scipy.fft
 
 from tetris_sim.config import make_config
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 from tetris_sim.spectral.operator import read_operator
 from tetris_sim.spectral.stepper import make_jump
-from tetris_sim.stencil import Stencil
 
 
 class HostArrays:

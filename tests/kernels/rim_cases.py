@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES
-from tetris_sim.method import Stepper
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.method import Stepper
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 
 def middle(problem: Problem, axis: int, sides: tuple[bool, bool], steps: int) -> Slab:

@@ -13,13 +13,13 @@ from cases import (
     run,
 )
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Periodic
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import Method
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Periodic
+from tetris_sim.model.method import Method
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 UPWIND = Stencil(((0, 0), (0, -1), (-2, 0)), (0.5, 0.25, 0.25))
 NAMED = {name: named_stencil(name).stencil for name in STENCIL_NAMES}

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from cases import make_problem, mixed_boundaries, run
 
-from tetris_sim import reference
-from tetris_sim.catalogue import catalogue
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
-from tetris_sim.method import Method
-from tetris_sim.problem import PRECISIONS, Field, Problem
-from tetris_sim.stencil import Offset
-from tetris_sim.stencils.entry import NamedStencil
+from tetris_sim.model import reference
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import PRECISIONS, Field, Problem
+from tetris_sim.model.stencil import Offset
+from tetris_sim.model.stencils.catalogue import catalogue
+from tetris_sim.model.stencils.entry import NamedStencil
 
 SHAPES = {1: (53,), 2: (29, 37), 3: (17, 13, 22)}
 BLOCKS = (1, 3)

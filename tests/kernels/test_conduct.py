@@ -11,15 +11,15 @@ import pytest
 from cases import run
 from conduction_cases import CASES, RADIATION, Case, graded, heating, mixed_faces, rings
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common import medium
 from tetris_sim.cpu_kernels.common.layout import pad
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import padded
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 PLAIN = METHODS[-1]
 HALF = Case("plate, float16", (19, 23), 5, mixed_faces, heating(5, changes=True), np.float16)

@@ -11,17 +11,17 @@ from cases import run
 from cpu_equation_cases import CASES, problem
 from exact import equation_step
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations import given
 from tetris_sim.cpu_kernels.equations.rings import follow
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.tolerances import allowed_error
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import padded
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.reference import allowed_error
+from tetris_sim.model.slab import Slab
 
 STREAM, PLAIN = METHODS[0], METHODS[-1]
 # Strips of few points: every one lies at a face or beside others.

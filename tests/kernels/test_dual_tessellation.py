@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
     dual_tessellation_kernel,
     dual_tessellation_parameters,
     dual_tessellation_refusal,
 )
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 
 @pytest.mark.parametrize("name", STENCIL_NAMES)

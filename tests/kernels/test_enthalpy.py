@@ -14,14 +14,13 @@ from cases import run
 from conduction_cases import random_ids
 from enthalpy_cases import cases
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.enthalpy import Curve
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import Curve, padded
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 PLAIN = METHODS[-1]
 PROBLEMS = cases()

@@ -12,14 +12,14 @@ from cases import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.boundary import Boundary, Periodic
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32, Format, rounded
 from tetris_sim.gpu_kernels.fused.half import rounds_well
 from tetris_sim.gpu_kernels.fused.rounding import round_weights, weight_error
-from tetris_sim.method import STEPS_PER_BLOCK, Method
-from tetris_sim.problem import Problem
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Periodic
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencil import Stencil
 
 HALF = tuple(method for method in METHODS if method.name in ("gpu.tcstencil", "gpu.sparse"))
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from cases import FACES, assert_rounded_at_random, make_problem, stencil_of
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.problem import Field, Problem
 
 SHAPES = {1: (2053,), 2: (101, 163), 3: (37, 41, 57)}
 DEPTHS = {1: 108, 2: 8, 3: 4}  # deepest launches

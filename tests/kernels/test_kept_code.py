@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.compiled import generate
 from tetris_sim.cpu_kernels.tessellate.rows import lifted_source
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 ROOMS = Path(generate.__file__).parents[1]
 # The first only writes sources out; the second is a kept module of its own, named by its source.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from cases import FACES, make_problem
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.common.columns import LINKS
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 
 def problem_of(name: str, shape: tuple[int, ...], kind: str = "fixed") -> Problem:

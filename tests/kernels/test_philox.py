@@ -12,8 +12,8 @@ from tetris_sim.apps import initial
 from tetris_sim.apps.initial import BLOCK_POINTS, make_initial
 from tetris_sim.conditions import RandomInitial
 from tetris_sim.cpu_kernels.compiled import philox
-from tetris_sim.grid import Grid
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import Slab
 
 BOUNDS = st.floats(-1e300, 1e300)
 

@@ -12,9 +12,8 @@ from exact import is_exact, run_program
 
 from tetris_sim.cpu_kernels.compiled.generate import compiled_module
 from tetris_sim.cpu_kernels.compiled.programs import IMPORTS, name_of_result, program_lines
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import evaluate
-from tetris_sim.program import Program
+from tetris_sim.model.formula import compile_expression, evaluate
+from tetris_sim.model.program import Program
 
 EXACT = (
     *("x*y + 1", "1 - x*y", "x*y - y", "x/3 + y/4", "x/y", "-x*y", "3.1", "x", "x - 0.1*x*x"),

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from cases import boundary_of, make_problem, stencil_of
 
-from tetris_sim.boundary import SIDES
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.ready_stepper import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import Method
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 NAMED = [
     method for method in METHODS if method.name in ("cpu.plain", "cpu.tessellate", "cpu.stream")

@@ -12,14 +12,14 @@ import pytest
 from cases import FACES, make_problem
 from rim_cases import middle, set_halos
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import STEPS_PER_BLOCK, InnerFirst, Method
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import STEPS_PER_BLOCK, InnerFirst, Method
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 STEPS = 3
 # of a stencil: points, the axis whose halos come late, whether it has them (low, high)

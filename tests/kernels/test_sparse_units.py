@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers.sparstencil.reading import compressed_of, decompress
 
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.compression import is_structured
 from tetris_sim.gpu_kernels.sparse.plan import (
@@ -24,7 +23,8 @@ from tetris_sim.gpu_kernels.sparse.plan import (
     row_order,
 )
 from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 
 def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:

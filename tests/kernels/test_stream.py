@@ -20,7 +20,7 @@ from tetris_sim.cpu_kernels.stream import stepper
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, radii_of
 from tetris_sim.cpu_kernels.stream.method import StreamMethod, candidates
 from tetris_sim.cpu_kernels.stream.work import plan_work
-from tetris_sim.slab import Slab
+from tetris_sim.model.slab import Slab
 
 KINDS = ("rings", "walls", "mixed")
 # Longer than several strips; not a multiple of anything; as short as a stencil allows.

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from papers.tcstencil.windows import apply_bands
 from test_trapezoid_numerics import apply_directly, stencils
 
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.gpu_kernels.fused.formats import (
     BFLOAT16,
     FLOAT16,
@@ -33,7 +32,8 @@ from tetris_sim.gpu_kernels.tcstencil.windows import (
     Bands,
     window_bands,
 )
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 
 @st.composite

@@ -21,7 +21,7 @@ from tetris_sim.cpu_kernels.tessellate.method import (
     candidates,
 )
 from tetris_sim.cpu_kernels.tessellate.rows import stacked
-from tetris_sim.slab import Slab
+from tetris_sim.model.slab import Slab
 
 KINDS = ("rings", "walls", "mixed")
 ROWS = {"auto": AUTO, "skewed": SKEWED, "quadruple": QUADRUPLE, "lifted": LIFTED}

@@ -25,8 +25,6 @@ from conduction_cases import (
 )
 from enthalpy_cases import FEW, MANY, every_face, melting
 
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import MIRROR, Parameter, Rule, RuledFace, padded
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
@@ -37,11 +35,13 @@ from tetris_sim.cpu_kernels.tessellate.lifted import lift_slab
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, candidates
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, make_body, record_bytes
 from tetris_sim.cpu_kernels.tessellate.rules import shapes_of_faces
-from tetris_sim.expressions import compile_expression
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.program import Program
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import MIRROR, Parameter, Rule, RuledFace, padded
+from tetris_sim.model.formula import compile_expression
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges, Slab
 
 METHOD = TessellateMethod()
 NARROW = {"tile_x": 8, "tile_y": 9, "tile_z": 5, "width": 32, "jam": 2, "steps_per_block": 3}

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from papers.tetris.folding import apply_folding, n_products
 
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.gpu_kernels.trapezoid.numerics import Float64, fold
-from tetris_sim.stencil import Offset, Stencil
+from tetris_sim.model.stencil import Offset, Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 NAMED = (
     "heat-1d",

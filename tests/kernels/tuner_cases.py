@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.scheduler.tuning.choice import Choice

@@ -6,14 +6,14 @@ import dataclasses
 
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.slab import Slab
 
 MACHINE = Machine(
     "alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3)

@@ -19,14 +19,14 @@ from emulator.host_gpu import HostGpu
 from thread_nccl import ThreadNccl
 from thread_ranks import run_ranks
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import nccl
-from tetris_sim.method import Method
-from tetris_sim.problem import Field
+from tetris_sim.model import reference
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Field
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.division import Capacity, Link

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann, Periodic
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step

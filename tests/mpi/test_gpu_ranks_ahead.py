@@ -13,12 +13,12 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from thread_ranks import run_ranks
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
-from tetris_sim.method import Method
-from tetris_sim.problem import Field
+from tetris_sim.model import reference
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.run.rank_exchange import RankExchange

@@ -23,7 +23,7 @@ from tetris_sim.errors import (
     UnsupportedError,
 )
 from tetris_sim.launch import launch
-from tetris_sim.method import Stepper
+from tetris_sim.model.method import Stepper
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.simulation import Simulation

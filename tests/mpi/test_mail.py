@@ -16,7 +16,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.problem import Field
+from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.place import Place

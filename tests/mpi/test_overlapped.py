@@ -17,12 +17,12 @@ from conduction_cases import CASES
 from enthalpy_cases import cases as melting_cases
 from thread_ranks import ThreadCommunicator, run_ranks
 
-from tetris_sim.boundary import Boundary, Periodic
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary, Periodic
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.facts.shares import Plan, Share

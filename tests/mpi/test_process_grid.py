@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann, Periodic
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.plan.partition import (
     cut,

@@ -15,11 +15,13 @@ import pytest
 from cases import make_problem
 from thread_ranks import run_ranks
 
-from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError
-from tetris_sim.method import Box
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.facts.shares import Share
@@ -27,8 +29,6 @@ from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import Exchange
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 
 T = TypeVar("T")
 

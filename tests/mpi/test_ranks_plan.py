@@ -16,7 +16,8 @@ from thread_ranks import ThreadCommunicator, run_ranks
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
@@ -31,7 +32,6 @@ from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.measuring import measure_exchange
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.schema import ComputeSection
-from tetris_sim.slab import Slab
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,11 @@ from cases import SHAPES, make_problem, mixed_boundaries
 from conduction_cases import CASES
 from thread_ranks import run_ranks
 
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.method import Method
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.division import Link
@@ -22,7 +23,6 @@ from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
-from tetris_sim.slab import Slab
 
 STEPS = 8
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from papers.convstencil import model as paper
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.gpu_kernels.dual_tessellation import convstencil_model as model
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 # Table 3: kernel, im2row, stencil2row, memory saving in percent.
 TABLE_3 = [

@@ -17,11 +17,11 @@ from test_gpu_compiles import ARCHITECTURES, disassembled
 
 from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
 from papers.tetris.banded import banded_kernel
-from tetris_sim import reference
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import box_argument, by_value
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.stencil import Stencil
 
 ON_A_GPU = [("star-1d5p", (40_123,)), ("box-2d25p", (333, 517)), ("box-3d27p", (47, 61, 133))]
 CASES = [

@@ -26,10 +26,10 @@ from papers.sparstencil.exploration import (
 )
 from papers.sparstencil.pipeline import apply_transformed, transform
 from papers.sparstencil.reading import decompress
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import compute_time
 from tetris_sim.gpu_kernels.sparse.compression import is_structured
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
 

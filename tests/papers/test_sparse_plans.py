@@ -11,9 +11,9 @@ from papers.sparstencil.crush import crush_weights
 from papers.sparstencil.dense_plans import dense_patch_plan, dense_unit_plan
 from papers.sparstencil.patches import patch_plan
 from papers.sparstencil.variants import dense_fragments
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.gpu_kernels.sparse.plan import INSTRUCTIONS, slot_columns
 from tetris_sim.gpu_kernels.sparse.units import unit_plan
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 
 @pytest.mark.parametrize("kind", INSTRUCTIONS)

@@ -18,7 +18,7 @@ from papers.sparstencil.variants import variant_kernel
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 
 @emulated

@@ -15,8 +15,8 @@ from papers.convstencil.stencil2row import (
     stencil2row,
     weight_matrices,
 )
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 Array = npt.NDArray[np.float64]
 

@@ -37,15 +37,15 @@ sys.path[:0] = [
 import test_pde_fuzz as one  # noqa: E402
 from exact import equation_step  # noqa: E402
 
-from tetris_sim import reference  # noqa: E402
 from tetris_sim.apps.pde_arrays import equations_problem  # noqa: E402
-from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
-from tetris_sim.problem import Field, Problem  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
-from tetris_sim.tolerances import allowed_error  # noqa: E402
+from tetris_sim.model import reference  # noqa: E402
+from tetris_sim.model.boundary import Boundary, Neumann  # noqa: E402
+from tetris_sim.model.problem import Field, Problem  # noqa: E402
+from tetris_sim.model.reference import allowed_error  # noqa: E402
+from tetris_sim.model.slab import Slab  # noqa: E402
 
 BATCH, STEPS, LEAVES = 16, 2, 8
 SCHEMES = ("euler", "rk2", "rk4")

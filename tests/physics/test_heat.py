@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import tetris_sim as ts
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 # Which proposal is the fastest changes nothing here.
 pytestmark = pytest.mark.usefixtures("_nothing_is_timed")

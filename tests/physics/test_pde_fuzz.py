@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim import reference
 from tetris_sim.apps.pde_arrays import equations_problem
-from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import ConfigError, TetrisError
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
-from tetris_sim.program import INEXACT
-from tetris_sim.slab import Slab
-from tetris_sim.tolerances import allowed_error
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import INEXACT
+from tetris_sim.model.reference import allowed_error
+from tetris_sim.model.slab import Slab
 
 GRID = Grid((11, 9), (0.5, 0.25), (0.25, 0.125))
 CONSTANTS: dict[str, float | str] = {"k": 0.5, "D": "0.1 + x*k"}

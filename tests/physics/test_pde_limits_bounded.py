@@ -12,8 +12,8 @@ import pytest
 from tetris_sim.apps import pde_stability
 from tetris_sim.apps.initial import block_shape
 from tetris_sim.config import make_config
-from tetris_sim.grid import Grid
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import Slab
 
 SHAPES = [(40, 648, 64), (1024, 1024, 1024), (3000, 3000), (1_100_000,), (300, 5, 1000)]
 

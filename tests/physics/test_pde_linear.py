@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pde_cases import config, field, second
 
-from tetris_sim import reference
 from tetris_sim.apps import pde_build
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 WALLS = {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 0.5}}
 RING = {"*": {"type": "periodic"}}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pde_cases import config, field, second
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.program import Instruction
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.program import Instruction
+from tetris_sim.model.slab import Slab
 
 PLAIN = METHODS[-1]
 A, B, C = 2 * math.pi, 4 * math.pi, 2 * math.pi

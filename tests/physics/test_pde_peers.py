@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim import Dirichlet, Neumann, Periodic, reference
+from tetris_sim import Dirichlet, Neumann, Periodic
 from tetris_sim.apps.pde_arrays import equations_problem
-from tetris_sim.boundary import Boundary, Face
-from tetris_sim.grid import Grid
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Face
+from tetris_sim.model.grid import Grid
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 MADE = runpy.run_path(str(GOLDEN / "make_pde_peers.py"))

@@ -9,11 +9,11 @@ import pytest
 from pde_cases import SINE, config, field
 from test_substeps import solved
 
-from tetris_sim import reference
 from tetris_sim.apps.pde_rkl2 import rkl2_factor, stretched
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.schema import ComputeSection
-from tetris_sim.slab import Slab
 
 
 def run(problem: Problem) -> Field:

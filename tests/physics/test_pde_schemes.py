@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from pde_cases import SINE, config, field, second
 
-from tetris_sim import reference
 from tetris_sim.errors import UnstableStepError
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 RING = {"*": {"type": "periodic"}}
 

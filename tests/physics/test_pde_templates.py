@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from tetris_sim import reference
 from tetris_sim.__main__ import main
 from tetris_sim.commands.init import TEMPLATES, template_text
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import ExitCode
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.slab import Slab
 
 NAMES = [name for name in TEMPLATES if "type: pde" in template_text(name)]
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pytest
 
 from tetris_sim.__main__ import main
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import ExitCode
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 from tetris_sim.verification.precision import (
     PrecisionCase,
     as_json,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import tetris_sim as ts
-from tetris_sim import reference
-from tetris_sim.catalogue import laplacian, laplacian_names, named_stencil
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
-from tetris_sim.stencil import euler_step, largest_stable_dt
+from tetris_sim.model import reference
+from tetris_sim.model.stencil import euler_step, largest_stable_dt
+from tetris_sim.model.stencils.catalogue import laplacian, laplacian_names, named_stencil
 
 # Which proposal is the fastest changes nothing here.
 pytestmark = pytest.mark.usefixtures("_nothing_is_timed")

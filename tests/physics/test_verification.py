@@ -12,14 +12,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tetris_sim import reference
 from tetris_sim.__main__ import main
-from tetris_sim.boundary import Boundary
 from tetris_sim.errors import ConfigError
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 from tetris_sim.verification.case import Case, Outcome
 from tetris_sim.verification.heated import check_balance
 from tetris_sim.verification.melting import stefan_root

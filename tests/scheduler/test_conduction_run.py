@@ -11,13 +11,14 @@ from conduction_cases import CASES, Case, affine, graded, held, mixed_faces, rin
 from enthalpy_cases import MANY, cases, melting
 from test_same_answer_on_any_partition import field_after_the_run, known_speed
 
-from tetris_sim import reference
 from tetris_sim.checkpoint import problem_digest
-from tetris_sim.conduction import RuledFace
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import first_step
-from tetris_sim.problem import Problem
+from tetris_sim.model import reference
+from tetris_sim.model.conduction import RuledFace
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import shortened
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.machine.place import Place
@@ -26,7 +27,6 @@ from tetris_sim.scheduler.tuning.measure import check_method
 from tetris_sim.scheduler.tuning.trial import make_trial_problem
 from tetris_sim.scheduler.tuning.tuned import tuning_key
 from tetris_sim.schema import ComputeSection, SimulatedSection
-from tetris_sim.slab import Slab
 
 __all__ = ["known_speed"]  # a fixture that counts for all tests here
 CASE = {case.name: case for case in CASES}

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.run.exchange import LocalExchange
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 
 
 def box_stencil(ndim: int) -> Stencil:

@@ -10,10 +10,10 @@ from fake_methods import FakeMethod
 from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 
 from tetris_sim.bench.problems import WeightKind, random_problem
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning import tune as tuning

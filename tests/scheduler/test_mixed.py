@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries, stencil_of
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.facts.division import FREE, Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -32,7 +33,6 @@ from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
-from tetris_sim.slab import Slab
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
 NODE = Machine(

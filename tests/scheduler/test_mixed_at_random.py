@@ -12,7 +12,7 @@ import pytest
 from cases import make_problem, mixed_boundaries, stencil_of
 
 from tetris_sim.errors import TetrisError
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.plan import plan as plan_module
 from tetris_sim.scheduler.planner import make_plan

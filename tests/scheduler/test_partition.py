@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.boundary import Boundary, Neumann, Periodic
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
+from tetris_sim.model.grid import Grid
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 
 

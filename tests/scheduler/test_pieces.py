@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.plan.streaming import (
     Lane,
@@ -18,7 +19,6 @@ from tetris_sim.scheduler.plan.streaming import (
     needed_later,
     streaming_with,
 )
-from tetris_sim.slab import Slab
 
 # heat-2d 65536 x 32768 on one H200 as if it had two thirds of 34.4 GB: 900 GStencil/s, 55 GB/s each
 # way.

@@ -12,11 +12,11 @@ import pytest
 from cases import make_problem
 from fake_methods import FakeMethod
 
-from tetris_sim.boundary import Boundary, Neumann, Periodic
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.launcher import count_ranks
 from tetris_sim.scheduler.machine.machine import Machine, find_machine, last_level_cache
 from tetris_sim.scheduler.machine.place import Place
@@ -318,7 +318,7 @@ def test_a_small_piece_leaves_as_many_points_over_beside_whole_vectors_as_the_gr
 
 
 def test_every_part_of_a_piece_fits_to_the_others() -> None:
-    from tetris_sim.slab import Slab
+    from tetris_sim.model.slab import Slab
 
     problem = make_trial_problem(problem_of((9, 11, 70), "heat-3d"), 1 << 20)
     whole = problem.initial(Slab.whole(problem.grid))
@@ -328,7 +328,7 @@ def test_every_part_of_a_piece_fits_to_the_others() -> None:
 
 
 def test_a_piece_is_random_not_zero() -> None:
-    from tetris_sim.slab import Slab
+    from tetris_sim.model.slab import Slab
 
     piece = make_trial_problem(problem_of((20, 30)), 1 << 20)
     assert piece.initial(Slab.whole(piece.grid)).std() > 0.1

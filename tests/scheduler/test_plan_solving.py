@@ -9,10 +9,10 @@ import pytest
 from cases import make_problem
 from jump_cases import star, with_weights
 
-from tetris_sim.boundary import Boundary, Dirichlet
 from tetris_sim.config import load_config
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary, Dirichlet
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.gpus import Gpu

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import LastingPlanes, Stepper
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.method import LastingPlanes, Stepper
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.run.exchange import LocalExchange
 from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.schema import SimulatedSection
-from tetris_sim.slab import Slab
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 

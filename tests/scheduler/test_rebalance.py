@@ -12,8 +12,9 @@ from cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_o
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import Stepper
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import Stepper
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import FREE, Capacity, Division, Link, Profile
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -31,7 +32,6 @@ from tetris_sim.scheduler.run.rebalance import (
 from tetris_sim.scheduler.run.worker import Worker, open_worker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.simulation import open_simulation
-from tetris_sim.slab import Slab
 
 WORK = Work(1000, 1000, 8000, 1)
 METHOD = PlainMethod()

@@ -20,7 +20,8 @@ from tetris_sim.__main__ import main
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import ExitCode
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.run.queued import WorkerError
@@ -28,7 +29,6 @@ from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
-from tetris_sim.slab import Slab
 
 GOES_ON = ComputeSection(method="cpu.plain", threads=2, tuning_budget=0)
 STOPS = GOES_ON.model_copy(update={"on_device_failure": "stop"})

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.method import Method
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import find_method

@@ -25,14 +25,14 @@ from cases import (
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.simulated import SimulatedDevice
 from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
 from tetris_sim.scheduler.run.streamed import StreamedStepper
 from tetris_sim.schema import SimulatedSection
-from tetris_sim.slab import Slab
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 METHOD = PlainMethod()

@@ -10,13 +10,13 @@ from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_o
 
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.scheduler.tuning.choice import Speed
 from tetris_sim.scheduler.tuning.tune import tune
-from tetris_sim.stencil import Stencil
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
 

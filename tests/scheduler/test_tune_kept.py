@@ -12,12 +12,12 @@ from cases import FACES, make_problem
 from fake_methods import FakeMethod
 from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.tuning import tuned
 from tetris_sim.scheduler.tuning.tune import tune
-from tetris_sim.stencil import Stencil
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
 

@@ -12,11 +12,11 @@ import pytest
 from fake_methods import FakeMethod
 from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 
-from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.tuning import compete
 from tetris_sim.scheduler.tuning.tune import tune
-from tetris_sim.slab import Slab
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim import reference
 from tetris_sim.config import make_config
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 
 # k, rho, c that make numbers round
 PLAIN = {"conductivity": 1.0, "density": 1.0, "specific_heat": 1.0}

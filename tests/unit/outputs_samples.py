@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Face, Neumann
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.grid import Grid
-from tetris_sim.method import Box
+from tetris_sim.model.boundary import Boundary, Face, Neumann
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.provenance import Provenance
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.problem import Field, Problem, Total, Variable
 from tetris_sim.quantities import Every
-from tetris_sim.slab import Slab
 
 T = TypeVar("T")
 

@@ -19,13 +19,13 @@ from conduction_cases import (
     waving,
 )
 
-from tetris_sim import reference
-from tetris_sim.alike import face_course, one_stencil, stepwise
-from tetris_sim.boundary import Boundary
-from tetris_sim.conduction import RuledFace
-from tetris_sim.mirrors import contradictions, lasting_sides
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import RuledFace
+from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
+from tetris_sim.model.homogeneous import face_course, one_stencil, stepwise
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 PLATE = Case("plate", (13, 17), 1, closed).problem()
 

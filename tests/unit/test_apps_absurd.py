@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tetris_sim import reference
-from tetris_sim.catalogue import STENCIL_NAMES, laplacian_names
 from tetris_sim.config import make_config
 from tetris_sim.errors import TetrisError
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, laplacian_names
 
 extremes = st.sampled_from([5e-324, 1e-300, 1e-160, 1e-30, 1e30, 1e154, 1e160, 1.7e308, 3.5e38])
 ordinary = st.floats(0.01, 100)

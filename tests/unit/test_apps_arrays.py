@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from body_samples import build, finish, heat_model
 
-from tetris_sim import Boundary, Dirichlet, Neumann, Periodic, Robin, reference
+from tetris_sim import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.api import body_problem, thermal_diffusion
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.grid import Grid
+from tetris_sim.model import reference
+from tetris_sim.model.grid import Grid
 
 GRID = Grid.box((4, 6), (0.4, 0.6))
 NUMBERS: dict[str, Any] = {"conductivity": [1.0, 5.0], "capacity": [2.0, 3.0]}

@@ -10,10 +10,10 @@ import pytest
 from body_samples import PLAIN, build, finish, heat_in, heat_model, settings, settle, start
 
 from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.boundary import Dirichlet, Neumann, Robin
-from tetris_sim.conduction import AFFINE
 from tetris_sim.config import make_config
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Dirichlet, Neumann, Robin
+from tetris_sim.model.conduction import AFFINE
+from tetris_sim.model.problem import Problem
 
 LAYERS = {
     "brick": {"conductivity": 0.7, "density": 2.0, "specific_heat": 3.0},
@@ -178,7 +178,7 @@ def test_overlapping_sources_add_up_and_follow_their_tables() -> None:
         time={"dt": 0.25, "steps": 8},
     )
     u, heat = start(problem)[0], 0.0
-    from tetris_sim import reference
+    from tetris_sim.model import reference
 
     for step in range(8):
         t = 0.25 * step
@@ -329,7 +329,7 @@ def test_a_step_at_the_limit_is_stable_and_above_it_is_not() -> None:
     noise = rng.uniform(-1, 1, (1, 12))
     from dataclasses import replace
 
-    from tetris_sim import reference
+    from tetris_sim.model import reference
 
     stable = replace(problem, dt=0.999 * problem.dt_limit)
     beyond = replace(problem, dt=2.0 * problem.dt_limit)

@@ -11,7 +11,7 @@ from body_samples import PLAIN, build, heat_model
 from PIL import Image
 
 from tetris_sim.config import ConfigMistakesError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 THREE = {"a": PLAIN, "b": {**PLAIN, "conductivity": 2}, "c": {**PLAIN, "conductivity": 3}}
 

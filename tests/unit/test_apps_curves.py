@@ -12,13 +12,12 @@ from conduction_cases import VARIABLE, affine, insulated
 from scipy.optimize import brentq
 from scipy.special import erf, erfc
 
-from tetris_sim import reference
 from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
-from tetris_sim.boundary import Boundary
-from tetris_sim.conduction import Conduction, Medium, Numbers, RuledFace, star_mean
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import Conduction, Enthalpy, Medium, Numbers, RuledFace, star_mean
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 
 ICE = Properties(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(4.0, 0.0, 0.0))
 STEEL = Properties(

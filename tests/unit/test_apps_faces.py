@@ -6,9 +6,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from tetris_sim.apps.faces import conductivity_gaps, find_face, make_boundary
-from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.conditions import FaceSection
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(dict[str, FaceSection])
 

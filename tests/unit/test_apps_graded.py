@@ -10,8 +10,8 @@ from body_samples import PLAIN, build, finish, heat_model, settings, settle, sta
 from test_apps_body import ENDS, LAYERS
 
 from tetris_sim.config import ConfigMistakesError, make_config
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 
 
 def heat_of(problem: Problem, u: np.ndarray[Any, Any]) -> float:

@@ -16,9 +16,9 @@ from tetris_sim.apps import initial as module
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.conditions import InitialSection
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field
-from tetris_sim.slab import Slab
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field
+from tetris_sim.model.slab import Slab
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(InitialSection)
 GRIDS = {

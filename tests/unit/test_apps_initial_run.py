@@ -13,7 +13,7 @@ from tetris_sim.__main__ import main
 from tetris_sim.config import ConfigMistakesError, make_config
 from tetris_sim.config.text import write_yaml
 from tetris_sim.errors import ConfigError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 GRID = {"shape": [12, 10], "size": [1.2, 1.0]}
 

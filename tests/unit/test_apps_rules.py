@@ -10,9 +10,8 @@ from scipy.optimize import brentq
 
 from tetris_sim.apps.courses import Course
 from tetris_sim.apps.rules import STEFAN_BOLTZMANN, Surface, flowing, held, join
-from tetris_sim.conduction import AFFINE, MIRROR, Rule
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import Constant, evaluate
+from tetris_sim.model.conduction import AFFINE, MIRROR, Rule
+from tetris_sim.model.formula import Constant, compile_expression, evaluate
 
 
 def course(text: str) -> Course:

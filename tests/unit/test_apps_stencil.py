@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim import reference
 from tetris_sim.apps.domain import keeps_fluxes
 from tetris_sim.apps.stencil import StencilModel
-from tetris_sim.boundary import Boundary, Neumann, Periodic, Robin
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.problem import Field, Problem
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic, Robin
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 
 def build(model: dict[str, Any], dt: float | None = None, **sections: Any) -> Problem:

@@ -9,13 +9,13 @@ import pytest
 
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.thermal import HeatModel
-from tetris_sim.boundary import Boundary, Neumann, Robin
-from tetris_sim.catalogue import laplacian, laplacian_names
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import euler_step, largest_stable_dt
+from tetris_sim.model.boundary import Boundary, Neumann, Robin
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import euler_step, largest_stable_dt
+from tetris_sim.model.stencils.catalogue import laplacian, laplacian_names
 
 
 def settings(**sections: Any) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_the_total_is_heat_where_the_capacity_is_known_and_an_integral_elsewhere
 
 
 def test_a_flux_through_a_face_brings_the_heat_that_it_should() -> None:
-    from tetris_sim import reference
+    from tetris_sim.model import reference
 
     flux = 1e5
     problem = build(

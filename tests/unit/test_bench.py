@@ -23,10 +23,10 @@ from tetris_sim.bench.problems import random_problem, random_weights
 from tetris_sim.bench.result import Result, read_result
 from tetris_sim.bench.tables import better_loop, precisions_table
 from tetris_sim.bench.timing import Work, interleave
-from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.slab import Slab
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 
 
 @pytest.mark.parametrize("form", ["slices", "indexed"])

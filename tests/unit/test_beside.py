@@ -19,9 +19,9 @@ from tetris_sim.checkpoint import (
     write_checkpoint,
 )
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field
 from tetris_sim.outputs.blocks import slices
-from tetris_sim.problem import Field
 from tetris_sim.snapshot import StateSnapshot
 
 PROBLEM = make_problem()

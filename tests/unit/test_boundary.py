@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.boundary import (
+from tetris_sim.model.boundary import (
     SIDES,
     Boundary,
     Dirichlet,

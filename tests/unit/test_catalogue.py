@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from tetris_sim.catalogue import (
+from tetris_sim.model.stencil import Offset, Stencil
+from tetris_sim.model.stencils.catalogue import (
     STENCIL_NAMES,
     box_laplacian,
     laplacian,
@@ -13,7 +14,6 @@ from tetris_sim.catalogue import (
     named_stencil,
     second_derivative,
 )
-from tetris_sim.stencil import Offset, Stencil
 
 SPACINGS = {1: (0.5,), 2: (0.5, 0.3), 3: (0.5, 0.3, 0.2)}
 POINTS = {

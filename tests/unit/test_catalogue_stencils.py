@@ -12,13 +12,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Periodic
-from tetris_sim.catalogue import STENCIL_NAMES, catalogue, named_stencil
-from tetris_sim.stencil import Offset, Stencil
-from tetris_sim.stencils.entry import NamedStencil, Powers, symmetry_of, transport
-from tetris_sim.stencils.exact import b_spline, central, fornberg, outer, star
-from tetris_sim.stencils.lattice_boltzmann import velocity_set
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Periodic
+from tetris_sim.model.stencil import Offset, Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, catalogue, named_stencil
+from tetris_sim.model.stencils.entry import (
+    NamedStencil,
+    Powers,
+    b_spline,
+    central,
+    fornberg,
+    outer,
+    star,
+    symmetry_of,
+    transport,
+)
+from tetris_sim.model.stencils.lattice_boltzmann import velocity_set
 
 ENTRIES = tuple(catalogue().values())
 every_stencil = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

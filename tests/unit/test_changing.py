@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tetris_sim.changing import Course, make_course
+from tetris_sim.model.deep_ghosts import Course, make_course
 
 Numbers = npt.NDArray[np.float64]
 course_of = functools.cache(make_course)  # in exact numbers, which takes a while

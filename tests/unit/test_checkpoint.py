@@ -22,7 +22,6 @@ from checkpoint_samples import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.checkpoint import (
     file,
     open_checkpoint,
@@ -32,10 +31,11 @@ from tetris_sim.checkpoint import (
 )
 from tetris_sim.checkpoint.state import RunState, as_plain
 from tetris_sim.errors import CheckpointError
-from tetris_sim.method import Box
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

@@ -23,9 +23,9 @@ from conduction_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES, Boundary, Neumann
-from tetris_sim.conduction import (
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES, Boundary, Neumann
+from tetris_sim.model.conduction import (
     Ids,
     Medium,
     Numbers,
@@ -36,10 +36,10 @@ from tetris_sim.conduction import (
     padded,
     star_mean,
 )
-from tetris_sim.formula import evaluate
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
-from tetris_sim.slab import Slab
+from tetris_sim.model.formula import evaluate
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
 
 
 def loop_step(u: Field, problem: Problem, number: int) -> Field:

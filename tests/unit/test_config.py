@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from config_cases import GOOD, changed, mistakes, read
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 
 def test_a_good_configuration_becomes_si_numbers_and_a_problem() -> None:

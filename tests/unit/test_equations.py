@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim import reference
 from tetris_sim.apps.courses import substitute
-from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic
-from tetris_sim.conduction import Parameter, star_mean
-from tetris_sim.equations import Equations, Stage, as_tap, tap
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import Node
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem, Total
-from tetris_sim.problem import Variable as Field
-from tetris_sim.slab import Slab
-from tetris_sim.tolerances import allowed_error
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic
+from tetris_sim.model.conduction import Parameter, star_mean
+from tetris_sim.model.equations import Equations, Stage, as_tap, tap
+from tetris_sim.model.formula import Node, compile_expression
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem, Total
+from tetris_sim.model.problem import Variable as Field
+from tetris_sim.model.reference import allowed_error
+from tetris_sim.model.slab import Slab
 
 RING = Boundary(((Periodic(), Periodic()),) * 2)
 NONE = Total("total", "1", 1.0)

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from tetris_sim.bench.expected import DeviceLimits, expect, expected_rates, gpu_limits
-from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.equations import Equations
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.machine.gpus import Gpu
-from tetris_sim.slab import Slab
 
 ROOT = Path(__file__).resolve().parents[2]
 # As the driver says it.

@@ -15,8 +15,18 @@ import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.expressions import CONSTANTS, ExpressionError, compile_expression, usable_name
-from tetris_sim.formula import ARITY, FUNCTIONS, OPERATIONS, Constant, Operation, Variable
+from tetris_sim.model.formula import (
+    ARITY,
+    CONSTANTS,
+    FUNCTIONS,
+    OPERATIONS,
+    Constant,
+    ExpressionError,
+    Operation,
+    Variable,
+    compile_expression,
+    usable_name,
+)
 
 Values = npt.NDArray[np.float64]
 X = np.linspace(-1.7, 2.3, 41)

@@ -12,10 +12,10 @@ import pytest
 from outputs_samples import SALT, SHAPES, TEMPERATURE, fields_output, make_problem, names, snapshot
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.field_slabs import Unfinished, runs
 from tetris_sim.outputs.schedule import Moments
-from tetris_sim.problem import Problem
 
 BOTH = (TEMPERATURE, SALT)
 

@@ -8,9 +8,9 @@ from cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.tessellate import fitting
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, _layout, _tile
-from tetris_sim.method import STEPS_PER_BLOCK, Fits, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.method import STEPS_PER_BLOCK, Fits, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 METHOD = TessellateMethod()
 TUNED = {"rows": 3, "width": 64, "jam": 4, "steps_per_block": 32, "tile_y": 128, "tile_x": 1024}

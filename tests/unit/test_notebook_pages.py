@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tetris_sim as ts
-from tetris_sim.catalogue import catalogue
 from tetris_sim.config import make_config
+from tetris_sim.model.stencils.catalogue import catalogue
 
 ROD = {
     "title": "A rod & <more>",

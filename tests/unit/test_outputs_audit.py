@@ -24,19 +24,19 @@ from conduction_cases import (
 from outputs_samples import FakeSnapshot, every
 from outputs_samples import make_problem as constant_problem
 
-from tetris_sim import reference
 from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
-from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
-from tetris_sim.conduction import Conduction, Medium, Numbers
 from tetris_sim.config import make_config
-from tetris_sim.grid import Grid
 from tetris_sim.launch import launch
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
+from tetris_sim.model.conduction import Conduction, Medium, Numbers
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total, Variable, View
+from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs import materials
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.statistics import StatisticsOutput, read_audit
 from tetris_sim.outputs.table import read_table
-from tetris_sim.problem import Field, Problem, Total, Variable, View
-from tetris_sim.slab import Ranges, Slab
 from tetris_sim.snapshot import StateSnapshot
 
 Row = dict[str, float]

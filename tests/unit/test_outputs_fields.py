@@ -25,10 +25,10 @@ from outputs_samples import (
 )
 
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import field_file, fields
 from tetris_sim.outputs.blocks import blocks, chunk_shape
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.problem import Problem
 
 STEPS = (0, 20, 40)
 BOTH = (TEMPERATURE, SALT)

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, write_fields
 
 from tetris_sim.__main__ import main
-from tetris_sim.boundary import Periodic
 from tetris_sim.checkpoint import open_checkpoint, write_checkpoint
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Periodic
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.drawing import draw
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.parts import make_part
@@ -31,7 +32,6 @@ from tetris_sim.outputs.series import open_fields
 from tetris_sim.outputs.sheet import Panel, lay_out
 from tetris_sim.outputs.statistics import StatisticsOutput
 from tetris_sim.outputs.table import read_table
-from tetris_sim.problem import Problem
 
 X, Y, Z = (0.0, 1.0, 1.5, 3.5, 4.0), (0.0, 0.25, 1.0, 2.0), (0.0, 1.0, 4.0)
 GRID = Grid.graded((3, 4), (2.0, 4.0), (Y, X))

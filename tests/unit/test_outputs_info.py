@@ -12,9 +12,9 @@ from checkpoint_samples import make_state
 from outputs_samples import SALT, TEMPERATURE, every, make_problem, snapshot, write_fields
 
 from tetris_sim.__main__ import main
-from tetris_sim.catalogue import catalogue
 from tetris_sim.checkpoint import write_checkpoint, write_crash_dump
 from tetris_sim.errors import ExitCode
+from tetris_sim.model.stencils.catalogue import catalogue
 from tetris_sim.outputs.statistics import StatisticsOutput
 
 

@@ -8,6 +8,7 @@ from outputs_samples import make_problem, names, snapshot, state
 
 from tetris_sim.config import Config, make_config
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.make import make_outputs, name_probes
 from tetris_sim.outputs.pictures import PicturesOutput
@@ -15,7 +16,6 @@ from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.outputs.statistics import StatisticsOutput
 from tetris_sim.outputs.table import read_table
-from tetris_sim.problem import Problem
 
 
 def config_of(**output: Any) -> Config:

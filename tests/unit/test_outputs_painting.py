@@ -15,7 +15,7 @@ from matplotlib import colormaps
 from matplotlib.ticker import MaxNLocator
 from pictures_read import decode
 
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.outputs.compositions import draw_overview, draw_state
 from tetris_sim.outputs.drawing import draw
 from tetris_sim.outputs.labels import Caption
@@ -71,7 +71,7 @@ def test_matplotlib_is_imported_only_when_its_figure_is_asked_for(tmp_path: Path
 import sys
 from pathlib import Path
 import numpy as np
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.sampling import default_cuts, sample

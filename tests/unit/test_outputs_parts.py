@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, snapshot, state
 
-from tetris_sim import reference
-from tetris_sim.boundary import Dirichlet, Periodic
 from tetris_sim.config import make_config
-from tetris_sim.enthalpy import Curve, Enthalpy
 from tetris_sim.errors import CheckpointError, ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Dirichlet, Periodic
+from tetris_sim.model.conduction import Curve, Enthalpy
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.field_file import record_name
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.parts import Part, make_part
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.schedule import Moments
 from tetris_sim.outputs.series import Series, open_fields
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
 
 SHAPE, SIZE = (4, 6, 5), (4.0, 3.0, 10.0)  # spacing 1, 0.5, 2
 

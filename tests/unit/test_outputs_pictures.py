@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from pictures_read import Pixels, decode
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.outputs import sampling
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state

@@ -23,16 +23,16 @@ from outputs_samples import (
     state,
 )
 
-from tetris_sim.boundary import Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
-from tetris_sim.grid import Grid
+from tetris_sim.model.boundary import Dirichlet, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import statistics
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.places import neighbours
 from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.statistics import StatisticsOutput
 from tetris_sim.outputs.table import Table, read_table
-from tetris_sim.problem import Problem
 
 
 def bits(value: float) -> bytes:

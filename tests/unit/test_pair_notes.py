@@ -14,9 +14,10 @@ from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, TetrisError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.pair_method import METHODS as PAIRS
-from tetris_sim.method import roundings
+from tetris_sim.model.method import roundings
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.pair_notes import pair_notes
-from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.gpus import Gpu
@@ -25,7 +26,6 @@ from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.find import _part_that_fits
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
-from tetris_sim.slab import Slab
 
 
 def sections(**compute: Any) -> dict[str, Any]:

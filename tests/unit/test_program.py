@@ -12,9 +12,22 @@ from exact import is_exact
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import COMPARISONS, FUNCTIONS, OPERATIONS, evaluate
-from tetris_sim.program import CONSTANT, INPUT, LOGICAL, NUMERIC, Instruction, Program, print_lines
+from tetris_sim.model.formula import (
+    COMPARISONS,
+    FUNCTIONS,
+    OPERATIONS,
+    compile_expression,
+    evaluate,
+)
+from tetris_sim.model.program import (
+    CONSTANT,
+    INPUT,
+    LOGICAL,
+    NUMERIC,
+    Instruction,
+    Program,
+    print_lines,
+)
 
 X = np.linspace(-3.1, 4.3, 75)
 Y = np.linspace(-2.0, 2.5, 75)[::-1].copy()

@@ -7,8 +7,8 @@ import logging
 import pytest
 from cases import make_problem
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.support import progress as progress_module
 from tetris_sim.support.progress import Progress, format_duration, format_time
 

@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize
 
 from tetris_sim import units
-from tetris_sim.catalogue import laplacian_names, named_stencil
-from tetris_sim.stencil import Stencil, _descend, largest_stable_dt
+from tetris_sim.model.stencil import Stencil, _descend, largest_stable_dt
+from tetris_sim.model.stencils.catalogue import laplacian_names, named_stencil
 
 NUMBERS = ("1", "15.3", "-4e-3", "0.1", "123456.789012345", "3e300", "7e-11")
 ENTRIES = [
@@ -60,7 +60,7 @@ def test_the_largest_step_has_the_bits_of_scipys_search(
         ):
             found = largest_stable_dt(operator)
             with monkeypatch.context() as patch:
-                patch.setattr("tetris_sim.stencil._descend", scipy_descend)
+                patch.setattr("tetris_sim.model.stencil._descend", scipy_descend)
                 assert found == largest_stable_dt(operator)
 
 

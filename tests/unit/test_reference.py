@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 SPACING = {1: (0.5,), 2: (0.5, 0.3), 3: (0.5, 0.3, 0.2)}
 SHAPE = {1: (7,), 2: (4, 5), 3: (3, 5, 4)}

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim import reference
 from tetris_sim.beside import Beside
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.checkpoint.parts import Part
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.problem import Field, Problem, Total, Variable, View
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Field, Problem, Total, Variable, View
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.simulation import open_simulation
-from tetris_sim.slab import Slab
 from tetris_sim.support.stopping import Stopping, StopReason
 
 Log = list[tuple[str, str, int]]  # (who, what, step)

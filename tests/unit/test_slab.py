@@ -12,9 +12,9 @@ from cases import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.slab import Ranges, Slab, batches, slices
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.slab import Ranges, Slab, batches, slices
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 SLAB = Slab((10, 3, 20), (17, 8, 31), ((2, 4), (0, 2), (0, 0)))
 

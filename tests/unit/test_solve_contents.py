@@ -12,12 +12,12 @@ import pytest
 from body_samples import build, heat_model, start
 from test_solve_steady import AIR, grid
 
-from tetris_sim import reference
-from tetris_sim.conduction import Numbers
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model import reference
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers import implicit, steady
 from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.solver import OneDevice, Solver

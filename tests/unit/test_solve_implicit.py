@@ -13,7 +13,7 @@ from test_solve_steady import ANY_FACES, CASES, grid
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.solver import OneDevice, Solver
 
@@ -66,7 +66,7 @@ def test_errors_fall_with_the_square_of_the_step(case: str, device: Solver) -> N
 
 
 def test_implicit_and_explicit_steps_agree(device: Solver) -> None:
-    from tetris_sim import reference
+    from tetris_sim.model import reference
 
     end, sections = 10.0, {**CHANGING, "initial": WARM_START}
     explicit = build(**{**sections, "time": {"dt": 0.005, "t_end": end}})

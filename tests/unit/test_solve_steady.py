@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from body_samples import build, heat_model, settle, start
 
-from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError, UnsupportedError
-from tetris_sim.problem import Problem
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Problem
 from tetris_sim.solvers import steady
 from tetris_sim.solvers.solver import OneDevice, Solver
 from tetris_sim.solvers.steady import Steady, solve_steady

@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.spectral import METHOD
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.spectral.axis import Axis, Expansion
 from tetris_sim.spectral.forms import Layered, Separable
 from tetris_sim.spectral.jump import SeparableJump, after, lasting_modes
 from tetris_sim.spectral.operator import read_operator, why_not_spectral
-from tetris_sim.stencil import Stencil
 
 MANY = 10_000
 FACES: tuple[Face, ...] = (

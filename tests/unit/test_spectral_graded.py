@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jump_cases import KINDS, HostArrays, jumped, stack
 
-from tetris_sim import reference
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.spectral.axis import Expansion, between_cells
 from tetris_sim.spectral.forms import Layered, Separable
 from tetris_sim.spectral.operator import read_operator

@@ -9,10 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.catalogue import STENCIL_NAMES, laplacian, laplacian_names, named_stencil
-from tetris_sim.stencil import Stencil, add, compose, euler_step, identity, largest_stable_dt, scale
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.stencil import (
+    Stencil,
+    add,
+    compose,
+    euler_step,
+    identity,
+    largest_stable_dt,
+    scale,
+)
+from tetris_sim.model.stencils.catalogue import (
+    STENCIL_NAMES,
+    laplacian,
+    laplacian_names,
+    named_stencil,
+)
 
 Array = npt.NDArray[np.float64]
 SHAPES = {1: (11,), 2: (7, 9), 3: (5, 7, 6)}

@@ -20,10 +20,9 @@ from tetris_sim.conditions import FileInitial
 from tetris_sim.config import load_config
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError
-from tetris_sim.expressions import ExpressionError, compile_expression
-from tetris_sim.formula import FUNCTIONS
-from tetris_sim.grid import Grid
-from tetris_sim.method import Box
+from tetris_sim.model.formula import FUNCTIONS, ExpressionError, compile_expression
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.sampling import default_cuts, sample

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.bench.problems import random_field
-from tetris_sim.stencil import Offset, Stencil
+from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.support.cache import generated_module
 
 Array = npt.NDArray[Any]

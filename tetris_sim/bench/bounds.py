@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from tetris_sim.bench.result import Case, Limits, Row, When
-from tetris_sim.problem import arithmetic_of
+from tetris_sim.model.problem import arithmetic_of
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from tetris_sim.bench.result import Row, Trial, WholeRun
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import available_memory
-from tetris_sim.slab import Slab
 from tetris_sim.support.wording import gib
 
 _TUNING_ROUNDS = 2

@@ -22,11 +22,11 @@ from tetris_sim.bench.limits import fma_work, measure_limits
 from tetris_sim.bench.problems import SHAPES, WHOLE_RUN_STEPS, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, When
 from tetris_sim.bench.timing import announced, named_case, provenance
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import Method
-from tetris_sim.problem import Problem
+from tetris_sim.model.method import Method
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
 
 _LOG = logging.getLogger(__name__)

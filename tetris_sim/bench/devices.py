@@ -21,9 +21,9 @@ from tetris_sim.bench.gpu import SHAPES, weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Result, SetCase, SetRow, SetShare, Timing
 from tetris_sim.bench.timing import provenance
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import ConfigError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Share

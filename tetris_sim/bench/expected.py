@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.equations import Equations
 from tetris_sim.gpu_kernels.common.given import joined_stages
-from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu
-from tetris_sim.problem import Problem
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu
+from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Share
 
 Bound = Literal["memory", "arithmetic"]

@@ -17,14 +17,14 @@ from tetris_sim.bench.candidates import Candidate, choose_parameters, open_metho
 from tetris_sim.bench.problems import FACES, WeightKind, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
 from tetris_sim.bench.timing import Work, announced, interleave, named_case, provenance
-from tetris_sim.boundary import Boundary
-from tetris_sim.catalogue import named_stencil
 from tetris_sim.conditions import RandomInitial
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.method import Method, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
 
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}

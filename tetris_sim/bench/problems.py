@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary, Face, Neumann, Periodic, Robin
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable, arithmetic_of
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Face, Neumann, Periodic, Robin
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem, Total, Variable, arithmetic_of
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 
 SHAPES = {1: (10_000_000,), 2: (4800, 4800), 3: (384, 384, 384)}
 """The usual grids by number of axes: no cache holds them."""

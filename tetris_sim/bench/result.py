@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from tetris_sim.method import STEPS_PER_BLOCK
+from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.run.rows import WorkerRow
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Boundary
-from tetris_sim.conduction import Conduction, Rule, RuledFace
-from tetris_sim.equations import Equations
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Ranges, batches
+from tetris_sim.model.boundary import SIDES, Boundary
+from tetris_sim.model.conduction import Conduction, Rule, RuledFace
+from tetris_sim.model.equations import Equations
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Ranges, batches
 
 _POINTS = 1 << 22  # that are looked at together
 _STEPS = 64  # whose numbers are compared, where they change

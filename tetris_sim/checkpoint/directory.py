@@ -25,8 +25,8 @@ from tetris_sim.checkpoint.parts import (
 from tetris_sim.checkpoint.seal import read_seal
 from tetris_sim.checkpoint.state import RunState, problem_digest
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
-from tetris_sim.method import Box
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.support.files import make_directory, remove_parts
 
 if TYPE_CHECKING:

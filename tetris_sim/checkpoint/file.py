@@ -32,11 +32,11 @@ from tetris_sim.checkpoint.parts import (
 from tetris_sim.checkpoint.seal import FORMAT_VERSION, append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.errors import CheckpointError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.blocks import blocks, slices
 from tetris_sim.outputs.scales import add_positions, read_grid
-from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
-from tetris_sim.slab import Slab
 from tetris_sim.support.files import atomic_file, new_hdf5
 from tetris_sim.support.hdf5 import refuse_outside
 from tetris_sim.support.wording import first_line

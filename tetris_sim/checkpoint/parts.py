@@ -20,9 +20,9 @@ import numpy as np
 
 from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.errors import CheckpointError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem, Variable
 from tetris_sim.outputs.blocks import blocks, slices
-from tetris_sim.problem import Field, Problem, Variable
 from tetris_sim.support.files import atomic_file, new_hdf5
 from tetris_sim.support.hdf5 import OutsideError
 

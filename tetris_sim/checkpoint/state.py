@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES
 from tetris_sim.checkpoint.digest import conduction_digest, equations_digest
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.support.files import atomic_text
 
 if TYPE_CHECKING:

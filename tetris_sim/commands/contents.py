@@ -11,7 +11,7 @@ from tetris_sim.checkpoint import good_checkpoints, open_checkpoint
 from tetris_sim.commands.sources import find_newest_checkpoint, is_checkpoint, read_config_text
 from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.outputs import pictures, probes, statistics
 from tetris_sim.outputs.field_file import FOLDER, INDEX
 from tetris_sim.outputs.series import Series, open_fields

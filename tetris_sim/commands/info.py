@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 def list_stencils() -> list[Facts]:
     """The catalogue as plain data; offsets along x, y, z, as a configuration has them."""
-    from tetris_sim.catalogue import STENCIL_NAMES, catalogue, laplacian_names
+    from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, catalogue, laplacian_names
 
     rows = []
     for name, named in catalogue().items():

@@ -13,8 +13,8 @@ from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:
     from tetris_sim.config import Config
+    from tetris_sim.model.problem import Problem
     from tetris_sim.preparing import Prepared
-    from tetris_sim.problem import Problem
 
 HELP = "say what a run would do and cost, without running"
 _AT_ONCE, _LOOKED_AT = 1 << 22, 1 << 26  # points of the initial state: of a part, in all
@@ -54,7 +54,7 @@ def look_at_start(problem: Problem) -> None:
     Raises:
         NumericsError: a value is not finite; the message says where.
     """
-    from tetris_sim.slab import Slab
+    from tetris_sim.model.slab import Slab
 
     shape = problem.grid.shape
     deep = max(1, _AT_ONCE * shape[0] // problem.grid.n_points)

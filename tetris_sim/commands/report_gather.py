@@ -17,12 +17,12 @@ from tetris_sim.commands import sources
 from tetris_sim.config import Config, read_config
 from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, TetrisError
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import probes, statistics
 from tetris_sim.outputs.labels import length_unit, moment
 from tetris_sim.outputs.sampling import Plane, default_cuts, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.table import LEADING, read_table
-from tetris_sim.problem import Problem
 from tetris_sim.report import read_report
 from tetris_sim.support.files import read_given
 

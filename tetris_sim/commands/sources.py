@@ -15,7 +15,7 @@ import numpy as np
 from tetris_sim import results
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import CheckpointError, ConfigError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
 from tetris_sim.outputs.field_file import INDEX
 from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.places import Neighbours, neighbours

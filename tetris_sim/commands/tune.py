@@ -14,7 +14,7 @@ from tetris_sim.commands.arguments import add_cache_argument, add_config_argumen
 from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:
-    from tetris_sim.problem import Problem
+    from tetris_sim.model.problem import Problem
     from tetris_sim.scheduler.machine.gpus import Gpu
     from tetris_sim.scheduler.machine.machine import Machine
     from tetris_sim.scheduler.plan.find import Tuned

@@ -10,7 +10,7 @@ from typing import Any
 from tetris_sim.commands.arguments import add_config_arguments, load
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, TetrisError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.quantities import Every
 from tetris_sim.schema import FieldsSection
 

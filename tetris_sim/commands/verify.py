@@ -6,9 +6,9 @@ import argparse
 import json
 import time
 
-from tetris_sim.catalogue import catalogue
 from tetris_sim.commands import verify_precision, verify_standards
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.model.stencils.catalogue import catalogue
 from tetris_sim.support.wording import listed, suggestion
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 from tetris_sim.version import __version__

@@ -24,8 +24,8 @@ from tetris_sim.conditions import (
 )
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.model_checks import check_cells, check_model, check_scheme
-from tetris_sim.expressions import ExpressionError, compile_expression
-from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.model.formula import ExpressionError, compile_expression
+from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
 from tetris_sim.schema import (
     CheckpointSection,

@@ -31,7 +31,7 @@ from tetris_sim.config.sections import as_written, check_sections
 from tetris_sim.config.text import expand_paths, plain_values, write_yaml
 from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
 from tetris_sim.errors import TetrisError, UnstableStepError
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.schema import Request
 
 log = logging.getLogger("tetris_sim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.balance import GIVEN, PASSED, RESIDUAL, STORED, Balance, Entry
 from tetris_sim.outputs.heat_flows import (
     Sources,
@@ -15,7 +16,6 @@ from tetris_sim.outputs.heat_flows import (
 )
 from tetris_sim.outputs.materials import Body, Survey, described, held_pairs, survey
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Problem
 
 SOURCES = "sources"
 FLOW = "heat flow"

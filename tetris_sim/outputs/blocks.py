@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
 
 BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small beside any field that matters
 _RUN = 4096  # numbers that NumPy adds up pairwise before the exact summation takes over

@@ -22,14 +22,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.grid import Grid
-from tetris_sim.method import Box
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem, Variable
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.field_slabs import Unfinished
 from tetris_sim.outputs.parts import WHOLE, Part, whole
 from tetris_sim.outputs.provenance import CREATOR, Provenance, write_meta
 from tetris_sim.outputs.scales import add_positions, add_steps, add_times, auxiliary
-from tetris_sim.problem import Field, Problem, Variable
 from tetris_sim.support.files import atomic_hdf5, disk_errors, new_hdf5, unfinished_name
 from tetris_sim.support.hdf5 import packed
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field
 from tetris_sim.outputs.blocks import blocks
-from tetris_sim.problem import Field
 from tetris_sim.support.files import disk_errors, put_in_place, send_to_disk, write_at
 
 

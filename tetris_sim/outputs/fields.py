@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.field_file import (
     Compression,
     Record,
@@ -28,7 +29,6 @@ from tetris_sim.outputs.provenance import Provenance
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
-from tetris_sim.problem import Field, Problem
 from tetris_sim.support.files import (
     atomic_text,
     disk_errors,

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim import reference
-from tetris_sim.boundary import SIDES, Neumann, Side
-from tetris_sim.conduction import MIRROR, Numbers, Rule, RuledFace
-from tetris_sim.formula import evaluate
-from tetris_sim.method import Box
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import SIDES, Neumann, Side
+from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
+from tetris_sim.model.formula import evaluate
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.materials import Body, plane_blocks
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Problem
 
 _INSULATED = (0.0, 1.0)  # what a ghost is of its mirror point where nothing flows
 _CHUNK = 4096  # steps whose powers are computed together

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.parts import Part, make_part, whole
@@ -15,7 +16,6 @@ from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.provenance import make_provenance
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.statistics import StatisticsOutput
-from tetris_sim.problem import InitialField, Problem
 from tetris_sim.quantities import Every
 from tetris_sim.schema import FieldsSection, OutputSection, ProbeSection, Request
 from tetris_sim.support.hdf5 import refuse_missing

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim import reference
-from tetris_sim.conduction import Conduction, Ids, Numbers
-from tetris_sim.method import Box
+from tetris_sim.model import reference
+from tetris_sim.model.conduction import Conduction, Ids, Numbers
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import Seen
 from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Problem
-from tetris_sim.reference import Seen
 
 Pair = tuple[int, int]
 

@@ -11,11 +11,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.provenance import CREATOR
 from tetris_sim.outputs.scales import add_positions, add_steps, add_times, auxiliary
 from tetris_sim.outputs.series import Series
-from tetris_sim.problem import arithmetic_of
 from tetris_sim.support.files import atomic_hdf5
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tetris_sim.method import Box
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
 
 
 class Snapshot(Protocol):

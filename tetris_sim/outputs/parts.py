@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.method import Box
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.places import Along, Neighbours, neighbours_of, read_along
-from tetris_sim.problem import Field, Problem
 
 T = TypeVar("T")
 WHOLE = "fields"  # the folder of all of the field; those of its parts are fields-<name>

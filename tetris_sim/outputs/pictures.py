@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.errors import TetrisError
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.field_file import record_name
 from tetris_sim.outputs.labels import Caption, moment
@@ -22,8 +24,6 @@ from tetris_sim.outputs.materials import Body
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sampling import Plane, Reader, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
 from tetris_sim.support.files import make_directory, remove_parts
 
 INITIAL, FINAL, DIFFERENCE, OVERVIEW = "initial.png", "final.png", "difference.png", "overview.png"

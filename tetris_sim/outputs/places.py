@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Side
-from tetris_sim.method import Box
+from tetris_sim.model.boundary import Boundary, Side
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.reference import rise_to_face
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Field, Problem
-from tetris_sim.reference import rise_to_face
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.places import neighbours_of, read_along
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.outputs.table import Table, TableOutput
-from tetris_sim.problem import Problem
 
 FOLDER = "probes"
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
-from tetris_sim.method import Box
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.outputs.blocks import blocks
 
 MOST_POINTS = 1500  # per axis: more than a screen shows

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import AXIS_NAMES, Grid
 
 _BOUNDS = "_bounds"
 _BOUND = "bound"  # the axis along which the two ends of a cell lie

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.grid import Grid
-from tetris_sim.method import Box
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
 from tetris_sim.outputs.scales import read_grid

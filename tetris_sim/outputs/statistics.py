@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.heat_flows import has_heat, heat_column
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.outputs.table import Table, TableOutput, read_table
-from tetris_sim.problem import Field, Problem
 
 FILE = "statistics.csv"
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tetris_sim.method import Box
+from tetris_sim.model.method import Box
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.drawing import Drawing
 from tetris_sim.outputs.labels import Caption, moment

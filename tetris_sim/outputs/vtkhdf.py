@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.parts import in_space
 from tetris_sim.outputs.series import Series
-from tetris_sim.problem import arithmetic_of
 from tetris_sim.support.files import atomic_hdf5
 
 VERSION = (2, 0)  # the first with time steps

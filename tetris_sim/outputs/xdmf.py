@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.outputs.parts import in_space
 
 Numbers = npt.NDArray[np.float64]

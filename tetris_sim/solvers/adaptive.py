@@ -4,7 +4,7 @@ The error of a step is the largest difference of any cell, relative to the range
 of the constant state in balance included: so a body that is everywhere the same has a range too.
 Where the state is heat content each material has its own. A step whose error is above the tolerance
 is made again, shorter; the next length follows from the errors of the last two steps (`Controller`
-of `tetris_sim/adaptive.py`).
+of `tetris_sim/model/step_control.py`).
 
 Each stretch, from one step that somebody wants to the next, begins anew: with the length that would
 be right if all went on exponentially, so what is known of a run is its state.
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tetris_sim.adaptive import Controller, Counted
-from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.step_control import Controller, Counted
 from tetris_sim.solvers.balance import Balance
 from tetris_sim.solvers.gradients import Heard, LeftOffError, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps, Span

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.conduction import Conduction, Rule
-from tetris_sim.problem import Problem
-from tetris_sim.reference import follow
-from tetris_sim.slab import Ranges
+from tetris_sim.model.conduction import Conduction, Rule
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import follow
+from tetris_sim.model.slab import Ranges
 
 Values = Any  # arrays of NumPy or CuPy
 Work = Callable[[int], None]

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.boundary import SIDES, Side
-from tetris_sim.conduction import MIRROR, Conduction, Ids, Numbers, Rule, RuledFace
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.problem import Problem
-from tetris_sim.reference import Seen, follow
-from tetris_sim.slab import Ranges
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.conduction import MIRROR, Conduction, Ids, Numbers, Rule, RuledFace
+from tetris_sim.model.grid import OUTER, on_three
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import Seen, follow
+from tetris_sim.model.slab import Ranges
 from tetris_sim.solvers.assembly import HERE, Values, Where, add_heated, conductances
 from tetris_sim.solvers.contents import Contents, contents_of
 from tetris_sim.solvers.hierarchy import Operator

@@ -13,10 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Conduction, Ids, Numbers
-from tetris_sim.enthalpy import Curve, Enthalpy
-from tetris_sim.problem import Problem
-from tetris_sim.reference import Seen, potentials
+from tetris_sim.model.conduction import (
+    CONDUCTIVITY,
+    MIRROR,
+    TEMPERATURE,
+    Conduction,
+    Curve,
+    Enthalpy,
+    Ids,
+    Numbers,
+)
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import Seen, potentials
 
 _CLOSE = 1e-7  # of the largest temperature: of closer ones the mean conductivity counts
 _STIFF = 1e6  # times what flows per degree is what a cell stores whose temperature stands still

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.problem import Problem
 from tetris_sim.solvers.assembly import HERE, Where
 from tetris_sim.solvers.balance import Balance, Balances, norm
 from tetris_sim.solvers.gradients import Heard, nobody

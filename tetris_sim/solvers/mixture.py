@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tetris_sim.conduction import Numbers
+from tetris_sim.model.conduction import Numbers
 
 _REMEMBERED = 5
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.solvers.balance import Balance
 from tetris_sim.solvers.gradients import Cycle, Heard, Solved, nobody
 from tetris_sim.solvers.solver import Aim, Solver

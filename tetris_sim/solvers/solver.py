@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.solvers.gradients import (
     Arithmetic,
     Cycle,

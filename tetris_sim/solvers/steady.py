@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.conduction import Numbers, RuledFace
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.problem import Field, Problem
+from tetris_sim.model.conduction import Numbers, RuledFace
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers.assembly import HERE, Where
 from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
 from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody

@@ -15,15 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.errors import TetrisError
-from tetris_sim.method import (
-    Box,
-    DeviceKind,
-    Parameters,
-    WholeGrid,
-    WithoutParameters,
-)
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab, slices
+from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab, slices
 from tetris_sim.solvers.adaptive import AdaptiveSteps
 from tetris_sim.solvers.assembly import is_plain
 from tetris_sim.solvers.balance import why_not

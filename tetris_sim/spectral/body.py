@@ -9,12 +9,12 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Side
-from tetris_sim.conduction import MIRROR, Coefficients, Conduction, RuledFace
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Problem
-from tetris_sim.reference import follow, ruled_ghosts
-from tetris_sim.slab import Ranges, batches
+from tetris_sim.model.boundary import SIDES, Side
+from tetris_sim.model.conduction import MIRROR, Coefficients, Conduction, RuledFace
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import follow, ruled_ghosts
+from tetris_sim.model.slab import Ranges, batches
 from tetris_sim.spectral.axis import MOST_DENSE, Axis, Ends, Numbers, between_cells
 from tetris_sim.spectral.forms import (
     Forcing,

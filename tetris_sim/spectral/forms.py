@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.problem import Problem
-from tetris_sim.reference import advance
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import advance
 from tetris_sim.spectral.axis import Axis, Ends, Numbers
 
 

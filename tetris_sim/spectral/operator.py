@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES
-from tetris_sim.problem import Problem
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.problem import Problem
 from tetris_sim.spectral.axis import MOST_DENSE, Axis
 from tetris_sim.spectral.body import of_conduction
 from tetris_sim.spectral.forms import NotSpectralError, Operator, Separable, thin_forcing

@@ -12,15 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.method import (
-    Box,
-    DeviceKind,
-    Parameters,
-    WholeGrid,
-    WithoutParameters,
-)
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab, batches, slices
+from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.spectral.axis import Arrays
 from tetris_sim.spectral.forms import NotSpectralError, Operator, Separable
 from tetris_sim.spectral.jump import SeparableJump

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 
 # PhaseClock: how much wall time went into what.
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary, Face, Periodic
-from tetris_sim.conduction import (
+from tetris_sim.model.boundary import Boundary, Face, Periodic
+from tetris_sim.model.conduction import (
     AFFINE,
     MIRROR,
     Conduction,
+    Enthalpy,
     Medium,
     Numbers,
     Parameter,
@@ -23,11 +24,10 @@ from tetris_sim.conduction import (
     in_series,
     star_mean,
 )
-from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.expressions import compile_expression
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Problem, Total, Variable
-from tetris_sim.program import Program
+from tetris_sim.model.formula import compile_expression
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.program import Program
 from tetris_sim.verification.case import from_array
 
 Condition = RuledFace | Periodic

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, InitialField, Problem, Total, Variable
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, InitialField, Problem, Total, Variable
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 
 # Lengths and spacings that are unequal on every axis, so that no two axes can be taken for each
 # other.

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.conduction import Numbers
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.verification.bodies import (
     Solid,
     by_formula,

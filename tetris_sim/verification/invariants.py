@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.problem import Field, Problem
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.verification.case import (
     SHAPES,
     Advance,

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.apps.curves import Melting, Properties, in_potentials, make_enthalpy
-from tetris_sim.conduction import Numbers, RuledFace
-from tetris_sim.enthalpy import Curve, Enthalpy
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Curve, Enthalpy, Numbers, RuledFace
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 from tetris_sim.verification.bodies import Solid, held, insulated, make_medium, pose
 from tetris_sim.verification.case import Advance, Case, Outcome
 

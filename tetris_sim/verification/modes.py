@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Neumann, Periodic
-from tetris_sim.catalogue import named_stencil
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Periodic
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.verification.case import (
     SHAPES,
     Advance,

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim import reference
 from tetris_sim.config import make_config
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
-from tetris_sim.method import STEPS_PER_BLOCK
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model import reference
+from tetris_sim.model.method import STEPS_PER_BLOCK
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.verification.case import finite_or_null, from_array
 from tetris_sim.verification.precision_formats import (
     EMULATED,

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.formats import without_bits
-from tetris_sim.problem import Field
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.problem import Field
+from tetris_sim.model.stencil import Stencil
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.config import make_config
-from tetris_sim.problem import Problem
+from tetris_sim.model.problem import Problem
 from tetris_sim.verification.case import Advance, Case, Outcome, rounding_per_step
 from tetris_sim.verification.refinement import refine
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.method import Method
+from tetris_sim.model.method import Method
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.place import every_method
 from tetris_sim.verification.case import Case, Outcome, finite_or_null

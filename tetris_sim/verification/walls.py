@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.conduction import Medium, Numbers
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
+from tetris_sim.model.conduction import Medium, Numbers
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Problem
 from tetris_sim.verification.bodies import (
     Solid,
     formula,

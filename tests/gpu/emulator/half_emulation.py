@@ -15,11 +15,11 @@ from cases import mixed_boundaries, run, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from emulator.launching import Memory, Triple, few_points, launch, scaled, several_tiles, three
-from tetris_sim import reference
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.stencil import Stencil
+from tetris_sim.model import reference
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.stencil import Stencil
 
 HALF = np.dtype(np.float16)
 EPS = 2.0**-11  # half a place of FP16

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from emulator.emulation import at, emulate
 from tetris_sim.gpu_kernels.common.layout import LINE, Box3, box_argument, by_value, memory_argument
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 UNTOUCHED = -7.25e33  # what no kernel computes
 MANY = 1 << 20  # blocks that a GPU holds at a time

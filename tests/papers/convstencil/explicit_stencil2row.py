@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import Box3
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.stencil import Stencil
 
 SOURCE = str(Path(__file__).with_suffix(".cu"))
 THREADS = 256

@@ -26,7 +26,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
 Table = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, Plan
 from tetris_sim.gpu_kernels.sparse.units import box_of, unit_matrix
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 _QUAD = 4  # lanes that hold a column of B
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
 

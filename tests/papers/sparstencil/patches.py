@@ -9,7 +9,7 @@ from papers.sparstencil.reading import decompress
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.permutation import ZERO
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, INSTRUCTIONS, Plan, row_order
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 
 def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Plan:

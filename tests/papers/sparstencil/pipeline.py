@@ -25,7 +25,7 @@ from tetris_sim.gpu_kernels.sparse.permutation import (
     permute_columns,
     vector_order,
 )
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tetris_sim.gpu_kernels.sparse.plan import (
     in_parts,
 )
 from tetris_sim.gpu_kernels.sparse.units import unit_plan
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 
 def variant_kernel(

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.stencil import Stencil
 
 TILE = 16  # points along each axis: the shape of WMMA's product of FP16
 
@@ -61,7 +61,7 @@ def way_of(stencil: Stencil) -> Way:
 def n_products(stencil: Stencil) -> int:
     """Products of 16 x 16 x 16 for one tile.
 
-    >>> from tetris_sim.catalogue import named_stencil
+    >>> from tetris_sim.model.stencils.catalogue import named_stencil
     >>> names = ("heat-2d", "star-2d9p", "box-2d9p", "box-2d25p")
     >>> [n_products(named_stencil(name).stencil) for name in names]
     [2, 2, 2, 3]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.trapezoid.numerics import CHUNK, GROUP
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.grid import on_three
+from tetris_sim.model.stencil import Stencil
 
 _WARPS, _STRIPS = 8, 4
 _BANKS = 16  # of 8 bytes

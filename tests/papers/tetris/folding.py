@@ -42,7 +42,7 @@ def band(folding: Folding, dz: int, tap: int) -> Float64:
     """The banded matrix of one offset, (4 * chunks, 8): column n holds the weights from row n on.
 
     >>> from tetris_sim.gpu_kernels.trapezoid.numerics import fold
-    >>> from tetris_sim.stencil import Stencil
+    >>> from tetris_sim.model.stencil import Stencil
     >>> line = fold(Stencil(((-1,), (0,), (1,)), (1.0, 2.0, 3.0)))
     >>> band(line, 0, 0)[:4, :3]
     array([[1., 0., 0.],

@@ -18,7 +18,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Literal
 
-from tetris_sim.conduction import RuledFace
+from tetris_sim.model.conduction import RuledFace
 
 Side = Literal["low", "high"]  # towards smaller / larger index along an axis
 SIDES: tuple[Side, Side] = ("low", "high")

@@ -14,8 +14,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from tetris_sim.stencil import Stencil, add, compose, scale
-from tetris_sim.stencils import (
+from tetris_sim.model.stencil import Stencil, add, compose, scale
+from tetris_sim.model.stencils import (
     advection,
     derivatives,
     filters,
@@ -27,8 +27,7 @@ from tetris_sim.stencils import (
     smoothers,
     waves,
 )
-from tetris_sim.stencils.entry import NamedStencil
-from tetris_sim.stencils.exact import along, central
+from tetris_sim.model.stencils.entry import NamedStencil, along, central
 
 
 def second_derivative(ndim: int, axis: int, spacing: float, order: int = 2) -> Stencil:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tetris_sim.formula import COMPARISONS, Comparison, Constant, Node, Operation, Variable
-from tetris_sim.formula import evaluate as evaluate_tree
+from tetris_sim.model.formula import COMPARISONS, Comparison, Constant, Node, Operation, Variable
+from tetris_sim.model.formula import evaluate as evaluate_tree
 
 INPUT, CONSTANT = "input", "constant"
 LOGICAL = frozenset({*COMPARISONS, "and", "or", "not"})  # whose results are true or false

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import (
+from tetris_sim.model.stencils.entry import (
     COLLATZ,
     PATRA_KARTTUNEN,
     NamedStencil,
-    derivatives,
-    laplacian,
-    named,
-)
-from tetris_sim.stencils.exact import (
     Number,
     Weights,
     add,
@@ -20,7 +15,10 @@ from tetris_sim.stencils.exact import (
     central,
     compact,
     compact_27,
+    derivatives,
     identity,
+    laplacian,
+    named,
     outer,
     polynomial,
     row,

@@ -11,9 +11,8 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 
-from tetris_sim.stencil import Offset
-from tetris_sim.stencils.entry import NamedStencil, named, transport
-from tetris_sim.stencils.exact import Weights, outer, row
+from tetris_sim.model.stencil import Offset
+from tetris_sim.model.stencils.entry import NamedStencil, Weights, named, outer, row, transport
 
 DOMAIN = "lattice Boltzmann"
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Side
-from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.model.boundary import Side
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 
 DeviceKind = Literal["cpu", "gpu"]
 # what a tuner may choose for a method: tile sizes, fusion depth, ...

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tetris_sim.grid import Grid
+from tetris_sim.model.grid import Grid
 
 # per axis (start, stop), counted from the first owned point; halos are below 0
 Ranges = tuple[tuple[int, int], ...]

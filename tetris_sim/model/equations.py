@@ -19,11 +19,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tetris_sim.boundary import Boundary
-from tetris_sim.conduction import Numbers, Parameter, repeated
-from tetris_sim.formula import Node, Variable, walk
-from tetris_sim.program import Programs
-from tetris_sim.slab import Ranges
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import Numbers, Parameter, repeated
+from tetris_sim.model.formula import Node, Variable, walk
+from tetris_sim.model.program import Programs
+from tetris_sim.model.slab import Ranges
 
 Offset = tuple[int, ...]
 _TAP = re.compile(r"(.+)\[(-?\d+(?:,-?\d+)*)\]")

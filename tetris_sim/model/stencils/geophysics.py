@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, biharmonic, derivatives, named
-from tetris_sim.stencils.exact import (
+from tetris_sim.model.stencils.entry import (
+    NamedStencil,
     add,
     along,
+    biharmonic,
     central,
     compose,
+    derivatives,
     diagonal,
     identity,
     magnitude,
     mask,
+    named,
     outer,
     polynomial,
     scaled,
     star,
 )
-from tetris_sim.stencils.waves import leapfrog
+from tetris_sim.model.stencils.waves import leapfrog
 
 DOMAIN = "geophysics"
 

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import (
+from tetris_sim.model.stencils.entry import (
     COLLATZ,
     PATRA_KARTTUNEN,
     NamedStencil,
-    biharmonic,
-    derivatives,
-    laplacian,
-    named,
-)
-from tetris_sim.stencils.exact import (
     Weights,
     add,
     along,
+    biharmonic,
     central,
     compact,
     compact_27,
     compose,
+    derivatives,
     fornberg,
     identity,
+    laplacian,
     line,
     magnitude,
+    named,
     outer,
     row,
     scaled,

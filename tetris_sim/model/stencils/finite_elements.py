@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, derivatives, laplacian, named
-from tetris_sim.stencils.exact import (
+from tetris_sim.model.stencils.entry import (
+    NamedStencil,
     Weights,
     add,
     b_spline,
     central,
     compose,
+    derivatives,
     identity,
+    laplacian,
     mask,
+    named,
     outer,
     row,
     scaled,

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, derivatives, named, transport
-from tetris_sim.stencils.exact import (
+from tetris_sim.model.stencils.entry import (
+    NamedStencil,
     Number,
     add,
     along,
     central,
+    derivatives,
     fornberg,
     identity,
+    named,
     outer,
     polynomial,
     row,
     scaled,
+    transport,
 )
 
 DOMAIN = "advection"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Boundary, Face, Side
-from tetris_sim.conduction import Conduction, Ids, RuledFace, padded, repeated
-from tetris_sim.equations import Equations, Substeps
-from tetris_sim.grid import Grid
-from tetris_sim.slab import Ranges, Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import SIDES, Boundary, Face, Side
+from tetris_sim.model.conduction import Conduction, Ids, RuledFace, padded, repeated
+from tetris_sim.model.equations import Equations, Substeps
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencil import Stencil
 
 # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
 Field = npt.NDArray[np.floating[Any]]

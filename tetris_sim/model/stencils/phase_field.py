@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, biharmonic, laplacian, named
-from tetris_sim.stencils.exact import Number, Weights, compact, polynomial, star
+from tetris_sim.model.stencils.entry import (
+    NamedStencil,
+    Number,
+    Weights,
+    biharmonic,
+    compact,
+    laplacian,
+    named,
+    polynomial,
+    star,
+)
 
 DOMAIN = "phase field"
 

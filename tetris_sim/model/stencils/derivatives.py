@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import (
+from tetris_sim.model.stencils.entry import (
     COLLATZ,
     FORNBERG,
     PATRA_KARTTUNEN,
     Expansion,
     NamedStencil,
-    biharmonic,
-    derivatives,
-    laplacian,
-    named,
-)
-from tetris_sim.stencils.exact import (
     Weights,
+    biharmonic,
     central,
     compact,
     compact_27,
     compose,
+    derivatives,
     diagonal,
+    laplacian,
+    named,
     star,
 )
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
 
 
 def stacked(stencil: Stencil) -> Stencil:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import (
+from tetris_sim.model.stencils.entry import (
     COLLATZ,
     FORNBERG,
     PATRA_KARTTUNEN,
     NamedStencil,
-    derivatives,
-    laplacian,
-    named,
-)
-from tetris_sim.stencils.exact import (
     Weights,
     add,
     along,
     central,
     compact,
     compact_27,
+    derivatives,
     diagonal,
     identity,
+    laplacian,
     magnitude,
+    named,
     outer,
     polynomial,
     scaled,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Face
-from tetris_sim.conduction import Parameter, RuledFace, star_mean
-from tetris_sim.problem import Problem
-from tetris_sim.stencil import Stencil
+from tetris_sim.model.boundary import Boundary, Face
+from tetris_sim.model.conduction import Parameter, RuledFace, star_mean
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencil import Stencil
 
 
 def one_stencil(problem: Problem) -> Stencil | None:
