@@ -9,7 +9,7 @@ from pydantic import Field
 from tetris_sim.apps.pde import PdeModel
 from tetris_sim.apps.stencil import StencilModel
 from tetris_sim.apps.thermal import HeatModel
-from tetris_sim.section import Section
+from tetris_sim.config.sections.quantities import Section
 
 MODELS: dict[str, type[Section]] = {"heat": HeatModel, "stencil": StencilModel, "pde": PdeModel}
 """The section of each model by the name that `model.type` gives it."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from tetris_sim.apps.body import BeamSource
 from tetris_sim.apps.courses import Course, formula, read_course
+from tetris_sim.config.sections.quantities import LENGTH, NUMBER, POWER
+from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import AXIS_NAMES, Grid
-from tetris_sim.quantities import LENGTH, NUMBER, POWER
-from tetris_sim.varying import Varying
 
 _OF_TIME = ("t",)
 

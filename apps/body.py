@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from tetris_sim.apps.curves import Properties, Table, fastest, make_melting
 from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.conditions import FaceName
-from tetris_sim.quantities import (
+from tetris_sim.config.sections.conditions import FaceName
+from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
     SPECIFIC_HEAT,
     Conductivity,
@@ -21,12 +21,11 @@ from tetris_sim.quantities import (
     LatentHeat,
     Length,
     PositiveLength,
+    Section,
     SpecificHeat,
     Temperature,
 )
-from tetris_sim.section import Section
-from tetris_sim.support.wording import suggestion
-from tetris_sim.varying import (
+from tetris_sim.config.sections.varying import (
     ByTemperature,
     TemperatureTable,
     VaryingDensity,
@@ -34,6 +33,7 @@ from tetris_sim.varying import (
     VaryingLength,
     VaryingPower,
 )
+from tetris_sim.support.wording import suggestion
 
 
 def known_material(name: str) -> str:

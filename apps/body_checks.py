@@ -13,10 +13,10 @@ from tetris_sim.apps.body import BeamSource, ContactSection, Place, RegionSectio
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.faces import condition_of, find_face, patches
 from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.conditions import DirichletFace, FixedFace, PeriodicFace
+from tetris_sim.config.sections.conditions import DirichletFace, FixedFace, PeriodicFace
+from tetris_sim.config.sections.schema import Request
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.schema import Request
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:

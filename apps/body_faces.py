@@ -19,7 +19,7 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.rules import Surface, flowing, held, join
 from tetris_sim.apps.shapes import make_condition
 from tetris_sim.apps.survey import Openness, Survey
-from tetris_sim.conditions import (
+from tetris_sim.config.sections.conditions import (
     DirichletFace,
     FaceCondition,
     FaceSection,
@@ -29,14 +29,14 @@ from tetris_sim.conditions import (
     RadiationFace,
     RobinFace,
 )
+from tetris_sim.config.sections.quantities import HEAT_FLUX, HEAT_TRANSFER_COEFFICIENT, TEMPERATURE
+from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.varying import Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Rule
 from tetris_sim.model.formula import Constant, Node
 from tetris_sim.model.grid import Grid
-from tetris_sim.quantities import HEAT_FLUX, HEAT_TRANSFER_COEFFICIENT, TEMPERATURE
-from tetris_sim.schema import Request
-from tetris_sim.varying import Varying
 
 _KINDS = {
     "value": Varying(TEMPERATURE),

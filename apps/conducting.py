@@ -29,11 +29,11 @@ from tetris_sim.apps.initial import positions
 from tetris_sim.apps.painting import Painting
 from tetris_sim.apps.sources import Heating, make_source_rule, read_source
 from tetris_sim.apps.survey import Survey, survey
+from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Conduction, Numbers
 from tetris_sim.model.grid import Grid
-from tetris_sim.schema import Request
 
 if TYPE_CHECKING:
     from tetris_sim.apps.thermal import HeatModel

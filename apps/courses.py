@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial import first_place
 from tetris_sim.apps.initial_file import Box
+from tetris_sim.config.sections.varying import Given, Table, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.formula import (
@@ -25,7 +26,6 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import Grid
-from tetris_sim.varying import Given, Table, Varying
 
 TIME = "t"
 PLACE = frozenset("xyz")

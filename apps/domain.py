@@ -11,7 +11,8 @@ import numpy as np
 
 from tetris_sim.apps.curves import from_temperatures
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.conditions import InitialSection
+from tetris_sim.config.sections.conditions import InitialSection
+from tetris_sim.config.sections.schema import GridSection, Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.model.conduction import Conduction, Numbers, RuledFace
@@ -28,7 +29,6 @@ from tetris_sim.model.problem import (
 )
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.schema import GridSection, Request
 
 KeyPath = tuple[str | int, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tetris_sim.conditions import (
+from tetris_sim.config.sections.conditions import (
     DirichletFace,
     FaceCondition,
     FaceSection,

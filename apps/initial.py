@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, open_file
 from tetris_sim.apps.initial_run import open_run
-from tetris_sim.conditions import (
+from tetris_sim.config.sections.conditions import (
     ConstantInitial,
     ExpressionInitial,
     FileInitial,

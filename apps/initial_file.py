@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.conditions import FileInitial
+from tetris_sim.config.sections.conditions import FileInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, Reader, check_array
-from tetris_sim.conditions import RunInitial
+from tetris_sim.config.sections.conditions import RunInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside

@@ -35,11 +35,11 @@ from tetris_sim.apps.pde_pairs import tolerance_mistakes
 from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
 from tetris_sim.apps.pde_stability import grow_shortest
 from tetris_sim.apps.timestep import between_looks
+from tetris_sim.config.sections.quantities import Section
+from tetris_sim.config.sections.schema import Request
 from tetris_sim.model.formula import ExpressionError, Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, Total, Variable, state_dtype
-from tetris_sim.schema import Request
-from tetris_sim.section import Section
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
 _SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")

@@ -16,13 +16,13 @@ from tetris_sim.apps.pde_operators import Accuracy, Advection
 from tetris_sim.apps.pde_pairs import PAIRS
 from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
 from tetris_sim.apps.pde_tracing import trace
+from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.formula import ExpressionError, Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.time_section import TimeSection
 
 SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 RightSide = str | Callable[..., Any]

@@ -18,6 +18,7 @@ from tetris_sim.apps.pde_rkl2 import MOST_STAGES, make_rkl2
 from tetris_sim.apps.pde_schemes import Made, Scheme, System, make_stages, nothing_yet
 from tetris_sim.apps.pde_stability import Limits, find_limits
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps, is_unstable
+from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Numbers, star_mean
@@ -25,7 +26,6 @@ from tetris_sim.model.equations import Equations, Substeps
 from tetris_sim.model.formula import Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField, Problem, Variable
-from tetris_sim.time_section import TimeSection
 
 # Tolerances that differences of rounded slopes can tell, in units of the last place.
 _LEAST = 16.0

@@ -15,15 +15,20 @@ import numpy as np
 
 from tetris_sim.apps.courses import TIME, Course, formula, names_in, read_course
 from tetris_sim.apps.faces import make_boundary
-from tetris_sim.conditions import FaceCondition, NeumannFace, RadiationFace, RobinFace
+from tetris_sim.config.sections.conditions import (
+    FaceCondition,
+    NeumannFace,
+    RadiationFace,
+    RobinFace,
+)
+from tetris_sim.config.sections.quantities import TEMPERATURE
+from tetris_sim.config.sections.varying import Table, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import Constant, Node, Operation, Variable, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.slab import Ranges
-from tetris_sim.quantities import TEMPERATURE
-from tetris_sim.varying import Table, Varying
 
 _MOST_ROWS = 2000  # of a table that becomes a formula
 

@@ -15,7 +15,7 @@ from tetris_sim.apps.faces import find_face, is_constant, make_boundary
 from tetris_sim.apps.initial import make_initial, unusable_constant
 from tetris_sim.apps.pde_faces import changing_key, with_number
 from tetris_sim.apps.pde_language import Mistake
-from tetris_sim.conditions import (
+from tetris_sim.config.sections.conditions import (
     ExpressionInitial,
     FaceCondition,
     FaceName,
@@ -23,6 +23,7 @@ from tetris_sim.conditions import (
     InitialSection,
     PeriodicFace,
 )
+from tetris_sim.config.sections.quantities import Section
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.formula import (
@@ -41,7 +42,6 @@ from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field as State
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.slab import Slab
-from tetris_sim.section import Section
 
 _SAMPLES = (0.0, 0.37, 1.0)  # of coordinates and time, to see whether they matter
 

@@ -13,11 +13,10 @@ from tetris_sim.apps.courses import TIME, names_in, substitute
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde_hoist import scalar_value
 from tetris_sim.apps.pde_operators import operators
+from tetris_sim.config.sections.quantities import Quantity, UnitError, looks_like_quantity, to_si
 from tetris_sim.model.formula import ExpressionError, Node, compile_expression, usable_name, walk
 from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.quantities import Quantity, looks_like_quantity
 from tetris_sim.support.wording import describe
-from tetris_sim.units import UnitError, to_si
 
 Mistake = tuple[KeyPath, str, int | None]  # where, what, and at which character
 _MOST_NODES = 5000  # of a formula with all constants put in

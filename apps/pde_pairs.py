@@ -21,9 +21,9 @@ from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde_hoist import DT, ONE, Hoist
 from tetris_sim.apps.pde_schemes import Made, Scheme, System, discretised, extended
 from tetris_sim.apps.pde_sums import Term, combine
+from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.model.equations import tap
 from tetris_sim.model.formula import Constant, Node
-from tetris_sim.time_section import TimeSection
 
 
 @dataclass(frozen=True)

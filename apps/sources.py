@@ -9,11 +9,11 @@ import numpy as np
 
 from tetris_sim.apps.body import VolumeSource
 from tetris_sim.apps.courses import Course, clock, formula, read_course
+from tetris_sim.config.sections.quantities import NUMBER, POWER, POWER_DENSITY
+from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.conduction import Numbers, Parameter, Rule
 from tetris_sim.model.formula import Node, Variable
 from tetris_sim.model.program import Program
-from tetris_sim.quantities import NUMBER, POWER, POWER_DENSITY
-from tetris_sim.varying import Varying
 
 
 @dataclass(frozen=True, eq=False)

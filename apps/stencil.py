@@ -24,13 +24,13 @@ from tetris_sim.apps.faces import (
     patches,
 )
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps
+from tetris_sim.config.sections.quantities import Section
+from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
-from tetris_sim.schema import Request
-from tetris_sim.section import Section
 from tetris_sim.support.wording import suggestion
 
 _GIVEN = ("dirichlet", "fixed", "periodic")  # faces at which the field is given, not a flux

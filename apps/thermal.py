@@ -25,14 +25,19 @@ from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.timestep import choose_time_step, times_of
+from tetris_sim.config.sections.quantities import (
+    Conductivity,
+    Density,
+    Diffusivity,
+    Section,
+    SpecificHeat,
+)
+from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.conduction import star_mean
 from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
-from tetris_sim.quantities import Conductivity, Density, Diffusivity, SpecificHeat
-from tetris_sim.schema import Request
-from tetris_sim.section import Section
 from tetris_sim.support.wording import suggestion
 
 # tables round to two or three digits, so properties that belong together differ by up to that

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+from tetris_sim.config.sections.schema import Request, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.schema import Request
-from tetris_sim.time_section import TimeSection
 
 _MOST_INTERVALS = 100_000
 MAX_STEPS = 2**53  # above it, step * dt can no longer tell neighbouring steps apart

@@ -18,11 +18,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tetris_sim.apps import MODELS
+from tetris_sim.config.sections.quantities import IntervalText, Quantity, Section
+from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.varying import Table, Varying
 from tetris_sim.model.formula import FUNCTIONS
-from tetris_sim.quantities import IntervalText, Quantity
-from tetris_sim.schema import Request
-from tetris_sim.section import Section
-from tetris_sim.varying import Table, Varying
 
 PAGE = Path(__file__).parent / "guide" / "configuration.md"
 

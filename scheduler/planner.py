@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
@@ -36,7 +37,6 @@ from tetris_sim.scheduler.run.measuring import (
     measure_messages,
 )
 from tetris_sim.scheduler.tuning.candidates import Asked
-from tetris_sim.schema import ComputeSection
 
 
 def make_plan(

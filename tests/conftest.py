@@ -208,7 +208,7 @@ def kept_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _plain_is_comp
 @pytest.fixture
 def _nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods are taken by their best guess, as if `tuning_budget` were 0."""
-    monkeypatch.setattr("tetris_sim.schema._TUNING_SECONDS", 0.0)
+    monkeypatch.setattr("tetris_sim.config.sections.schema._TUNING_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,10 @@ import xarray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from tetris_sim.config.sections.quantities import Quantity, UnitError, convert
 from tetris_sim.errors import ConfigError
 from tetris_sim.outputs.series import Series, Values
-from tetris_sim.quantities import Quantity
 from tetris_sim.support.wording import listed
-from tetris_sim.units import UnitError, convert
 
 _TIME = Quantity("a time", "s", ("2 s", "5 ms"), "nonnegative")
 

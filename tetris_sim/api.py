@@ -22,6 +22,7 @@ from tetris_sim.apps.arrays import make_conduction, rule_faces, stable_step
 from tetris_sim.apps.domain import check_fluxes, check_numbers
 from tetris_sim.apps.thermal import heat_operator
 from tetris_sim.apps.timestep import is_unstable
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.model.boundary import Boundary, Face, Neumann
 from tetris_sim.model.conduction import star_mean
@@ -33,7 +34,6 @@ from tetris_sim.model.stencils.catalogue import laplacian_names
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 _SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then

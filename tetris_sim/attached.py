@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from tetris_sim.beside import Beside
+from tetris_sim.config.sections.schema import Until
 from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.snapshot import Saving
 from tetris_sim.support.progress import PhaseClock, Progress
 from tetris_sim.support.stopping import Stopping
-from tetris_sim.time_section import Until
 
 # Opens a simulation like one, from its state on, with other faces, and perhaps its own directory.
 Vary = Callable[[Any, Any, Any], AbstractContextManager[Any]]

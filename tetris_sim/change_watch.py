@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
+from tetris_sim.config.sections.quantities import Every
+from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import ExitCode
 from tetris_sim.fleet import Fleet
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.quantities import Every
 from tetris_sim.scheduler.run.exchange import box_of
 from tetris_sim.support.stopping import StopReason
-from tetris_sim.time_section import Until
 
 _LOOKS = 100  # in a run that goes on to its last step, if nobody says how many
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tetris_sim.config import Config
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.schedule import Moments, StepSchedule
@@ -22,7 +23,6 @@ from tetris_sim.scheduler.plan.solving import on_fastest, solving_offers
 from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_solution
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
-from tetris_sim.schema import ComputeSection
 from tetris_sim.support.progress import format_duration
 
 _LONG = 60.0  # seconds of steps after which other ways are looked for

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tetris_sim.checkpoint import Checkpoint, problem_digest
 from tetris_sim.choosing import Proposal, Setting, choose_scheme
 from tetris_sim.config import Config
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.model.problem import Problem
@@ -19,7 +20,6 @@ from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.schema import ComputeSection
 from tetris_sim.support.progress import format_time
 from tetris_sim.support.wording import count_threads
 

@@ -20,6 +20,7 @@ import numpy as np
 from tetris_sim import results
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config, load_config
+from tetris_sim.config.sections.quantities import Quantity
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
@@ -32,7 +33,6 @@ from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_field
 from tetris_sim.outputs.statistics import FILE as STATISTICS
 from tetris_sim.outputs.table import read_table
 from tetris_sim.outputs.thumbnail import as_image
-from tetris_sim.quantities import Quantity
 from tetris_sim.report import Report, read_report
 from tetris_sim.resuming import newest_checkpoint
 from tetris_sim.support.progress import format_time

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tetris_sim.config import Config
+from tetris_sim.config.sections.schema import FieldsSection, PartSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
-from tetris_sim.schema import FieldsSection, PartSection
 from tetris_sim.support.wording import gib
 
 CONFIG = "resolved.yaml"  # never the name of a file that a person writes

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import Profile
 from tetris_sim.scheduler.facts.domain import Streaming
-from tetris_sim.schema import SimulatedSection
 from tetris_sim.support.wording import count_threads, listing, table
 
 # How the state gets to the next step that anybody wants: by all steps in between, by substeps whose

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.schema import ComputeSection
 
 if TYPE_CHECKING:
     from tetris_sim.scheduler.machine.machine import Machine

@@ -8,13 +8,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.machine.devices import may_use_gpus
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
-from tetris_sim.schema import ComputeSection
 
 
 @dataclass(frozen=True)

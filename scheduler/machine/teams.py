@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.schema import ComputeSection
 from tetris_sim.support.wording import count_threads
 
 # they wait for each other at every step: with many more, hardly anything moves

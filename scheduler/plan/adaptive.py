@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Reason, Scheme, about
-from tetris_sim.schema import ComputeSection
 
 
 def scheme_of(problem: Problem) -> Scheme:

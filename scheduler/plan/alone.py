@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.devices import Device
@@ -9,7 +10,6 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.find import find_offers
 from tetris_sim.scheduler.plan.offer import GUESSES
 from tetris_sim.scheduler.plan.plan import draft_plan
-from tetris_sim.schema import ComputeSection
 
 
 def plan_on_cpu(problem: Problem, machine: Machine, compute: ComputeSection) -> Plan:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tetris_sim import cpu_kernels
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -24,7 +25,6 @@ from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
 from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
-from tetris_sim.schema import ComputeSection
 from tetris_sim.support.wording import count_threads, gib
 
 _TUNED_ON = 0.8  # of the planes that fit: tiles of a method may need more than the linear estimate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import tolerance
@@ -17,7 +18,6 @@ from tetris_sim.scheduler.machine.teams import deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.measure import check_method, check_steps
-from tetris_sim.schema import ComputeSection
 from tetris_sim.spectral.forms import NotSpectralError, Separable
 from tetris_sim.spectral.jump import Work, jump_work
 from tetris_sim.spectral.operator import read_operator

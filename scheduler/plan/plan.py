@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.model.method import Rounds, roundings
 from tetris_sim.model.problem import Problem
@@ -32,7 +33,6 @@ from tetris_sim.scheduler.plan.words import (
     describe_streaming,
     describe_teams,
 )
-from tetris_sim.schema import ComputeSection
 from tetris_sim.support.wording import gib, listed
 
 _NOT_ALIKE = (

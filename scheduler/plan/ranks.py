@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity, Link
@@ -46,7 +47,6 @@ from tetris_sim.scheduler.plan.words import (
 )
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.measure import steps_per_block
-from tetris_sim.schema import ComputeSection
 
 K = TypeVar("K", bound=Hashable)
 Thing = TypeVar("Thing")

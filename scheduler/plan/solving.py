@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.problem import Problem
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_of
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solving
-from tetris_sim.schema import ComputeSection
 from tetris_sim.solvers.adaptive import expected_steps
 from tetris_sim.support.wording import gib
 

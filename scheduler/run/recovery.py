@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
@@ -19,7 +20,6 @@ from tetris_sim.scheduler.plan.search import divide
 from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rebalance import with_division
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.schema import ComputeSection
 
 log = logging.getLogger("tetris_sim")
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.boundary import Side
 from tetris_sim.model.method import Box, EdgePlanes, Stepper, Substepper
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.run.queued import WorkerError
-from tetris_sim.schema import SimulatedSection
 
 
 class SimulatedDevice:

@@ -22,11 +22,11 @@ from scipy.integrate import solve_ivp
 from tetris_sim import Periodic
 from tetris_sim.apps.pde_arrays import equations_problem
 from tetris_sim.apps.pde_pairs import PAIRS
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 N, END = 48, 10.0

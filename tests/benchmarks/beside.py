@@ -27,12 +27,12 @@ import numpy as np
 from tetris_sim.bench.gpu import weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.timing import provenance
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 from tetris_sim.support.files import atomic_text
 

@@ -113,9 +113,9 @@ def loop_way(n: int) -> Way:
 
 def begin(name: str, n: int) -> None:
     """Make one step as a user's run does, its plan included."""
+    from tetris_sim.config.sections.schema import ComputeSection
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan
-    from tetris_sim.schema import ComputeSection
     from tetris_sim.simulation import open_simulation
 
     problem, compute = problem_of(name, n), ComputeSection(threads=THREADS)

@@ -43,6 +43,7 @@ from benchmarks.scaling_tables import (
     shape_of,
 )
 from tetris_sim.bench.result import SetCase, SetRow, SetShare, Timing
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.division import Capacity, Link
@@ -51,7 +52,6 @@ from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.ranks import combine, offers_of
 from tetris_sim.scheduler.plan.search import predict as predict_division
-from tetris_sim.schema import ComputeSection
 
 RATE = 1e12
 LINK = Link(2e-4, 6e-11)

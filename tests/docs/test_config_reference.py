@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 from tetris_sim.apps import MODELS
-from tetris_sim.schema import Request
+from tetris_sim.config.sections.schema import Request
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

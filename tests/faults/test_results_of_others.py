@@ -168,7 +168,7 @@ def conducting(**changes: object) -> dict[str, object]:
 def test_a_table_over_time_that_never_ends_is_refused(
     table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.varying._MOST_BYTES", 1000)
+    monkeypatch.setattr("tetris_sim.config.sections.varying._MOST_BYTES", 1000)
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "large.csv").write_text("".join(f"{k},1\n" for k in range(1000)))
     flux = {"table": str(tmp_path / table)}

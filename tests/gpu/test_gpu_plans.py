@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cases import boundary_of, make_problem, stencil_of
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
@@ -27,7 +28,6 @@ from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
 from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.scheduler.tuning.words import explanations
-from tetris_sim.schema import ComputeSection
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
 WITHOUT = Machine(

@@ -13,6 +13,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.gpu_kernels.steppers import streamed
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.tuning.candidates import RESERVE
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

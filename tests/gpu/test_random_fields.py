@@ -13,7 +13,7 @@ from emulator.host_gpu import HostGpu
 
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.bench.gpu import random_made_there
-from tetris_sim.conditions import RandomInitial
+from tetris_sim.config.sections.conditions import RandomInitial
 from tetris_sim.errors import NumericsError
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.terms import STORED

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tetris_sim.apps import initial
 from tetris_sim.apps.initial import BLOCK_POINTS, make_initial
-from tetris_sim.conditions import RandomInitial
+from tetris_sim.config.sections.conditions import RandomInitial
 from tetris_sim.cpu_kernels.compiled import philox
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Slab

@@ -11,6 +11,7 @@ import pytest
 
 from tetris_sim.apps.pde_pairs import PAIRS
 from tetris_sim.config import make_config
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
@@ -21,7 +22,6 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 STREAM, PLAIN = METHODS[0], METHODS[-1]

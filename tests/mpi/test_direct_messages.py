@@ -19,6 +19,7 @@ from emulator.host_gpu import HostGpu
 from thread_nccl import ThreadNccl
 from thread_ranks import run_ranks
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import ElsewhereError, UnsupportedError
@@ -37,7 +38,6 @@ from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
 from tetris_sim.scheduler.run.direct import possible_ways
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

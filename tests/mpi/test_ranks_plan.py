@@ -13,6 +13,7 @@ import pytest
 from rank_cases import LINK, MACHINE, problem_of
 from thread_ranks import ThreadCommunicator, run_ranks
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
@@ -31,7 +32,6 @@ from tetris_sim.scheduler.plan.ranks import even_part, offers_of
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.measuring import measure_exchange
 from tetris_sim.scheduler.tuning.candidates import RESERVE
-from tetris_sim.schema import ComputeSection
 
 
 @dataclasses.dataclass(frozen=True)

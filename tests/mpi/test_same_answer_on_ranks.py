@@ -10,6 +10,7 @@ from cases import SHAPES, make_problem, mixed_boundaries
 from conduction_cases import CASES
 from thread_ranks import run_ranks
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field, Problem
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import plan_together
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 STEPS = 8

@@ -7,7 +7,7 @@ import pytest
 from test_same_answer_on_ranks import PLAIN, solve
 from test_substeps import problem_of, solved
 
-from tetris_sim.schema import ComputeSection
+from tetris_sim.config.sections.schema import ComputeSection
 
 
 def test_ranks_have_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

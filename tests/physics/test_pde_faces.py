@@ -13,6 +13,7 @@ from pde_cases import SINE, config, field, second
 from test_substeps import solved
 
 from tetris_sim.api import run_problem
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
@@ -20,7 +21,6 @@ from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.schema import ComputeSection
 
 WALLS: dict[str, Any] = {
     "x-": {"type": "dirichlet", "value": "3*sin(t)"},

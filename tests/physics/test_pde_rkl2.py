@@ -10,10 +10,10 @@ from pde_cases import SINE, config, field
 from test_substeps import solved
 
 from tetris_sim.apps.pde_rkl2 import rkl2_factor, stretched
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.schema import ComputeSection
 
 
 def run(problem: Problem) -> Field:

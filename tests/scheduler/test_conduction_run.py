@@ -12,6 +12,7 @@ from enthalpy_cases import MANY, cases, melting
 from test_same_answer_on_any_partition import field_after_the_run, known_speed
 
 from tetris_sim.checkpoint import problem_digest
+from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import first_step
@@ -26,7 +27,6 @@ from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.measure import check_method
 from tetris_sim.scheduler.tuning.trial import make_trial_problem
 from tetris_sim.scheduler.tuning.tuned import tuning_key
-from tetris_sim.schema import ComputeSection, SimulatedSection
 
 __all__ = ["known_speed"]  # a fixture that counts for all tests here
 CASE = {case.name: case for case in CASES}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries, stencil_of
 
+from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
@@ -31,7 +32,6 @@ from tetris_sim.scheduler.run.measuring import measure_messages
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
-from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from cases import make_problem, mixed_boundaries, stencil_of
 
+from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.errors import TetrisError
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.plan import plan as plan_module
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.run.recovery import Recovery
-from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 
 NAMES = ("star-1d5p", "heat-2d", "heat-3d")  # those that other tests here compile too

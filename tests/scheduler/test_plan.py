@@ -12,6 +12,7 @@ import pytest
 from cases import make_problem
 from fake_methods import FakeMethod
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
@@ -27,7 +28,6 @@ from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.measure import check_method, measure_speed
 from tetris_sim.scheduler.tuning.trial import make_trial_problem
 from tetris_sim.scheduler.tuning.tune import Terms
-from tetris_sim.schema import ComputeSection
 
 MACHINE = Machine(
     "host", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory of the machine"

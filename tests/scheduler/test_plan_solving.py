@@ -10,6 +10,7 @@ from cases import make_problem
 from jump_cases import star, with_weights
 
 from tetris_sim.config import load_config
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Dirichlet
 from tetris_sim.model.problem import Problem
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.plan import solving
 from tetris_sim.scheduler.plan.solving import on_fastest, plan_solving, solving_offers
 from tetris_sim.scheduler.plan.solving_ranks import share_solution
 from tetris_sim.scheduler.tuning.solving_rate import SolvingRate
-from tetris_sim.schema import ComputeSection
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
 NODE = Machine(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cases import make_problem
 
+from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.method import LastingPlanes, Stepper
@@ -24,7 +25,6 @@ from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.run.exchange import LocalExchange
 from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.schema import SimulatedSection
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_of
 
+from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.method import Stepper
@@ -30,7 +31,6 @@ from tetris_sim.scheduler.run.rebalance import (
     with_division,
 )
 from tetris_sim.scheduler.run.worker import Worker, open_worker
-from tetris_sim.schema import SimulatedSection
 from tetris_sim.simulation import open_simulation
 
 WORK = Work(1000, 1000, 8000, 1)

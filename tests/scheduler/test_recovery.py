@@ -18,6 +18,7 @@ from test_rebalance import FAST, plan_of, resident
 
 from tetris_sim.__main__ import main
 from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.problem import Field, Problem
@@ -27,7 +28,6 @@ from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 
 GOES_ON = ComputeSection(method="cpu.plain", threads=2, tuning_budget=0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.method import Method
@@ -18,7 +19,6 @@ from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 STEPS = 8

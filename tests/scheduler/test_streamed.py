@@ -23,6 +23,7 @@ from cases import (
     stencil_of,
 )
 
+from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.problem import Field, Problem
@@ -32,7 +33,6 @@ from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.simulated import SimulatedDevice
 from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
 from tetris_sim.scheduler.run.streamed import StreamedStepper
-from tetris_sim.schema import SimulatedSection
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 METHOD = PlainMethod()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tetris_sim.config.sections.quantities import Every
 from tetris_sim.model.boundary import Boundary, Face, Neumann
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
@@ -21,7 +22,6 @@ from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.provenance import Provenance
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.quantities import Every
 
 T = TypeVar("T")
 

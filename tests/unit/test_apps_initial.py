@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from tetris_sim.apps import initial as module
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.conditions import InitialSection
+from tetris_sim.config.sections.conditions import InitialSection
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field

@@ -11,7 +11,7 @@ from body_samples import settings, start
 
 from tetris_sim.__main__ import main
 from tetris_sim.config import ConfigMistakesError, make_config
-from tetris_sim.config.text import write_yaml
+from tetris_sim.config.yaml import write_yaml
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem
 

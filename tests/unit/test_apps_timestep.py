@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.apps.timestep import MAX_STEPS, choose_time_step, count_steps
+from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.time_section import TimeSection
 
 LIMIT, UNIT = 0.25, 1.0  # as the 5-point Laplacian
 

@@ -17,12 +17,12 @@ from tetris_sim.checkpoint import (
 )
 from tetris_sim.checkpoint import saving as saving_module
 from tetris_sim.checkpoint.saving import Checkpoints
+from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.quantities import Every
 from tetris_sim.snapshot import StateSnapshot
 
 

@@ -15,8 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from tetris_sim import quantities
-from tetris_sim.quantities import AnyInterval, Every, Interval, IntervalText, Quantity
+from tetris_sim.config.sections import quantities
+from tetris_sim.config.sections.quantities import (
+    AnyInterval,
+    Every,
+    Interval,
+    IntervalText,
+    Quantity,
+)
 
 ANNOTATED: dict[str, Any] = {
     name: getattr(quantities, name)
@@ -267,7 +273,7 @@ def test_an_interval_that_means_nothing_cannot_be_made(value: float, unit: Any) 
 def test_numbers_without_foreign_units_do_not_import_the_unit_library() -> None:
     code = (
         "import sys, tetris_sim, tetris_sim.config\n"
-        "from tetris_sim.quantities import Quantity\n"
+        "from tetris_sim.config.sections.quantities import Quantity\n"
         "assert Quantity('a length', 'm', ('15 mm',)).read('2 m') == 2\n"
         "print('pint' in sys.modules)"
     )

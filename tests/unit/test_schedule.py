@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tetris_sim.config.sections.quantities import Every
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.quantities import Every
 
 
 def due_steps(schedule: StepSchedule, begin: int = 0) -> list[int]:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tetris_sim.conditions import GaussianInitial
 from tetris_sim.config import Config
-from tetris_sim.config.words import (
+from tetris_sim.config.section_checks import (
     Kind,
     find_spot,
     homes,
@@ -21,16 +20,16 @@ from tetris_sim.config.words import (
     tags_of,
     wanted,
 )
-from tetris_sim.quantities import Every
-from tetris_sim.schema import (
+from tetris_sim.config.sections.conditions import GaussianInitial
+from tetris_sim.config.sections.quantities import Every, Section
+from tetris_sim.config.sections.schema import (
     CheckpointSection,
     ComputeSection,
     GridSection,
     OutputSection,
     Request,
+    TimeSection,
 )
-from tetris_sim.section import Section
-from tetris_sim.time_section import TimeSection
 
 
 def request(**sections: Any) -> Request:

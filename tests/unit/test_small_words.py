@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tetris_sim.commands.validate import _pace
-from tetris_sim.quantities import Every
+from tetris_sim.config.sections.quantities import Every
 from tetris_sim.sweeping import _bar
 
 

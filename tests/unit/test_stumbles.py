@@ -16,9 +16,9 @@ from tetris_sim.apps.initial_file import open_file
 from tetris_sim.bench import cpu
 from tetris_sim.bench.result import Case, Limits
 from tetris_sim.commands import bench
-from tetris_sim.conditions import FileInitial
 from tetris_sim.config import load_config
 from tetris_sim.config.errors import ConfigMistakesError
+from tetris_sim.config.sections.conditions import FileInitial
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError
 from tetris_sim.model.formula import FUNCTIONS, ExpressionError, compile_expression
 from tetris_sim.model.grid import Grid

@@ -13,6 +13,7 @@ from fake_methods import FakeMethod
 
 from tetris_sim.__main__ import main
 from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.model.problem import Problem
@@ -21,7 +22,6 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.tuning import compete, tuned
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
-from tetris_sim.schema import ComputeSection
 
 PLATE = """
 grid: {{shape: [60, 50]}}

@@ -21,6 +21,7 @@ from tetris_sim.bench.gpu import SHAPES, weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Result, SetCase, SetRow, SetShare, Timing
 from tetris_sim.bench.timing import provenance
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
@@ -30,7 +31,6 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.rows import worker_rows
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 from tetris_sim.support.progress import PhaseClock
 

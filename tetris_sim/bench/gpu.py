@@ -17,7 +17,7 @@ from tetris_sim.bench.candidates import Candidate, choose_parameters, open_metho
 from tetris_sim.bench.problems import FACES, WeightKind, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
 from tetris_sim.bench.timing import Work, announced, interleave, named_case, provenance
-from tetris_sim.conditions import RandomInitial
+from tetris_sim.config.sections.conditions import RandomInitial
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice

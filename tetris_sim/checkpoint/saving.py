@@ -18,12 +18,12 @@ from tetris_sim.checkpoint.directory import (
 )
 from tetris_sim.checkpoint.parts import Part, remove_orphans
 from tetris_sim.checkpoint.state import RunState
+from tetris_sim.config.sections.schema import CheckpointSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.schema import CheckpointSection
 
 log = logging.getLogger("tetris_sim")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tetris_sim.config import Config, load_config
 from tetris_sim.config.overrides import Override
-from tetris_sim.schema import split_devices
+from tetris_sim.config.sections.schema import split_devices
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:

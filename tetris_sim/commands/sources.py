@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tetris_sim import results
+from tetris_sim.config.sections.quantities import Quantity
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.model.method import Box
@@ -21,7 +22,6 @@ from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.places import Neighbours, neighbours
 from tetris_sim.outputs.sampling import Cut, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
-from tetris_sim.quantities import Quantity
 from tetris_sim.support.progress import format_time
 from tetris_sim.support.wording import listed, suggestion
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from tetris_sim.commands.arguments import add_config_arguments, load
 from tetris_sim.config import Config
+from tetris_sim.config.sections.quantities import Every
+from tetris_sim.config.sections.schema import FieldsSection
 from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.model.problem import Problem
-from tetris_sim.quantities import Every
-from tetris_sim.schema import FieldsSection
 
 HELP = "check a configuration: all mistakes at once, with line numbers"
 _MINUTES = 120.0  # intervals from here on [s] are told in minutes and more

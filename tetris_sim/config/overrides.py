@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config.sections.schema import split_devices
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.schema import split_devices
 from tetris_sim.support.wording import describe
 
 # Defaults for keys that the file leaves out.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from tetris_sim.config.sections.quantities import Every
+from tetris_sim.config.sections.schema import FieldsSection, OutputSection, ProbeSection, Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField, Problem
@@ -16,8 +18,6 @@ from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.provenance import make_provenance
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.statistics import StatisticsOutput
-from tetris_sim.quantities import Every
-from tetris_sim.schema import FieldsSection, OutputSection, ProbeSection, Request
 from tetris_sim.support.hdf5 import refuse_missing
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from tetris_sim.config.text import write_yaml
-from tetris_sim.schema import Request
+from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.yaml import write_yaml
 from tetris_sim.version import __version__
 
 CREATOR = f"tetris_sim {__version__}"

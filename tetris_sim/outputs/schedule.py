@@ -7,8 +7,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
+from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import ConfigError
-from tetris_sim.quantities import Every
 
 
 @dataclass(frozen=True)

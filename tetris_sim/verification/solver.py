@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.config import make_config
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import Audit
 from tetris_sim.outputs.places import neighbours_of, read_along
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.solving import plan_solving
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.snapshot import StateSnapshot
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from tetris_sim.model.formula import ExpressionError, compile_expression
-from tetris_sim.quantities import (
+from tetris_sim.config.sections.quantities import (
     HEAT_FLUX,
     HEAT_TRANSFER_COEFFICIENT,
     LENGTH,
@@ -31,9 +30,10 @@ from tetris_sim.quantities import (
     TEMPERATURE,
     TIME,
     Quantity,
+    Section,
     looks_like_quantity,
 )
-from tetris_sim.section import Section
+from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
 

@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tetris_sim.quantities import (
+from tetris_sim.config.sections.quantities import (
     AnyNumber,
     Conductivity,
     Length,
     PositiveLength,
+    Section,
     Temperature,
     TemperatureDifference,
     Time,
 )
-from tetris_sim.section import Section
-from tetris_sim.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
+from tetris_sim.config.sections.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
 
 FaceName = Annotated[
     str,

@@ -1,0 +1,1 @@
+"""The sections of a configuration: their keys, types, units and defaults."""
