@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tetris_sim.beside import Beside
-from tetris_sim.checkpoint.parts import Part, write_part
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.fleet import Fleet
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.outputs.field_slabs import Unfinished
+from tetris_sim.outputs.checkpoint.file import Part, write_part
+from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.exchange import Read, box_of

@@ -12,7 +12,7 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.fleet import Fleet
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.scheduler.run.exchange import box_of
 from tetris_sim.support.stopping import StopReason
 

@@ -11,7 +11,7 @@ from tetris_sim.config import Config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs.schedule import Moments, StepSchedule
+from tetris_sim.outputs.output import Moments, StepSchedule
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link

@@ -16,7 +16,7 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import listed, suggestion
 

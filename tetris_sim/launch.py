@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tetris_sim import results
 from tetris_sim.attached import Attachments, Vary
 from tetris_sim.beside import Beside
-from tetris_sim.checkpoint import Checkpoint, forget_later, open_checkpoint
-from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.problem import Problem
+from tetris_sim.outputs import results
+from tetris_sim.outputs.checkpoint import Checkpoint, forget_later, open_checkpoint
+from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
-from tetris_sim.outputs.statistics import read_audit
+from tetris_sim.outputs.tables import read_audit
 from tetris_sim.preparing import Adapt, Prepared, describe, prepare
 from tetris_sim.report import Report, make_report
 from tetris_sim.resuming import Resume, Start, find_start, is_within

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tetris_sim.checkpoint import Checkpoint, problem_digest
 from tetris_sim.choosing import Proposal, Setting, choose_scheme
 from tetris_sim.config import Config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.model.problem import Problem
+from tetris_sim.outputs.checkpoint import Checkpoint, problem_digest
 from tetris_sim.pair_notes import pair_notes
 from tetris_sim.resuming import build_problem, method_of
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root

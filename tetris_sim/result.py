@@ -17,22 +17,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tetris_sim import results
-from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config, load_config
 from tetris_sim.config.sections.quantities import Quantity
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.outputs.compositions import draw_state
+from tetris_sim.outputs import results
+from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.drawing import Drawing
-from tetris_sim.outputs.labels import Caption, moment
-from tetris_sim.outputs.probes import FOLDER as PROBES
+from tetris_sim.outputs.figure_layout import Caption, moment
+from tetris_sim.outputs.pictures import as_image, draw_state
 from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
 from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_fields
-from tetris_sim.outputs.statistics import FILE as STATISTICS
-from tetris_sim.outputs.table import read_table
-from tetris_sim.outputs.thumbnail import as_image
+from tetris_sim.outputs.tables import FILE as STATISTICS
+from tetris_sim.outputs.tables import FOLDER as PROBES
+from tetris_sim.outputs.tables import read_table
 from tetris_sim.report import Report, read_report
 from tetris_sim.resuming import newest_checkpoint
 from tetris_sim.support.progress import format_time

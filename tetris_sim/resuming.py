@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tetris_sim import results
 from tetris_sim.apps.timestep import steps_left
-from tetris_sim.checkpoint import (
+from tetris_sim.config import Config, load_config
+from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.model.problem import Problem
+from tetris_sim.outputs import results
+from tetris_sim.outputs.checkpoint import (
     Checkpoint,
     RunState,
     find_checkpoint,
     open_checkpoint,
     refuse_changed_problem,
 )
-from tetris_sim.config import Config, load_config
-from tetris_sim.errors import CheckpointError, ConfigError
-from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.tuning.candidates import Asked
 
 log = logging.getLogger("tetris_sim")

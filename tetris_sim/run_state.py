@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tetris_sim.checkpoint import RunState, problem_digest
 from tetris_sim.config import Config
 from tetris_sim.model.problem import Problem
+from tetris_sim.outputs.checkpoint import RunState, problem_digest
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.support.progress import PhaseClock

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim import results
 from tetris_sim.api import checked_field
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
 from tetris_sim.driving import onward
 from tetris_sim.errors import ConfigError
 from tetris_sim.launch import underway
+from tetris_sim.outputs import results
 from tetris_sim.preparing import Adapt
 from tetris_sim.result import Folder, LastState, Result
 from tetris_sim.resuming import Resume

@@ -18,7 +18,7 @@ from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.outputs.thumbnail import small_picture
+from tetris_sim.outputs.pictures import small_picture
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run.queued import WorkerError

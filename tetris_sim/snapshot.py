@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tetris_sim.checkpoint.parts import Part
 from tetris_sim.model.method import Box, Fetch
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.outputs.checkpoint.file import Part
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.run.exchange import Read
 

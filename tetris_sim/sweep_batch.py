@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tetris_sim import results
-from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.choosing import Setting, choose_scheme
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.method import Box
 from tetris_sim.model.plane_stack import together, why_not_planes
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.outputs import results
+from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output, Snapshot
-from tetris_sim.outputs.statistics import read_audit
+from tetris_sim.outputs.tables import read_audit
 from tetris_sim.report import make_report
 from tetris_sim.run_state import RunStates
 from tetris_sim.scheduler.comm.communicator import Alone

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim import results
 from tetris_sim.config import Config
 from tetris_sim.errors import CheckpointError
-from tetris_sim.outputs import probes, statistics
-from tetris_sim.outputs.table import LEADING, read_table
+from tetris_sim.outputs import results, tables
+from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.report import read_report
 from tetris_sim.support.files import atomic_text
 
@@ -109,8 +108,8 @@ def read_row(case: Case) -> Row | None:
         return None
 
     row = {"wall_s": report.wall_s, "points_per_second": report.points_per_second}
-    tables = [("", case.directory / statistics.FILE)]
-    folder = case.directory / probes.FOLDER
+    tables = [("", case.directory / tables.FILE)]
+    folder = case.directory / tables.FOLDER
     tables += [(f"{path.stem}: ", path) for path in sorted(folder.glob("*.csv"))]
     for name, path in tables:
         columns, rows = read_table(path)

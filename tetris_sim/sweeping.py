@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim import results
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
 from tetris_sim.config.overrides import Override
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import StatisticsSection
 from tetris_sim.errors import ConfigError, TetrisError
+from tetris_sim.outputs import results
 from tetris_sim.support.files import atomic_text
 from tetris_sim.sweep_batch import make_batches
 from tetris_sim.sweep_crew import Crew, Seat, find_seats

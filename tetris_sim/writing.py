@@ -11,7 +11,7 @@ from functools import partial
 from tetris_sim.apart import Apart
 from tetris_sim.beside import Beside
 from tetris_sim.fleet import Fleet
-from tetris_sim.outputs.field_slabs import Unfinished
+from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.scheduler.comm.agreement import on_root

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
 from mutant_inputs import make_samples
 
-from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.support import hdf5
 
@@ -50,7 +50,7 @@ def _open_fields(path: Path) -> None:
 
 @contextlib.contextmanager
 def _no_child() -> Iterator[None]:
-    saved, fields = "tetris_sim.checkpoint.file", "tetris_sim.outputs.series"
+    saved, fields = "tetris_sim.outputs.checkpoint.file", "tetris_sim.outputs.series"
     with mock.patch(f"{saved}.refuse_outside"), mock.patch(f"{fields}.refuse_outside"):
         yield
 

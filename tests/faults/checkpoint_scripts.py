@@ -17,13 +17,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.checkpoint import RunState, find_checkpoint, good_checkpoints, write_checkpoint
-from tetris_sim.checkpoint import directory as checkpoint_module
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, Total, Variable
 from tetris_sim.model.stencil import identity
+from tetris_sim.outputs.checkpoint import (
+    RunState,
+    find_checkpoint,
+    good_checkpoints,
+    write_checkpoint,
+)
+from tetris_sim.outputs.checkpoint import directory as checkpoint_module
 
 _SHAPE = (401, 257)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fault_runs import checkpoint_steps, contents, start, tetris_here, wait_until, write_plate
 
-from tetris_sim.checkpoint import good_checkpoints
+from tetris_sim.outputs.checkpoint import good_checkpoints
 
 STEPS, OFTEN, CHECKPOINT = 400_000, 10_000, 20_000
 

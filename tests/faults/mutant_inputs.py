@@ -13,10 +13,10 @@ import numpy as np
 from config_mutants import changed_text, changed_tree, make, random_value, read, settle
 from fault_runs import tetris_here, write_plate
 
-from tetris_sim.checkpoint import open_checkpoint, seal
 from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.checkpoint import open_checkpoint, seal
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.scheduler.tuning import tuned
 

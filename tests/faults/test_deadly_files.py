@@ -21,9 +21,9 @@ import pytest
 from fault_runs import tetris_here
 
 from tetris_sim.apps.initial_file import open_hdf5
-from tetris_sim.checkpoint import open_checkpoint, seal
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.model.grid import Grid
+from tetris_sim.outputs.checkpoint import open_checkpoint, seal
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.support import hdf5
 from tetris_sim.support.hdf5 import OutsideError, refuse_outside

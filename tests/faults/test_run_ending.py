@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from fault_runs import assert_same_results, tetris_here
 
-from tetris_sim.checkpoint import find_checkpoint
 from tetris_sim.config import load_config
+from tetris_sim.outputs.checkpoint import find_checkpoint
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.tables import read_table
 
 ROD = """
 grid: {{shape: [12], size: [24 mm]}}

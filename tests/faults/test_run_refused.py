@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fault_runs import checkpoint_steps, tetris_here, write_plate
 
-from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.outputs.checkpoint import open_checkpoint
 
 GROWING = """
 schema: 1

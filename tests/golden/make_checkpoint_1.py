@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.checkpoint import RunState, problem_digest, write_checkpoint
 from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkpoint
 
 VALUES = np.array(
     [

@@ -13,7 +13,6 @@ import pytest
 from launched_runs import PICTURES, THIN, assert_same, config_of, contents, launch_on
 from thread_ranks import AbortedError, run_ranks
 
-from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config
 from tetris_sim.errors import (
     ConfigError,
@@ -24,6 +23,7 @@ from tetris_sim.errors import (
 )
 from tetris_sim.launch import launch
 from tetris_sim.model.method import Stepper
+from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.simulation import Simulation
@@ -102,7 +102,7 @@ def test_results_that_are_there_are_refused_once_for_all(tmp_path: Path) -> None
 def test_a_full_disk_is_refused_once_for_all_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.results.free_bytes", lambda directory: 1000)
+    monkeypatch.setattr("tetris_sim.outputs.results.free_bytes", lambda directory: 1000)
     found = outcomes(2, config_of(tmp_path / "out"))
     assert found == [("UnsupportedError", 3), ("ElsewhereError", 3)]
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
@@ -143,7 +143,7 @@ def test_a_part_that_cannot_be_written_costs_that_checkpoint_only(
             raise UnsupportedError(msg)
         original(*arguments, **options)
 
-    monkeypatch.setattr("tetris_sim.checkpoint.parts.append_seal", refuse_the_first)
+    monkeypatch.setattr("tetris_sim.outputs.checkpoint.file.append_seal", refuse_the_first)
     launch_on(3, tmp_path / "out", "checkpoint.per_rank=true", "checkpoint.keep=9")
     assert "disk full" in caplog.text
     assert "The run goes on without this checkpoint" in caplog.text

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tetris_sim.checkpoint.directory import find_checkpoint
+from tetris_sim.outputs.checkpoint.directory import find_checkpoint
 
 pytestmark = pytest.mark.mpi
 

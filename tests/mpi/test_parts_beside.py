@@ -12,11 +12,11 @@ from launched_runs import assert_same, config_of, launch_on
 from thread_ranks import run_ranks
 
 from tetris_sim.beside import Beside
-from tetris_sim.checkpoint import open_checkpoint
-from tetris_sim.checkpoint.directory import good_checkpoints
-from tetris_sim.checkpoint.parts import write_part
 from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.launch import launch
+from tetris_sim.outputs.checkpoint import open_checkpoint
+from tetris_sim.outputs.checkpoint.directory import good_checkpoints
+from tetris_sim.outputs.checkpoint.file import write_part
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.simulation import Simulation
 

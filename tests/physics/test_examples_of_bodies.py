@@ -9,7 +9,7 @@ import pytest
 
 import tetris_sim as ts
 from tetris_sim.launch import launch
-from tetris_sim.outputs.balance import GIVEN, RESIDUAL
+from tetris_sim.outputs.audit import GIVEN, RESIDUAL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,7 +11,6 @@ from conduction_cases import CASES, Case, affine, graded, held, mixed_faces, rin
 from enthalpy_cases import MANY, cases, melting
 from test_same_answer_on_any_partition import field_after_the_run, known_speed
 
-from tetris_sim.checkpoint import problem_digest
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
@@ -20,6 +19,7 @@ from tetris_sim.model import reference
 from tetris_sim.model.conduction import RuledFace
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.checkpoint import problem_digest
 from tetris_sim.scheduler.facts.domain import shortened
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.machine.place import Place

@@ -17,12 +17,12 @@ from conduction_cases import CASES
 from test_rebalance import FAST, plan_of, resident
 
 from tetris_sim.__main__ import main
-from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.run.queued import WorkerError

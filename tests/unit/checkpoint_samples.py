@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.checkpoint import RunState, problem_digest, write_checkpoint
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, Total, Variable
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkpoint
 
 SHAPES = {1: (37,), 2: (13, 29), 3: (7, 5, 11)}
 _FACES = (

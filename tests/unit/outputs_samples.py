@@ -19,9 +19,9 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, Total, Variable
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
+from tetris_sim.outputs.field_file import Provenance
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.provenance import Provenance
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.output import StepSchedule
 
 T = TypeVar("T")
 

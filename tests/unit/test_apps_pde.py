@@ -7,9 +7,9 @@ import pytest
 from config_cases import mistakes, read
 
 from tetris_sim.apps.pde_language import read_constant
-from tetris_sim.checkpoint import problem_digest
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.checkpoint import problem_digest
 
 GOOD = """\
 grid: {shape: [24, 20], size: [12, 10]}

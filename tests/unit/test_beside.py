@@ -12,16 +12,16 @@ import pytest
 from checkpoint_samples import awkward_field, bits, make_problem, make_state, whole
 
 from tetris_sim.beside import Beside
-from tetris_sim.checkpoint import (
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field
+from tetris_sim.outputs.checkpoint import (
     find_checkpoint,
     good_checkpoints,
     open_checkpoint,
     write_checkpoint,
 )
-from tetris_sim.errors import UnsupportedError
-from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Field
-from tetris_sim.outputs.blocks import slices
+from tetris_sim.outputs.regions import slices
 from tetris_sim.snapshot import StateSnapshot
 
 PROBLEM = make_problem()
@@ -118,7 +118,7 @@ def test_an_error_is_raised_once_by_the_next_call_that_waits(beside: Beside) -> 
 def test_abandoned_work_leaves_the_earlier_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.checkpoint.file._BLOCK", 400)
+    monkeypatch.setattr("tetris_sim.outputs.checkpoint.file._BLOCK", 400)
     u, gate, beside = awkward_field(PROBLEM), Gate(), Beside()
     write_checkpoint(tmp_path, make_state(PROBLEM, 5), PROBLEM, snapshot_of(u, 5).box, keep=1)
     copy, read = beside.copy(snapshot_of(u, 6)), list[Box]()

@@ -22,20 +22,20 @@ from checkpoint_samples import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.checkpoint import (
-    file,
-    open_checkpoint,
-    problem_digest,
-    write_checkpoint,
-    write_crash_dump,
-)
-from tetris_sim.checkpoint.state import RunState, as_plain
 from tetris_sim.errors import CheckpointError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.outputs.checkpoint import (
+    file,
+    open_checkpoint,
+    problem_digest,
+    write_checkpoint,
+    write_crash_dump,
+)
+from tetris_sim.outputs.checkpoint.state import RunState, as_plain
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

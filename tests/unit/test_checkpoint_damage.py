@@ -12,9 +12,9 @@ import pytest
 import xxhash
 from checkpoint_samples import SHAPES, awkward_field, bits, make_problem, make_state, reader, whole
 
-from tetris_sim.checkpoint import open_checkpoint, seal, write_checkpoint
-from tetris_sim.checkpoint.seal import read_seal
 from tetris_sim.errors import CheckpointError, UnsupportedError
+from tetris_sim.outputs.checkpoint import open_checkpoint, seal, write_checkpoint
+from tetris_sim.outputs.checkpoint.seal import read_seal
 
 FOOTER = 512
 PROBLEM = make_problem(SHAPES[3], n_fields=2)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from checkpoint_samples import awkward_field, bits, make_problem, make_state, reader, save, whole
 
-from tetris_sim.checkpoint import (
+from tetris_sim.config import Config, read_config
+from tetris_sim.errors import CheckpointError, UnsupportedError
+from tetris_sim.outputs.checkpoint import (
     Checkpoint,
     find_checkpoint,
     forget_later,
@@ -19,8 +21,6 @@ from tetris_sim.checkpoint import (
     write_checkpoint,
     write_crash_dump,
 )
-from tetris_sim.config import Config, read_config
-from tetris_sim.errors import CheckpointError, UnsupportedError
 
 
 def _name(step: int) -> str:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.checkpoint import open_checkpoint, problem_digest
 from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.outputs.checkpoint import open_checkpoint, problem_digest
 
 DIGEST = "5e5c2070dbe2876a6901855d21b3d72d04652bb0fc4dbcf4fbd2c11c0b5f84de"
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint_format_1.h5"

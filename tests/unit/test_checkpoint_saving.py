@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 from cases import make_problem
 
-from tetris_sim.checkpoint import (
-    RunState,
-    problem_digest,
-    write_checkpoint,
-)
-from tetris_sim.checkpoint import saving as saving_module
-from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkpoint
+from tetris_sim.outputs.checkpoint import directory as saving_module
+from tetris_sim.outputs.checkpoint.directory import Checkpoints
+from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.snapshot import StateSnapshot
 
 

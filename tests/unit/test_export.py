@@ -24,13 +24,13 @@ from outputs_samples import (
 from PIL import Image
 
 from tetris_sim.__main__ import main
-from tetris_sim.checkpoint import write_checkpoint
 from tetris_sim.commands.export import WRITERS
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs.probes import ProbeOutput
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.checkpoint import write_checkpoint
+from tetris_sim.outputs.output import StepSchedule
+from tetris_sim.outputs.tables import ProbeOutput
 
 STEPS = (0, 20, 40)
 BOTH = (TEMPERATURE, SALT)

@@ -55,8 +55,8 @@ def test_a_gif_has_a_frame_per_record_on_one_scale(tmp_path: Path) -> None:
 def test_a_film_of_a_state_that_was_constant_at_first_has_the_scale_of_the_whole(
     tmp_path: Path,
 ) -> None:
-    from tetris_sim.outputs.animation import Film
-    from tetris_sim.outputs.labels import Caption
+    from tetris_sim.outputs.exports import Film
+    from tetris_sim.outputs.figure_layout import Caption
     from tetris_sim.outputs.sampling import default_cuts
     from tetris_sim.outputs.series import open_fields
 

@@ -14,8 +14,8 @@ from outputs_samples import SALT, SHAPES, TEMPERATURE, fields_output, make_probl
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs.field_slabs import Unfinished, runs
-from tetris_sim.outputs.schedule import Moments
+from tetris_sim.outputs.field_file import Unfinished, runs
+from tetris_sim.outputs.output import Moments
 
 BOTH = (TEMPERATURE, SALT)
 

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim import half_precision
-from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config, make_config
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.half_precision import first_step, half_precision_notes, half_spacing
 from tetris_sim.launch import launch
 from tetris_sim.model import reference
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.facts.shares import Plan, Share
 
 

@@ -34,9 +34,8 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, Total, Variable, View
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs import materials
-from tetris_sim.outputs.blocks import blocks
-from tetris_sim.outputs.statistics import StatisticsOutput, read_audit
-from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.regions import blocks
+from tetris_sim.outputs.tables import StatisticsOutput, read_audit, read_table
 from tetris_sim.snapshot import StateSnapshot
 
 Row = dict[str, float]

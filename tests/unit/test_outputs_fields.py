@@ -27,7 +27,7 @@ from outputs_samples import (
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import field_file, fields
-from tetris_sim.outputs.blocks import blocks, chunk_shape
+from tetris_sim.outputs.regions import blocks, chunk_shape
 from tetris_sim.outputs.series import open_fields
 
 STEPS = (0, 20, 40)

@@ -19,19 +19,17 @@ from hypothesis import strategies as st
 from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, write_fields
 
 from tetris_sim.__main__ import main
-from tetris_sim.checkpoint import open_checkpoint, write_checkpoint
 from tetris_sim.model.boundary import Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
+from tetris_sim.outputs.checkpoint import open_checkpoint, write_checkpoint
 from tetris_sim.outputs.drawing import draw
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.parts import make_part
-from tetris_sim.outputs.places import neighbours_of, read_along
+from tetris_sim.outputs.figure_layout import Panel, lay_out
+from tetris_sim.outputs.regions import make_part, neighbours_of, read_along
 from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.outputs.sheet import Panel, lay_out
-from tetris_sim.outputs.statistics import StatisticsOutput
-from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.tables import StatisticsOutput, read_table
 
 X, Y, Z = (0.0, 1.0, 1.5, 3.5, 4.0), (0.0, 0.25, 1.0, 2.0), (0.0, 1.0, 4.0)
 GRID = Grid.graded((3, 4), (2.0, 4.0), (Y, X))

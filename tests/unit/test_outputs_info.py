@@ -12,10 +12,10 @@ from checkpoint_samples import make_state
 from outputs_samples import SALT, TEMPERATURE, every, make_problem, snapshot, write_fields
 
 from tetris_sim.__main__ import main
-from tetris_sim.checkpoint import write_checkpoint, write_crash_dump
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.stencils.catalogue import catalogue
-from tetris_sim.outputs.statistics import StatisticsOutput
+from tetris_sim.outputs.checkpoint import write_checkpoint, write_crash_dump
+from tetris_sim.outputs.tables import StatisticsOutput
 
 
 def info(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

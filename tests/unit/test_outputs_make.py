@@ -12,10 +12,8 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.make import make_outputs, name_probes
 from tetris_sim.outputs.pictures import PicturesOutput
-from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.outputs.statistics import StatisticsOutput
-from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.tables import ProbeOutput, StatisticsOutput, read_table
 
 
 def config_of(**output: Any) -> Config:

@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from outputs_samples import FakeSnapshot
 from PIL import Image
 
-from tetris_sim.outputs.outlines import outlines
 from tetris_sim.outputs.pictures import PicturesOutput
+from tetris_sim.outputs.raster import outlines
 from tetris_sim.outputs.sampling import Plane
 
 

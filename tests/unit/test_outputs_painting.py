@@ -16,12 +16,18 @@ from matplotlib.ticker import MaxNLocator
 from pictures_read import decode
 
 from tetris_sim.model.grid import Grid
-from tetris_sim.outputs.compositions import draw_overview, draw_state
 from tetris_sim.outputs.drawing import draw
-from tetris_sim.outputs.labels import Caption
-from tetris_sim.outputs.painting import _scale, can_paint, labelled_ticks
+from tetris_sim.outputs.figure_layout import (
+    CHANGE_COLOURS,
+    FIELD_COLOURS,
+    TICK_STEPS,
+    Caption,
+    Panel,
+    lay_out,
+)
+from tetris_sim.outputs.pictures import draw_overview, draw_state
+from tetris_sim.outputs.raster import _scale, can_paint, labelled_ticks
 from tetris_sim.outputs.sampling import Plane, default_cuts, sample
-from tetris_sim.outputs.sheet import CHANGE_COLOURS, FIELD_COLOURS, TICK_STEPS, Panel, lay_out
 
 CAPTION = Caption("temperature", "degC", "A plate")
 
@@ -72,8 +78,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from tetris_sim.model.grid import Grid
-from tetris_sim.outputs.compositions import draw_state
-from tetris_sim.outputs.labels import Caption
+from tetris_sim.outputs.pictures import draw_state
+from tetris_sim.outputs.figure_layout import Caption
 from tetris_sim.outputs.sampling import default_cuts, sample
 grid = Grid.box((4, 6), (0.4, 0.6))
 planes = sample(lambda _: np.arange(24.0).reshape(4, 6), grid, default_cuts(grid))

@@ -22,9 +22,9 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.field_file import record_name
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.parts import Part, make_part
+from tetris_sim.outputs.output import Moments
+from tetris_sim.outputs.regions import Part, make_part
 from tetris_sim.outputs.sampling import default_cuts, sample
-from tetris_sim.outputs.schedule import Moments
 from tetris_sim.outputs.series import Series, open_fields
 
 SHAPE, SIZE = (4, 6, 5), (4.0, 3.0, 10.0)  # spacing 1, 0.5, 2

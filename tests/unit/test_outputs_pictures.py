@@ -13,12 +13,18 @@ from pictures_read import Pixels, decode
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.outputs import sampling
-from tetris_sim.outputs.blocks import blocks
-from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.drawing import DPI, Drawing
-from tetris_sim.outputs.labels import Caption, LengthUnit, length_unit, moment
+from tetris_sim.outputs.figure_layout import (
+    Caption,
+    LengthUnit,
+    change_limits,
+    field_limits,
+    length_unit,
+    moment,
+)
+from tetris_sim.outputs.pictures import draw_change, draw_overview, draw_state
+from tetris_sim.outputs.regions import blocks
 from tetris_sim.outputs.sampling import Cut, Plane, cuts_at, default_cuts, sample
-from tetris_sim.outputs.sheet import change_limits, field_limits
 
 CAPTION = Caption("temperature", "degC", "A plate")
 

@@ -25,8 +25,8 @@ from pictures_read import decode
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import sampling
-from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.pictures import PicturesOutput
+from tetris_sim.outputs.regions import blocks
 
 PICTURES = ["difference.png", "final.png", "initial.png", "overview.png"]
 

@@ -27,12 +27,9 @@ from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
 from tetris_sim.model.boundary import Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs import statistics
-from tetris_sim.outputs.blocks import blocks
-from tetris_sim.outputs.places import neighbours
-from tetris_sim.outputs.probes import ProbeOutput
-from tetris_sim.outputs.statistics import StatisticsOutput
-from tetris_sim.outputs.table import Table, read_table
+from tetris_sim.outputs import tables
+from tetris_sim.outputs.regions import blocks, neighbours
+from tetris_sim.outputs.tables import ProbeOutput, StatisticsOutput, Table, read_table
 
 
 def bits(value: float) -> bytes:
@@ -367,7 +364,7 @@ def test_statistics_do_not_depend_on_how_the_state_is_fetched(
     taken = FakeSnapshot(problem, 0, rng.standard_normal(problem.state_shape) * 1e3)
     whole = statistics_row(problem, tmp_path / "a", taken)
     limit = problem.state_bytes // 7
-    monkeypatch.setattr(statistics, "blocks", lambda *args: blocks(*args, limit=limit))
+    monkeypatch.setattr(tables, "blocks", lambda *args: blocks(*args, limit=limit))
     by_block = FakeSnapshot(
         problem, 0, np.asfortranarray(taken.values)
     )  # and in another order in memory

@@ -20,7 +20,7 @@ from tetris_sim.commands import report_gather, sources
 from tetris_sim.config import load_config, read_config
 from tetris_sim.errors import CheckpointError, ExitCode
 from tetris_sim.launch import launch
-from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.tables import read_table
 
 pytest.importorskip("plotly", reason="plotly draws the plots of the page (the extra `report`)")
 

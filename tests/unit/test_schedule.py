@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.config.sections.quantities import Every
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.output import StepSchedule
 
 
 def due_steps(schedule: StepSchedule, begin: int = 0) -> list[int]:

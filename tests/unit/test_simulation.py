@@ -14,7 +14,6 @@ import pytest
 from cases import make_problem
 
 from tetris_sim.beside import Beside
-from tetris_sim.checkpoint.parts import Part
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.model import reference
@@ -22,6 +21,7 @@ from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.problem import Field, Problem, Total, Variable, View
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
+from tetris_sim.outputs.checkpoint.file import Part
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.simulation import open_simulation

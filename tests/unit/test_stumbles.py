@@ -23,11 +23,11 @@ from tetris_sim.errors import ConfigError, ExitCode, NumericsError
 from tetris_sim.model.formula import FUNCTIONS, ExpressionError, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.outputs.compositions import draw_state
-from tetris_sim.outputs.labels import Caption
+from tetris_sim.outputs.figure_layout import Caption
+from tetris_sim.outputs.pictures import draw_state
+from tetris_sim.outputs.results import refuse_full_disk
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.series import Values
-from tetris_sim.results import refuse_full_disk
 from tetris_sim.support.progress import format_duration
 from tetris_sim.support.wording import gib
 
@@ -218,7 +218,7 @@ def test_long_times_and_many_bytes_have_units_for_people(
     assert (gib(1023), gib(1023 * 1024), gib(2**20 - 100)) == ("1023 bytes", "1023 KiB", "1 MiB")
     assert gib(2e18) == "1.735 EiB"
 
-    monkeypatch.setattr("tetris_sim.results.free_bytes", lambda directory: 610 * 1024)
+    monkeypatch.setattr("tetris_sim.outputs.results.free_bytes", lambda directory: 610 * 1024)
     with pytest.raises(Exception, match=r"would write 84\.5 TiB to .* where 610 KiB are free"):
         refuse_full_disk(tmp_path, int(8.65e4 * 2**30))
 

@@ -12,11 +12,11 @@ import pytest
 from fake_methods import FakeMethod
 
 from tetris_sim.__main__ import main
-from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.model.problem import Problem
+from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.tuning import compete, tuned

@@ -16,13 +16,13 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tetris_sim import results
 from tetris_sim.__main__ import main
 from tetris_sim.commands import VERBS, sources
 from tetris_sim.commands.watch import as_lines, look, sparkline
 from tetris_sim.config import load_config
 from tetris_sim.errors import ExitCode
 from tetris_sim.launch import launch
+from tetris_sim.outputs import results
 
 TEXT = """\
 grid: {shape: [6, 5, 4], size: [6 mm, 5 mm, 4 mm]}

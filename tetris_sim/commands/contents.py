@@ -6,16 +6,15 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from tetris_sim import results
-from tetris_sim.checkpoint import good_checkpoints, open_checkpoint
 from tetris_sim.commands.sources import find_newest_checkpoint, is_checkpoint, read_config_text
 from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError
 from tetris_sim.model.grid import Grid
-from tetris_sim.outputs import pictures, probes, statistics
+from tetris_sim.outputs import pictures, results, tables
+from tetris_sim.outputs.checkpoint import good_checkpoints, open_checkpoint
 from tetris_sim.outputs.field_file import FOLDER, INDEX
 from tetris_sim.outputs.series import Series, open_fields
-from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.tables import read_table
 from tetris_sim.report import read_report
 from tetris_sim.support.files import read_given
 
@@ -122,7 +121,7 @@ def describe_results(directory: Path) -> Facts:
     folders = sorted(folder for folder in directory.glob(f"{FOLDER}-*") if folder.is_dir())
     indices = [folder.with_name(f"{folder.name}.h5") for folder in folders]
     facts["parts"] = [describe_fields(path) for path in indices if path.exists()]
-    tables = [*sorted((directory / probes.FOLDER).glob("*.csv")), directory / statistics.FILE]
+    tables = [*sorted((directory / tables.FOLDER).glob("*.csv")), directory / tables.FILE]
     facts["tables"] = [describe_table(path) for path in tables if path.exists()]
     names = (pictures.INITIAL, pictures.FINAL, pictures.DIFFERENCE, pictures.OVERVIEW)
     facts["pictures"] = [str(directory / name) for name in names if (directory / name).exists()]

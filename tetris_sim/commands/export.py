@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from tetris_sim.commands import sources
 from tetris_sim.commands.plot import draw_record
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
-from tetris_sim.outputs import probes, statistics
+from tetris_sim.outputs import tables
 from tetris_sim.outputs.series import Series
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import gib, listed
 
 if TYPE_CHECKING:
-    from tetris_sim.outputs.animation import Film
+    from tetris_sim.outputs.exports import Film
 
 HELP = "convert outputs for other programs"
 _FPS = 10.0
@@ -108,14 +108,12 @@ def find_probes(source: Path) -> dict[str, Path]:
     if not source.is_dir():
         return {}
     folder = source
-    if (source / probes.FOLDER).is_dir():
+    if (source / tables.FOLDER).is_dir():
         with contextlib.suppress(CheckpointError), sources.open_series(source) as series:
             if series.grid.ndim == 1:
                 return {}
-        folder = source / probes.FOLDER
-    return {
-        path.stem: path for path in sorted(folder.glob("*.csv")) if path.name != statistics.FILE
-    }
+        folder = source / tables.FOLDER
+    return {path.stem: path for path in sorted(folder.glob("*.csv")) if path.name != tables.FILE}
 
 
 def _refuse_idle_flags(args: argparse.Namespace) -> None:
@@ -143,7 +141,7 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
 
 
 def _write_probes(args: argparse.Namespace, tables: dict[str, Path]) -> None:
-    from tetris_sim.outputs.arrays import write_probes
+    from tetris_sim.outputs.exports import write_probes
 
     if (
         args.last
@@ -169,7 +167,7 @@ def _tell(args: argparse.Namespace, text: str, **names: list[str] | list[int]) -
 
 
 def _write_xdmf(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
+    from tetris_sim.outputs.fields import Frame, Source, xdmf_text
 
     series = choice.series
     if series.dtype.name == "float16":
@@ -194,25 +192,25 @@ def _write_xdmf(choice: Choice, output: Path) -> None:
 
 
 def _write_vtkhdf(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.vtkhdf import write_vtkhdf
+    from tetris_sim.outputs.exports import write_vtkhdf
 
     write_vtkhdf(choice.series, choice.records, output)
 
 
 def _write_netcdf(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.netcdf import write_netcdf
+    from tetris_sim.outputs.exports import write_netcdf
 
     write_netcdf(choice.series, choice.records, output)
 
 
 def _write_npy(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.arrays import write_npy
+    from tetris_sim.outputs.exports import write_npy
 
     write_npy(choice.series, choice.records, output, single=choice.single)
 
 
 def _write_csv(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.arrays import write_csv
+    from tetris_sim.outputs.exports import write_csv
 
     write_csv(choice.series, choice.records, output)
 
@@ -222,19 +220,19 @@ def _write_png(choice: Choice, output: Path) -> None:
 
 
 def _write_gif(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.animation import write_gif
+    from tetris_sim.outputs.exports import write_gif
 
     write_gif(_film(choice), output, frames_per_second=choice.frames_per_second)
 
 
 def _write_mp4(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.animation import write_mp4
+    from tetris_sim.outputs.exports import write_mp4
 
     write_mp4(_film(choice), output, frames_per_second=choice.frames_per_second)
 
 
 def _film(choice: Choice) -> Film:
-    from tetris_sim.outputs.animation import Film
+    from tetris_sim.outputs.exports import Film
 
     cuts = sources.choose_cuts(choice.series, choice.slices)
     return Film(choice.series, choice.records, 0, cuts, sources.caption(choice.series, 0))

@@ -10,7 +10,7 @@ from pathlib import Path
 from tetris_sim.commands.contents import Facts, describe
 from tetris_sim.commands.sources import read_config_text
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.outputs.labels import length_unit
+from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.support.progress import format_duration, format_time
 from tetris_sim.support.wording import gib, printable, spread
 

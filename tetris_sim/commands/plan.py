@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
-    from tetris_sim import results
+    from tetris_sim.outputs import results
     from tetris_sim.preparing import prepare
     from tetris_sim.scheduler.comm.agreement import everywhere, on_root
     from tetris_sim.scheduler.comm.communicator import open_communicator
@@ -67,7 +67,7 @@ def look_at_start(problem: Problem) -> None:
 
 def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
-    from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
+    from tetris_sim.outputs.results import count_fields, directory_of, free_bytes, predicted_bytes
     from tetris_sim.scheduler.facts.shares import names_of
 
     problem, plan, directory = prepared.problem, prepared.plan, directory_of(config)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from tetris_sim.commands import sources
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
-from tetris_sim.outputs.compositions import draw_state
-from tetris_sim.outputs.labels import moment
+from tetris_sim.outputs.figure_layout import moment
+from tetris_sim.outputs.pictures import draw_state, draw_table
 from tetris_sim.outputs.sampling import sample
 from tetris_sim.outputs.series import Series
-from tetris_sim.outputs.table import LEADING, read_table
-from tetris_sim.outputs.tracks import draw_table
+from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.support.wording import listed
 
 HELP = "draw a field, or a table over time"

@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim import results
 from tetris_sim.commands import sources
 from tetris_sim.config import Config, read_config
 from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, TetrisError
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs import probes, statistics
-from tetris_sim.outputs.labels import length_unit, moment
+from tetris_sim.outputs import results, tables
+from tetris_sim.outputs.figure_layout import length_unit, moment
 from tetris_sim.outputs.sampling import Plane, default_cuts, sample
 from tetris_sim.outputs.series import Series
-from tetris_sim.outputs.table import LEADING, read_table
+from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.report import read_report
 from tetris_sim.support.files import read_given
 
@@ -163,9 +162,9 @@ def encode(values: npt.NDArray[Any], low: float, high: float) -> str:
 
 def read_tables(directory: Path, *, timeless: bool) -> list[Facts]:
     """Probes and statistics: columns of one unit go into one plot."""
-    found = {path.stem: path for path in sorted((directory / probes.FOLDER).glob("*.csv"))}
+    found = {path.stem: path for path in sorted((directory / tables.FOLDER).glob("*.csv"))}
     plots = _plots({f"{name}: ": path for name, path in found.items()}, "Probes", timeless)
-    if (path := directory / statistics.FILE).exists():
+    if (path := directory / tables.FILE).exists():
         plots += _plots({"": path}, "Statistics", timeless)
     return plots
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tetris_sim.apps.faces import find_face
 from tetris_sim.commands.report_gather import Facts, material_planes
-from tetris_sim.outputs.labels import length_unit
+from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.outputs.sampling import Plane
 
 _LONG, _FLAT = 300.0, 46.0  # pixels: the longer edge; a bar of one axis, and the flattest plane

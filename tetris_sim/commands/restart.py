@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _load(args: argparse.Namespace, path: Path) -> Config:
     """The configuration with which a checkpoint is to be continued."""
-    from tetris_sim.checkpoint import open_checkpoint
     from tetris_sim.config import load_config, read_config
-    from tetris_sim.results import CHECKPOINTS
+    from tetris_sim.outputs.checkpoint import open_checkpoint
+    from tetris_sim.outputs.results import CHECKPOINTS
 
     with open_checkpoint(path, verify=False) as checkpoint:  # launch looks at every byte
         text = checkpoint.state.config

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tetris_sim import results
 from tetris_sim.config.sections.quantities import Quantity
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.model.method import Box
+from tetris_sim.outputs import results
 from tetris_sim.outputs.field_file import INDEX
-from tetris_sim.outputs.labels import Caption
-from tetris_sim.outputs.places import Neighbours, neighbours
+from tetris_sim.outputs.figure_layout import Caption
+from tetris_sim.outputs.regions import Neighbours, neighbours
 from tetris_sim.outputs.sampling import Cut, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
 from tetris_sim.support.progress import format_time
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
-    from tetris_sim.checkpoint import Checkpoint
+    from tetris_sim.outputs.checkpoint import Checkpoint
 
 log = logging.getLogger("tetris_sim")
 
@@ -81,7 +81,7 @@ def open_series(path: Path) -> Iterator[Series]:
     if path.is_dir():
         path = path / INDEX
     if is_checkpoint(path):
-        from tetris_sim.checkpoint import open_checkpoint
+        from tetris_sim.outputs.checkpoint import open_checkpoint
 
         with open_checkpoint(path) as checkpoint:
             yield _checkpoint_series(checkpoint)
@@ -95,7 +95,7 @@ def open_series(path: Path) -> Iterator[Series]:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a file is a checkpoint or a crash dump, by its name or seal, without HDF5."""
-    from tetris_sim.checkpoint.seal import read_seal
+    from tetris_sim.outputs.checkpoint.seal import read_seal
 
     if path.name.startswith(("checkpoint_", "crash_")):
         return True
@@ -111,7 +111,7 @@ def find_newest_checkpoint(directory: Path) -> Checkpoint:
     Raises:
         CheckpointError: there is none.
     """
-    from tetris_sim.checkpoint import find_checkpoint
+    from tetris_sim.outputs.checkpoint import find_checkpoint
 
     for place in (directory, directory / results.CHECKPOINTS):
         newest, sentences = find_checkpoint(place, tidy=False)

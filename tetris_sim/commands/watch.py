@@ -16,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim import results
-from tetris_sim.checkpoint import good_checkpoints
 from tetris_sim.config import read_config
 from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode, TetrisError
-from tetris_sim.outputs import field_file, probes, statistics
-from tetris_sim.outputs.table import LEADING, read_table
+from tetris_sim.outputs import field_file, results, tables
+from tetris_sim.outputs.checkpoint import good_checkpoints
+from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.report import Report, read_report
 from tetris_sim.support.files import open_given, read_given
 from tetris_sim.support.progress import format_duration, format_time
@@ -160,8 +159,8 @@ def _read_tables(
     directory: Path,
 ) -> tuple[list[tuple[int, float, float]], dict[str, list[float]]]:
     """(step, time [s], when) of the last row of each table; and its columns."""
-    paths = {f"{it.stem}: ": it for it in sorted((directory / probes.FOLDER).glob("*.csv"))}
-    paths[""] = directory / statistics.FILE
+    paths = {f"{it.stem}: ": it for it in sorted((directory / tables.FOLDER).glob("*.csv"))}
+    paths[""] = directory / tables.FILE
 
     last, curves = [], {}
     for prefix, path in paths.items():

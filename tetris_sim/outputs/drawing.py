@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.outputs.labels import LengthUnit
-from tetris_sim.outputs.outlines import borders, outlines
-from tetris_sim.outputs.painting import can_paint, paint
-from tetris_sim.outputs.sampling import Plane
-from tetris_sim.outputs.sheet import (
+from tetris_sim.outputs.figure_layout import (
     CHANGE_COLOURS,
     HEADING,
     TICK_STEPS,
+    LengthUnit,
     Panel,
     Place,
     Sheet,
     pixels,
 )
+from tetris_sim.outputs.raster import borders, can_paint, outlines, paint
+from tetris_sim.outputs.sampling import Plane
 from tetris_sim.support.files import atomic_file
 
 if TYPE_CHECKING:

@@ -13,25 +13,293 @@ files look for coordinates:
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
+import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from tetris_sim.model.grid import Grid
+from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.yaml import write_yaml
+from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, Variable
-from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
-from tetris_sim.outputs.field_slabs import Unfinished
-from tetris_sim.outputs.parts import WHOLE, Part, whole
-from tetris_sim.outputs.provenance import CREATOR, Provenance, write_meta
-from tetris_sim.outputs.scales import add_positions, add_steps, add_times, auxiliary
-from tetris_sim.support.files import atomic_hdf5, disk_errors, new_hdf5, unfinished_name
+from tetris_sim.outputs.regions import WHOLE, Part, blocks, chunk_shape, slices, whole
+from tetris_sim.support.files import (
+    atomic_hdf5,
+    disk_errors,
+    new_hdf5,
+    put_in_place,
+    send_to_disk,
+    unfinished_name,
+    write_at,
+)
 from tetris_sim.support.hdf5 import packed
+from tetris_sim.version import __version__
+
+# Dimension scales: the datasets of an HDF5 file that say where and when its values lie.
+
+_BOUNDS = "_bounds"
+_BOUND = "bound"  # the axis along which the two ends of a cell lie
+# What NetCDF-4 writes as the name of a scale that is a dimension and nothing else.
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
+
+
+def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
+    """A scale per axis of the grid, named x, y or z: positions of the points [m], array order.
+
+    Beside those of a graded axis lie the ends of its cells, as the CF conventions (1.12, section
+    7.1, "Cell Boundaries") have them.
+
+    Args:
+        group: where they go.
+        grid: the points.
+        spacing: whether each says how far its points are apart; a single point does not show it.
+    """
+    scales = []
+    for axis, name in enumerate(grid.axis_names):
+        scale = group.create_dataset(name, data=grid.coordinates(axis))
+        scale.make_scale(name)
+        scale.attrs.update(
+            {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
+        )
+        if spacing:
+            scale.attrs["spacing"] = np.float64(grid.spacing[axis])
+        scales.append(scale)
+        if grid.edges and (ends := grid.edges[axis]) is not None:
+            _add_bounds(group, scale, name, ends)
+
+    for name, position in grid.cut:  # a number, not an axis
+        scalar = group.create_dataset(name, data=np.float64(position))
+        scalar.attrs.update({"units": "m", "long_name": f"position along {name}"})
+    return scales
+
+
+def _add_bounds(group: Any, scale: Any, name: str, ends: Sequence[float]) -> None:
+    """Where each cell along a graded axis begins and ends [m], (n, 2)."""
+    if _BOUND not in group:
+        both = group.create_dataset(_BOUND, data=np.zeros(2, np.float32))
+        both.make_scale(_NO_VARIABLE.format(2))
+    bounds = group.create_dataset(
+        f"{name}{_BOUNDS}", data=np.stack([ends[:-1], ends[1:]], axis=1, dtype=np.float64)
+    )
+    bounds.attrs.update({"units": "m", "long_name": f"ends of the cells along {name}"})
+    for axis, along in enumerate((scale, group[_BOUND])):
+        bounds.dims[axis].attach_scale(along)
+    scale.attrs["bounds"] = f"{name}{_BOUNDS}"
+
+
+def read_grid(group: Any) -> Grid:
+    """The grid of the points whose positions lie in a group, written with their spacing."""
+    present = [name for name in reversed(AXIS_NAMES) if name in group]
+    names = [name for name in present if group[name].shape]
+    cells = [
+        group[f"{name}{_BOUNDS}"][()] if f"{name}{_BOUNDS}" in group else None for name in names
+    ]
+    edges = tuple(
+        None if both is None else (*both[:, 0].tolist(), float(both[-1, 1])) for both in cells
+    )
+    return Grid(
+        shape=tuple(len(group[name]) for name in names),
+        spacing=tuple(float(group[name].attrs["spacing"]) for name in names),
+        origin=tuple(float(group[name][0]) for name in names),
+        cut=tuple((name, float(group[name][()])) for name in present if name not in names),
+        edges=edges if any(edges) else (),
+    )
+
+
+def auxiliary(grid: Grid) -> str:
+    """The attribute `coordinates` of a variable: what belongs to it besides its axes."""
+    return " ".join(("step", *(name for name, _ in grid.cut)))
+
+
+def add_times(group: Any, times: Sequence[float]) -> Any:
+    """The scale `time` [s]."""
+    scale = group.create_dataset("time", data=np.array(times, dtype=np.float64))
+    scale.make_scale("time")
+    scale.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
+    return scale
+
+
+def add_steps(group: Any, steps: Sequence[int], time: Any) -> None:
+    """The dataset `step`, which lies along the scale `time`."""
+    numbers = group.create_dataset("step", data=np.array(steps, dtype=np.int64))
+    numbers.attrs.update({"units": "1", "long_name": "number of time steps"})
+    numbers.dims[0].attach_scale(time)
+
+
+# What a file says about the run that wrote it: its numbers can be had again years later.
+
+CREATOR = f"tetris_sim {__version__}"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where numbers come from.
+
+    Attributes:
+        config: the resolved configuration as YAML; loading it again gives the same run.
+        title: the configuration's title; may be empty.
+        run_id: what tells this run from others; empty if it has none.
+        versions: of the packages that decide about numbers and files.
+    """
+
+    config: str
+    title: str
+    run_id: str
+    versions: dict[str, str]
+
+
+def make_provenance(request: Request, run_id: str = "") -> Provenance:
+    """What this run's files say about it."""
+    return Provenance(
+        config=write_yaml(request.resolved()),
+        title=request.title,
+        run_id=run_id,
+        versions={
+            "tetris_sim": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "numba", "h5py")},
+        },
+    )
+
+
+def write_meta(file: Any, provenance: Provenance) -> Any:
+    """Write the group `/meta` of an HDF5 file; returns it so that more can be said there."""
+    meta = file.create_group("meta")
+    # A dataset, as attributes end at 64 KiB.
+    meta.create_dataset("config", data=provenance.config)
+    meta.attrs["title"] = provenance.title
+    meta.attrs["run_id"] = provenance.run_id
+    meta.attrs["versions"] = json.dumps(provenance.versions)
+    return meta
+
+
+# Slabs of a file of fields, written by their ranks at the same time.
+#
+# One process makes the file without its values, under a temporary name, and says where they are to
+# lie; each writes the points of its slab there, past the HDF5 library, and when all have said that
+# theirs are on the disk the first one puts the file in place (docs/decisions/0045-fields-where-
+# they-are.md).
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A file that still lacks its values.
+
+    Attributes:
+        step: of the record.
+        time: of the record [s].
+        path: what the file will be called.
+        part: what it is called until then.
+        shape: points per axis.
+        dtype: of the values.
+        offsets: where in the file the values of each variable begin [bytes].
+    """
+
+    step: int
+    time: float
+    path: Path
+    part: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.floating]
+    offsets: tuple[int, ...]
+
+    def is_here(self) -> bool:
+        """Whether this process sees the file and may write to it."""
+        try:
+            os.close(os.open(self.part, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            return False
+        return True
+
+    def write(self, box: Box, read: Callable[[Box], Field]) -> None:
+        """Write the values in a box.
+
+        Args:
+            box: global indices.
+            read: a part of it -> its values, (n_variables, ...).
+
+        Raises:
+            UnsupportedError: the disk is full or does not let us write.
+        """
+        extent = tuple(high - low for low, high in box)
+        bytes_of_point = self.dtype.itemsize * len(self.offsets)
+        with disk_errors(self.part), self._opened() as descriptor:
+            for inside in blocks(extent, bytes_of_point):
+                piece = tuple(
+                    (low + a, low + b) for (low, _), (a, b) in zip(box, inside, strict=True)
+                )
+                values = read(piece)
+                for offset, field in zip(self.offsets, values, strict=True):
+                    packed = np.ascontiguousarray(field, dtype=self.dtype)
+                    self._write_runs(descriptor, packed, piece, offset)
+            os.fsync(descriptor)
+
+    def put_in_place(self) -> None:
+        """Give the file its name; all values are there.
+
+        Raises:
+            UnsupportedError: the disk does not let us.
+        """
+        with disk_errors(self.part):
+            put_in_place(self.part, self.path)
+
+    def drop(self) -> None:
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            self.part.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        descriptor = os.open(self.part, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _write_runs(self, descriptor: int, values: Field, box: Box, offset: int) -> None:
+        firsts, length = runs(self.shape, box)
+        places = offset + firsts * self.dtype.itemsize
+        for place, run in zip(places.tolist(), values.reshape(-1, length), strict=True):
+            write_at(descriptor, run, place)
+        begin, end = int(places[0]), int(places[-1]) + length * self.dtype.itemsize
+        send_to_disk(descriptor, begin, end - begin)
+
+
+def runs(shape: tuple[int, ...], box: Box) -> tuple[npt.NDArray[np.int64], int]:
+    """Where the points of a box lie in an array, as runs without a gap.
+
+    >>> runs((4, 5), ((1, 3), (0, 5))), runs((4, 5), ((1, 3), (2, 4)))
+    ((array([5]), 10), (array([ 7, 12]), 2))
+
+    Args:
+        shape: of the array.
+        box: global indices.
+
+    Returns:
+        (index of the first point of each run, points of a run), in the order of the box.
+    """
+    axis = len(shape) - 1
+    while axis > 0 and box[axis] == (0, shape[axis]):
+        axis -= 1
+    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    firsts = np.array(box[axis][0] * strides[axis])
+    for k in reversed(range(axis)):
+        along = np.arange(*box[k]) * strides[k]
+        firsts = along.reshape(-1, *(1,) * firsts.ndim) + firsts
+    length = (box[axis][1] - box[axis][0]) * strides[axis]
+    return firsts.ravel(), length
+
 
 FORMAT = "tetris_sim fields"
 FORMAT_VERSION = 1

@@ -18,9 +18,9 @@ from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.materials import Body, plane_blocks
 from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.regions import blocks, exact_sum
 
 _INSULATED = (0.0, 1.0)  # what a ghost is of its mirror point where nothing flows
 _CHUNK = 4096  # steps whose powers are computed together

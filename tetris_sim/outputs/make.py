@@ -10,14 +10,12 @@ from tetris_sim.config.sections.schema import FieldsSection, OutputSection, Prob
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField, Problem
+from tetris_sim.outputs.field_file import make_provenance
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.output import Output
-from tetris_sim.outputs.parts import Part, make_part, whole
+from tetris_sim.outputs.output import Moments, Output, StepSchedule
 from tetris_sim.outputs.pictures import PicturesOutput
-from tetris_sim.outputs.probes import ProbeOutput
-from tetris_sim.outputs.provenance import make_provenance
-from tetris_sim.outputs.schedule import Moments, StepSchedule
-from tetris_sim.outputs.statistics import StatisticsOutput
+from tetris_sim.outputs.regions import Part, make_part, whole
+from tetris_sim.outputs.tables import ProbeOutput, StatisticsOutput
 from tetris_sim.support.hdf5 import refuse_missing
 
 

@@ -16,8 +16,8 @@ from tetris_sim.model.conduction import Conduction, Ids, Numbers
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import Seen
-from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.regions import blocks, exact_sum
 
 Pair = tuple[int, int]
 

@@ -2,10 +2,136 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+from dataclasses import dataclass
 from typing import Protocol
 
+from tetris_sim.config.sections.quantities import Every
+from tetris_sim.errors import ConfigError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
+
+# When an output is due, as arithmetic on the step number.
+
+
+@dataclass(frozen=True)
+class StepSchedule:
+    """Due every so many steps, or at the first step at or after each multiple of a time.
+
+    The last step is always due. Nothing is remembered between calls, so a restart finds the same
+    steps.
+
+    Attributes:
+        every: the interval, in steps or in seconds of simulated time.
+        dt: time step [s].
+        last: the last step of the run.
+        start: a step and its time [s], from which on every step takes dt; see `Problem.start`.
+    """
+
+    every: Every
+    dt: float
+    last: int
+    start: tuple[int, float] = (0, 0.0)
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest due step greater than `step`; None after the last."""
+        if step >= self.last:
+            return None
+        if self.every.unit == "steps":
+            period = int(self.every.value)
+            due = (step // period + 1) * period
+        else:
+            due = step + 1
+            # The k-th multiple of the period falls on the first step whose time is not before it,
+            # to within rounding.
+            first, begun = self.start
+            time = begun + (step - first) * self.dt
+            periods = time / self.every.value * (1 + 1e-12)
+            if math.isinf(periods):  # so short that every step is due
+                return due
+            multiple = (math.floor(periods) + 1) * self.every.value / self.dt * (1 - 1e-12)
+            later = multiple - begun / self.dt
+            due = self.last if later > self.last - first else max(due, first + math.ceil(later))
+        return min(due, self.last)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step after the first is due."""
+        return self.next_step(step - 1) == step
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Times that are hit exactly, whatever the time step.
+
+    A time that is no whole number of steps is known at the step after it: linear between the two
+    steps around it. That differs from the solution by dt^2/8 times its second derivative, while a
+    step by forward Euler errs by dt^2/2 times the same. The alternative, a dt of which all times
+    are whole steps, would change the numbers of a run with what is written of it, be far shorter
+    for times such as 1.2345 s, and be impossible in a run that is continued with its own dt.
+
+    Attributes:
+        times: [s].
+        dt: time step [s].
+        last: the last step of the run.
+        start: see `Problem.start`.
+    """
+
+    times: tuple[float, ...]
+    dt: float
+    last: int
+    start: tuple[int, float] = (0, 0.0)
+
+    def __post_init__(self) -> None:
+        known = list(self.due.items())
+        if known and known[-1][0] > self.last:
+            end = self.start[1] + (self.last - self.start[0]) * self.dt
+            msg = f"output: {known[-1][1][0]:g} s is asked for, but the run ends at {end:g} s"
+            raise ConfigError(msg)
+
+        placed = [(self._place(time)[0], time) for time in self._future]
+        for (step, time), (after, later) in itertools.pairwise(placed):
+            if step == after:
+                msg = (
+                    f"output: {time:g} s and {later:g} s lie within one step of {self.dt:g} s; "
+                    "leave one of them out, or choose a shorter time.dt"
+                )
+                raise ConfigError(msg)
+
+    @functools.cached_property
+    def due(self) -> dict[int, tuple[float, float]]:
+        """By the step at which a time is known: the time, and the weight of that step.
+
+        The step before has the rest of the weight.
+        """
+        placed = ((time, *self._place(time)) for time in self._future)
+        return {step: (time, share) for time, step, share in placed}
+
+    @property
+    def _future(self) -> list[float]:
+        """The times that no earlier dt has led to, ascending."""
+        times = sorted(set(self.times))
+        if self.start == (0, 0.0):
+            return times
+        return [time for time in times if self._place(time)[0] > self.start[0]]
+
+    @functools.cached_property
+    def before(self) -> frozenset[int]:
+        """The steps whose state the step after them needs."""
+        return frozenset(step - 1 for step, (_, share) in self.due.items() if share < 1)
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest step greater than `step` whose state is needed; None after the last."""
+        return min((wanted for wanted in (*self.due, *self.before) if wanted > step), default=None)
+
+    def _place(self, time: float) -> tuple[int, float]:
+        first, begun = self.start
+        place = (time - begun) / self.dt
+        whole = round(place)
+        if abs(place - whole) <= 1e-9 + 1e-12 * abs(place):  # but for rounding
+            return first + whole, 1.0
+        return first + math.ceil(place), place - math.floor(place)
 
 
 class Snapshot(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextvars
 import functools
 import logging
@@ -17,14 +18,193 @@ from tetris_sim.errors import TetrisError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
+from tetris_sim.outputs.drawing import STYLE, Built, Drawing, draw, write_numbers
 from tetris_sim.outputs.field_file import record_name
-from tetris_sim.outputs.labels import Caption, moment
+from tetris_sim.outputs.figure_layout import (
+    CHANGE_COLOURS,
+    Caption,
+    Limits,
+    Panel,
+    change_limits,
+    field_limits,
+    lay_out,
+    length_unit,
+    moment,
+)
 from tetris_sim.outputs.materials import Body
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.outputs.sampling import Plane, Reader, default_cuts, sample
+from tetris_sim.outputs.sampling import Plane, Reader, Values, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
+from tetris_sim.outputs.tables import LEADING
 from tetris_sim.support.files import make_directory, remove_parts
+
+# Which panels make up a picture of one state, of a change, and of a whole run?
+
+
+def draw_state(
+    planes: Sequence[Plane], caption: Caption, *, moment: str, limits: Limits | None = None
+) -> Drawing:
+    """One state: a graph, a map, or maps of the middle planes side by side.
+
+    Args:
+        planes: what to show.
+        caption: what they are.
+        moment: when it is.
+        limits: of the scale; those of the values if not given.
+    """
+    scale = field_limits(planes) if limits is None else limits
+    panels = [
+        Panel(plane, caption.quantity, scale, title=place)
+        for plane, place in zip(planes, _places(planes), strict=True)
+    ]
+    return draw(lay_out([_one_bar(panels)], heading=caption.heading, moment=moment))
+
+
+def draw_change(
+    before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moment: str
+) -> Drawing:
+    """What changed between two states, around zero: more is red, less is blue."""
+    planes = difference(before, after)
+    scale = field_limits(planes) if planes[0].values.ndim == 1 else change_limits(planes)
+    panels = [
+        Panel(plane, caption.change, scale, CHANGE_COLOURS, place)
+        for plane, place in zip(planes, _places(planes), strict=True)
+    ]
+    return draw(lay_out([_one_bar(panels)], heading=caption.heading, moment=moment))
+
+
+def draw_overview(
+    before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moments: tuple[str, str]
+) -> Drawing:
+    """Before, after and difference side by side, a row per plane; the first two share a scale.
+
+    Args:
+        before: the first state.
+        after: the last state.
+        caption: what they are.
+        moments: when the two states are.
+    """
+    planes = difference(before, after)
+    scale = field_limits([*before, *after])
+
+    if before[0].values.ndim == 1:
+        graph = Panel(
+            after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0])
+        )
+        below = Panel(planes[0], caption.change, field_limits(planes), CHANGE_COLOURS)
+        return draw(lay_out([[graph], [below]], heading=caption.heading))
+
+    change_scale = change_limits(planes)
+    rows = []
+    for first, last, differing, place in zip(before, after, planes, _places(planes), strict=True):
+        titles = [_joined(word, place) for word in (*moments, "difference")]
+        rows.append(
+            [
+                Panel(first, caption.quantity, scale, title=titles[0], bar=False),
+                Panel(last, caption.quantity, scale, title=titles[1]),
+                Panel(differing, caption.change, change_scale, CHANGE_COLOURS, titles[2]),
+            ]
+        )
+
+    return draw(lay_out(rows, heading=caption.heading))
+
+
+def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:
+    """After minus before, plane by plane."""
+    return [
+        replace(last, values=last.values - first.values)
+        for first, last in zip(before, after, strict=True)
+    ]
+
+
+def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
+    """All panels share a scale, so the last one shows it for all."""
+    return [replace(panel, bar=i == len(panels) - 1) for i, panel in enumerate(panels)]
+
+
+def _places(planes: Sequence[Plane]) -> list[str]:
+    """Where each plane cuts the box, in the unit of the axes; empty if it does not."""
+    unit = length_unit([high - low for plane in planes for low, high in plane.bounds])
+    return [
+        "" if plane.place is None else f"{plane.place[0]} = {unit.text(plane.place[1])}"
+        for plane in planes
+    ]
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+# A small picture of a state inside of an HTML page.
+
+_DPI = 60
+
+
+def small_picture(snapshot: Snapshot) -> str:
+    """The first field of a state."""
+    problem = snapshot.problem
+    variable = problem.variables[0]
+
+    def read(box: Box) -> Values:
+        return np.asarray(snapshot.box(box)[0])
+
+    planes = sample(read, problem.grid, default_cuts(problem.grid))
+    when = moment(snapshot.step, snapshot.time, timeless=math.isinf(problem.dt_limit))
+    caption = Caption(variable.long_name, variable.unit, variable.long_name)
+    return as_image(draw_state(planes, caption, moment=when))
+
+
+def as_image(drawing: Drawing) -> str:
+    """A figure as an element of a page."""
+    text = base64.b64encode(drawing.png(_DPI)).decode()
+    return f'<img alt="the state" src="data:image/png;base64,{text}"/>'
+
+
+# Pictures of tables: columns over time, those of one unit in one panel.
+
+_WIDTH, _HEIGHT = 8.0, 2.8  # inches of a panel
+_MARKED = 40  # rows up to which each has a dot
+
+
+def draw_table(
+    columns: Sequence[str], rows: Sequence[Sequence[float]], names: Sequence[str], *, title: str
+) -> Drawing:
+    """Some columns of a table over simulated time.
+
+    Args:
+        columns: of the rows; step and time first.
+        rows: of the table, at least one.
+        names: which columns.
+        title: above everything.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    units: dict[str, list[str]] = {}
+    for name in names:
+        units.setdefault(name.rpartition(" [")[2].rstrip("]"), []).append(name)
+    along = [row[columns.index(LEADING[1])] for row in rows]
+
+    with rc_context(STYLE):
+        figure = Figure((_WIDTH, _HEIGHT * len(units) + 0.3), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(len(units), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (unit, shown) in zip(panels, units.items(), strict=True):
+            for name in shown:
+                values = [row[columns.index(name)] for row in rows]
+                marker = "." if len(rows) <= _MARKED else ""
+                axes.plot(along, values, label=name.rpartition(" [")[0] or name, marker=marker)
+            write_numbers(axes)
+            axes.set_ylabel(unit.replace("degC", "°C"))
+            axes.grid(color="0.92", linewidth=0.8)
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+            axes.spines[["top", "right"]].set_visible(False)
+        panels[-1].set_xlabel(LEADING[1])
+        heading = figure.suptitle(title, fontweight="bold", x=0.01, ha="left")
+    built = Built(figure, tuple(panels), (), heading)
+    return Drawing(lambda: built)
+
 
 INITIAL, FINAL, DIFFERENCE, OVERVIEW = "initial.png", "final.png", "difference.png", "overview.png"
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.regions import blocks
 
 MOST_POINTS = 1500  # per axis: more than a screen shows
 Values = npt.NDArray[np.floating[Any]]

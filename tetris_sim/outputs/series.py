@@ -15,9 +15,14 @@ import numpy.typing as npt
 from tetris_sim.errors import CheckpointError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.outputs.blocks import slices
-from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
-from tetris_sim.outputs.scales import read_grid
+from tetris_sim.outputs.field_file import (
+    FOLDER,
+    FORMAT_VERSION,
+    is_field_file,
+    read_grid,
+    record_name,
+)
+from tetris_sim.outputs.regions import slices
 from tetris_sim.support.hdf5 import DAMAGED, OutsideError, refuse_outside
 from tetris_sim.support.wording import first_line
 

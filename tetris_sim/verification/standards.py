@@ -16,7 +16,7 @@ from tetris_sim.config import make_config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import Audit
-from tetris_sim.outputs.places import neighbours_of, read_along
+from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.solving import plan_solving
 from tetris_sim.scheduler.planner import make_plan

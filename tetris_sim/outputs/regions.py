@@ -7,17 +7,95 @@ place anywhere in the box, faces and corners included, has a value of second ord
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Side
+from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import rise_to_face
 from tetris_sim.outputs.output import Snapshot
+
+# In which blocks is a grid walked through, so that no output needs the whole field in memory, and
+# how are numbers added up, so that sums do not depend on who does it?
+
+BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small beside any field that matters
+_RUN = 4096  # numbers that NumPy adds up pairwise before the exact summation takes over
+
+
+def blocks(
+    shape: Sequence[int],
+    itemsize: int,
+    *,
+    multiple: Sequence[int] | None = None,
+    limit: int = BLOCK_BYTES,
+) -> Iterator[Box]:
+    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one.
+
+    A function of the grid alone, so that what is added up block by block is the same for any
+    partition.
+
+    >>> list(blocks((5, 4), 8, limit=64))
+    [((0, 2), (0, 4)), ((2, 4), (0, 4)), ((4, 5), (0, 4))]
+
+    Args:
+        shape: points per axis.
+        itemsize: bytes per point, all fields together.
+        multiple: per axis, what the length of a block must be a multiple of where the axis is cut
+            (chunks of a file).
+        limit: bytes of a block; exceeded only if a block of one `multiple` is larger.
+    """
+    block = list(shape)
+    for axis, unit in enumerate(multiple or (1,) * len(shape)):
+        plane = math.prod(block) // block[axis] * itemsize
+        if plane * block[axis] <= limit:
+            break
+        block[axis] = min(block[axis], max(1, limit // plane // unit) * unit)
+    ranges = [
+        [(start, min(start + length, n)) for start in range(0, n, length)]
+        for n, length in zip(shape, block, strict=True)
+    ]
+    yield from itertools.product(*ranges)
+
+
+def slices(box: Box) -> tuple[slice, ...]:
+    """The points of a box as an index of an array, one slice per axis."""
+    return tuple(slice(low, high) for low, high in box)
+
+
+def chunk_shape(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> tuple[int, ...]:
+    """Chunk of a compressed dataset: whole rows, then whole planes, about `target` bytes.
+
+    >>> chunk_shape((400, 9600), 8), chunk_shape((7, 5, 6), 8)
+    ((13, 9600), (7, 5, 6))
+    """
+    chunk, room = [1] * len(shape), max(1, target // itemsize)
+    for axis in range(len(shape) - 1, -1, -1):
+        chunk[axis] = min(shape[axis], room)
+        room //= chunk[axis]
+        if room <= 1:
+            break
+    return tuple(chunk)
+
+
+def exact_sum(numbers: npt.NDArray[np.floating[Any]]) -> float:
+    """The sum of an array, exact up to roundings within runs of a few thousand numbers.
+
+    >>> exact_sum(np.full(3, 0.1))
+    0.30000000000000004
+    """
+    flat = np.ravel(numbers)
+    whole = len(flat) // _RUN * _RUN
+    runs = flat[:whole].reshape(-1, _RUN).sum(axis=1, dtype=np.float64)
+    return math.fsum((*runs.tolist(), float(flat[whole:].sum(dtype=np.float64))))
 
 
 @dataclass(frozen=True)
@@ -161,3 +239,96 @@ def _runs(axis: Along) -> list[tuple[int, int]]:
     if last in (first, first + 1):
         return [(first, last + 1)]
     return [(index, index + 1) for index in axis.indices]
+
+
+# Which part of the field is written: all of it, a box, or a slice.
+
+T = TypeVar("T")
+WHOLE = "fields"  # the folder of all of the field; those of its parts are fields-<name>
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the field.
+
+    Attributes:
+        folder: of its files, beside an index of the same name.
+        grid: its points.
+        axes: what it takes of each axis of the problem.
+    """
+
+    folder: str
+    grid: Grid
+    axes: tuple[Along, ...]
+
+    def read(self, snapshot: Snapshot, box: Box) -> Field:
+        """The state in a box of the part, (n_fields, ...)."""
+        wanted = iter(box)
+        along: list[Along] = []
+        for axis in self.axes:
+            if isinstance(axis, Neighbours):
+                along.append(axis)
+            else:
+                low, high = next(wanted)
+                along.append((axis[0] + low, axis[0] + high))
+        return read_along(snapshot, along)
+
+
+def in_space(
+    grid: Grid, values: Sequence[T], missing: T, cut: Iterable[tuple[str, T]] = ()
+) -> tuple[T, ...]:
+    """What is given per axis of a grid as three values, along z, y, x.
+
+    >>> slice_of_y = Grid((3, 5), (1.0, 1.0), (0.5, 0.5), cut=(("y", 2.0),))
+    >>> in_space(slice_of_y, (3, 5), 1), in_space(slice_of_y, (0.5, 0.5), 0.0, slice_of_y.cut)
+    ((3, 1, 5), (0.5, 2.0, 0.5))
+
+    Args:
+        grid: the points.
+        values: one per axis of the grid.
+        missing: the value of an axis that it lacks.
+        cut: values of axes that it lacks, by name.
+    """
+    known = dict((*zip(grid.axis_names, values, strict=True), *cut))
+    return tuple(known.get(name, missing) for name in reversed(AXIS_NAMES))
+
+
+def whole(problem: Problem) -> Part:
+    """All of the field."""
+    return Part(WHOLE, problem.grid, tuple((0, n) for n in problem.grid.shape))
+
+
+def make_part(
+    problem: Problem,
+    name: str,
+    *,
+    box: Mapping[str, tuple[float, float]],
+    slices: Mapping[str, float],
+) -> Part:
+    """The points in a box, on a slice, or both.
+
+    Args:
+        problem: what is computed.
+        name: of the part; its files are fields-<name>.
+        box: between which positions, by axis [m]; an axis without is taken whole.
+        slices: at which position, by axis [m]; values there are linear between the points around.
+
+    Raises:
+        ConfigError: no axis or no point is left.
+    """
+    grid = problem.grid
+    axes: list[Along] = []
+    for axis, axis_name in enumerate(grid.axis_names):
+        if axis_name in slices:
+            axes.append(neighbours_of(problem, axis, slices[axis_name]))
+        elif axis_name in box:
+            axes.append(grid.within(axis, *box[axis_name]))
+        else:
+            axes.append((0, grid.shape[axis]))
+
+    spans = [None if isinstance(axis, Neighbours) else axis for axis in axes]
+    kept = [span for span in spans if span is not None]
+    if not kept or any(start == stop for start, stop in kept):
+        msg = f"output.parts: {name} holds no point of the grid; widen its box, or take a probe"
+        raise ConfigError(msg)
+    return Part(f"{WHOLE}-{name}", grid.part(spans, slices), tuple(axes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tetris_sim.checkpoint.directory import (
+from tetris_sim.outputs.checkpoint.directory import (
     find_checkpoint,
     forget_later,
     good_checkpoints,
@@ -10,8 +10,8 @@ from tetris_sim.checkpoint.directory import (
     write_checkpoint,
     write_crash_dump,
 )
-from tetris_sim.checkpoint.file import Checkpoint, open_checkpoint
-from tetris_sim.checkpoint.state import RunState, problem_digest
+from tetris_sim.outputs.checkpoint.file import Checkpoint, open_checkpoint
+from tetris_sim.outputs.checkpoint.state import RunState, problem_digest
 
 __all__ = [
     "Checkpoint",

@@ -1,0 +1,417 @@
+"""A series as a film: one scale of colours for all of it, and the time in the picture."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import itertools
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import arithmetic_of
+from tetris_sim.outputs.drawing import LINE_COLOUR, Drawing
+from tetris_sim.outputs.field_file import CREATOR, add_positions, add_steps, add_times, auxiliary
+from tetris_sim.outputs.figure_layout import FIELD_COLOURS, Caption, Limits, extent, moment, widened
+from tetris_sim.outputs.pictures import draw_state
+from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
+from tetris_sim.outputs.sampling import Cut, Plane, sample
+from tetris_sim.outputs.series import Series
+from tetris_sim.outputs.tables import LEADING, read_table
+from tetris_sim.support.files import atomic_file, atomic_hdf5
+
+# A series as a plain array (.npy) or as a table (.csv).
+
+
+def write_npy(series: Series, records: Sequence[int], path: Path, *, single: bool) -> None:
+    """Write the first variable as a NumPy array.
+
+    Args:
+        series: where the values are.
+        records: which of them, ascending.
+        path: the file to write.
+        single: whether the array is (z, y, x) of one record, instead of (time, z, y, x).
+    """
+    shape = series.grid.shape if single else (len(records), *series.grid.shape)
+
+    with atomic_file(path) as part, part.open("wb") as file:
+        header = {
+            "descr": np.lib.format.dtype_to_descr(series.dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
+        np.lib.format.write_array_header_1_0(file, header)
+        for record in records:
+            # Blocks come in storage order, and each is one piece of it.
+            for box in blocks(series.grid.shape, series.dtype.itemsize):
+                file.write(series.read(record, 0, box).tobytes())
+
+
+def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
+    """Write every variable of a 1D series, a row per record and point.
+
+    Args:
+        series: where the values are.
+        records: which of them, ascending.
+        path: the file to write.
+
+    Raises:
+        ConfigError: the field is not 1D.
+    """
+    if series.grid.ndim > 1:
+        msg = (
+            f"{series.path} has {series.grid.ndim} axes, and a CSV file is for lines and probes: "
+            "use .npy, .nc or .vtkhdf for fields, or export the folder of the probes"
+        )
+        raise ConfigError(msg)
+
+    positions = series.grid.coordinates(0)
+    with atomic_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(
+            (
+                *LEADING,
+                f"{series.grid.axis_names[0]} [m]",
+                *(f"{variable.name} [{variable.unit}]" for variable in series.variables),
+            )
+        )
+        for record in records:
+            for box in blocks(
+                series.grid.shape, series.dtype.itemsize * len(series.variables), limit=1 << 20
+            ):
+                columns = [
+                    series.read(record, k, box).astype(np.float64)
+                    for k in range(len(series.variables))
+                ]
+
+                for place, *values in zip(positions[slice(*box[0])], *columns, strict=True):
+                    numbers = (series.times[record], place, *values)
+                    writer.writerow(
+                        (series.steps[record], *(repr(float(number)) for number in numbers))
+                    )
+
+
+def write_probes(tables: Mapping[str, Path], path: Path) -> None:
+    """Write the tables of several probes as one, with the probe's name in the first column.
+
+    Args:
+        tables: file of each probe by its name.
+        path: the file to write.
+
+    Raises:
+        CheckpointError: a table is damaged.
+    """
+    with atomic_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        header: list[str] = []
+        for name, table in tables.items():
+            columns, rows = read_table(table)
+            if not header:
+                header = columns
+                writer.writerow(("probe", *header))
+            if columns != header:
+                msg = (
+                    f"{table} has the columns {', '.join(columns)}, and other probes have "
+                    f"{', '.join(header)}"
+                )
+                raise ConfigError(msg)
+
+            for step, *values in rows:
+                writer.writerow((name, int(step), *(repr(value) for value in values)))
+
+
+# A series as one NetCDF-4 file, for xarray, Panoply, CDO and whatever else reads NetCDF.
+#
+# NetCDF-4 is HDF5 with dimension scales, in the order in which things were made. It needs no NetCDF
+# library, has no limit of size, and is written block by block; the classic format would need the
+# whole series in memory.
+
+
+def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
+    """Write the given records of a series; deflated, as NetCDF tools do.
+
+    Args:
+        series: where the values are.
+        records: which of them, ascending.
+        path: the file to write.
+    """
+    grid, dtype = series.grid, arithmetic_of(series.dtype)  # NetCDF has no float16
+    itemsize = dtype.itemsize
+    chunk = chunk_shape(grid.shape, itemsize)
+    with atomic_hdf5(path) as file:
+        file.attrs["creator"] = CREATOR
+        file.attrs["source"] = series.path.name
+        file.attrs["title"] = str(series.meta.get("title", ""))
+        file.attrs["history"] = json.dumps({"versions": series.meta.get("versions", {})})
+
+        # Readers take the order of dimensions from the order in which these were made.
+        time = add_times(file, [series.times[record] for record in records])
+        add_positions(file, grid, spacing=False)
+        add_steps(file, [series.steps[record] for record in records], time)
+
+        for k, variable in enumerate(series.variables):
+            dataset = file.create_dataset(
+                variable.name,
+                shape=(len(records), *grid.shape),
+                dtype=dtype,
+                chunks=(1, *chunk),
+                compression="gzip",
+                compression_opts=1,
+                shuffle=True,
+            )
+            dataset.attrs.update(
+                {
+                    "units": variable.unit,
+                    "long_name": variable.long_name,
+                    "coordinates": auxiliary(grid),
+                }
+            )
+            for axis, name in enumerate(("time", *grid.axis_names)):
+                dataset.dims[axis].attach_scale(file[name])
+
+            for i, record in enumerate(records):
+                for box in blocks(grid.shape, itemsize, multiple=chunk):
+                    dataset[(i, *slices(box))] = series.read(record, k, box)
+
+
+# A series as one VTKHDF file (ImageData, format 2), which ParaView 5.12 and newer read.
+#
+# Where an axis is graded it is a RectilinearGrid, which the format has since 2.7 (VTK 9.7 reads
+# it). Points are cell centres, so values are cell data, and the box has its true size. The axes
+# that a 1D or 2D field lacks have no thickness here, unlike in XDMF.
+
+VERSION = (2, 0)  # the first with time steps
+_GRADED_VERSION = (2, 7)  # the first with a RectilinearGrid
+
+
+def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
+    """Write the given records of a series.
+
+    Args:
+        series: where the values are.
+        records: which of them, ascending.
+        path: the file to write.
+    """
+    grid = series.grid
+    with atomic_hdf5(path) as file:
+        root = file.create_group("VTKHDF")
+        steps = root.create_group("Steps")
+        (_write_rectilinear if grid.is_graded else _write_image)(root, grid, len(records))
+
+        steps.attrs["NSteps"] = len(records)
+        steps["Values"] = np.array([series.times[record] for record in records])
+        offsets = steps.create_group("CellDataOffsets")
+        values = root.create_group("CellData")
+        for k, variable in enumerate(series.variables):
+            offsets[variable.name] = np.arange(len(records), dtype=np.int64)
+            _write_values(values, series, records, k)
+
+
+def _write_image(root: Any, grid: Grid, _: int) -> None:
+    """The mesh: cells of one width per axis."""
+    root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
+    # A string of fixed length, or VTK does not find it.
+    root.attrs["Type"] = np.bytes_("ImageData")
+
+    cells = in_space(grid, grid.shape, 0)[::-1]
+    root.attrs["WholeExtent"] = np.array([bound for n in cells for bound in (0, n)], dtype=np.int64)
+    corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)]
+    root.attrs["Origin"] = np.array(in_space(grid, corner, 0.0, grid.cut)[::-1])
+    root.attrs["Spacing"] = np.array(in_space(grid, grid.spacing, min(grid.spacing))[::-1])
+    root.attrs["Direction"] = np.eye(3).ravel()
+
+
+def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
+    """The mesh: the ends of the cells along each axis, which all records share."""
+    root.attrs["Version"] = np.array(_GRADED_VERSION, dtype=np.int64)
+    root.attrs["Type"] = np.bytes_("RectilinearGrid")
+
+    cut = [(name, np.array([place])) for name, place in grid.cut]
+    ends = in_space(grid, [grid.ends(axis) for axis in range(grid.ndim)], np.zeros(1), cut)[::-1]
+    root.attrs["Dimensions"] = np.array([len(nodes) for nodes in ends], dtype=np.int32)
+    for name, nodes in zip("XYZ", ends, strict=True):
+        root[f"{name}Coordinates"] = nodes
+        root[f"Steps/{name}CoordinatesOffsets"] = np.zeros(n_records, dtype=np.int64)
+
+
+def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:
+    shape, dtype = series.grid.shape, arithmetic_of(series.dtype)  # VTK has no float16
+    itemsize = dtype.itemsize
+    # VTK wants as many axes as the box has thickness along, and time before them.
+    dataset = group.create_dataset(
+        series.variables[variable].name,
+        shape=(len(records), *shape),
+        dtype=dtype,
+        chunks=(1, *chunk_shape(shape, itemsize)),
+    )
+    for i, record in enumerate(records):
+        for box in blocks(shape, itemsize, multiple=chunk_shape(shape, itemsize)):
+            dataset[(i, *slices(box))] = series.read(record, variable, box)
+
+
+Pixels = npt.NDArray[np.uint8]  # (rows, columns, 3)
+_MOST_POINTS = 600  # per axis: a film is smaller than a picture
+_DPI = 100
+
+
+@dataclass(frozen=True)
+class Film:
+    """What a film shows.
+
+    Attributes:
+        series: where the values are.
+        records: which of them, ascending.
+        variable: which one.
+        cuts: through which planes.
+        caption: what the pictures say.
+    """
+
+    series: Series
+    records: Sequence[int]
+    variable: int
+    cuts: Sequence[Cut]
+    caption: Caption
+
+    def planes(self, record: int) -> tuple[Plane, ...]:
+        """The values of one frame."""
+        read = functools.partial(self.series.read, record, self.variable)
+        return sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+
+    def moment(self, record: int) -> str:
+        """When one frame is."""
+        return moment(
+            self.series.steps[record], self.series.times[record], timeless=self.series.timeless
+        )
+
+    def limits(self) -> Limits:
+        """Lowest and highest value of all frames."""
+        both = [extent(self.planes(record)) for record in self.records]
+        return widened((min(low for low, _ in both), max(high for _, high in both)))
+
+    def first(self) -> Drawing:
+        """The first frame, which the others change."""
+        record = self.records[0]
+        return draw_state(
+            self.planes(record), self.caption, moment=self.moment(record), limits=self.limits()
+        )
+
+
+def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
+    """Write an animated GIF that repeats for ever."""
+    from PIL import Image
+
+    palette = _palette()
+
+    def indexed(pixels: Pixels) -> Image.Image:
+        frame = Image.fromarray(_nearest(pixels, palette))
+        frame.putpalette(palette.tobytes())
+        return frame
+
+    frames = (indexed(pixels) for pixels in _frames(film, film.first()))
+    first = next(frames)
+    with atomic_file(path) as part:
+        first.save(
+            part,
+            format="GIF",
+            save_all=True,
+            append_images=frames,
+            # Below 20 ms browsers slow down to 100 ms.
+            duration=max(20, round(1000 / frames_per_second)),
+            loop=0,
+            optimize=False,
+        )
+
+
+def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
+    """Write an MP4 film through the program ffmpeg.
+
+    Raises:
+        UnsupportedError: ffmpeg is not installed, or fails.
+    """
+    program = shutil.which("ffmpeg")
+    if program is None:
+        msg = (
+            f"{path} needs the program ffmpeg, which was not found; install it, or write a .gif, "
+            "which needs nothing"
+        )
+        raise UnsupportedError(msg)
+
+    frames = (_even(pixels) for pixels in _frames(film, film.first()))
+    first = next(frames)
+    size = f"{first.shape[1]}x{first.shape[0]}"
+    rate = f"{frames_per_second:g}"
+    source = f"-f rawvideo -pix_fmt rgb24 -s {size} -r {rate} -i -".split()
+
+    with atomic_file(path) as part:
+        target = ["-an", "-pix_fmt", "yuv420p", "-f", "mp4", str(part)]
+        with subprocess.Popen(
+            [program, "-y", "-loglevel", "error", *source, *target],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as encoder:
+            said = _feed(encoder, itertools.chain([first], frames))
+
+        if encoder.returncode != 0:
+            msg = (
+                f"{path} cannot be written: ffmpeg says {said.strip() or encoder.returncode}; "
+                "write a .gif instead"
+            )
+            raise UnsupportedError(msg)
+
+
+def _palette() -> Pixels:
+    """256 colours for every frame alike: those of the scale, of text and of lines, (256, 3)."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
+
+    scale = colormaps[FIELD_COLOURS](np.linspace(0, 1, 192))[:, :3]
+    greys = np.linspace(0, 1, 48)[:, None].repeat(3, axis=1)
+    share = np.linspace(0, 1, 16)[:, None]
+    lines = share * to_rgb(LINE_COLOUR) + (1 - share)
+    return np.round(255 * np.concatenate([scale, greys, lines])).astype(np.uint8)
+
+
+def _nearest(pixels: Pixels, palette: Pixels) -> Pixels:
+    """Index of the colour of the palette nearest to each pixel; Pillow's search rounds colours."""
+    packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
+    numbers, place = np.unique(packed, return_inverse=True)
+    colours = np.stack([numbers >> 16, numbers >> 8 & 255, numbers & 255], axis=1).astype(np.int32)
+    nearest = np.empty(len(colours), dtype=np.uint8)
+    for start in range(0, len(colours), 1024):
+        differences = colours[start : start + 1024, None, :] - palette[None].astype(np.int32)
+        nearest[start : start + 1024] = (differences**2).sum(axis=2).argmin(axis=1)
+    return nearest[place].reshape(pixels.shape[:2])
+
+
+def _frames(film: Film, drawing: Drawing) -> Iterator[Pixels]:
+    for record in film.records:
+        drawing.show(film.planes(record), film.moment(record))
+        yield drawing.pixels(_DPI)
+
+
+def _feed(encoder: subprocess.Popen[bytes], frames: Iterable[Pixels]) -> str:
+    """Hand frames to the encoder until the last one or until it gives up; what it complained of."""
+    assert encoder.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        for frame in frames:
+            encoder.stdin.write(frame.tobytes())
+    with contextlib.suppress(BrokenPipeError):
+        encoder.stdin.close()
+    encoder.stdin = None  # communicate() would close it again
+    return encoder.communicate()[1].decode(errors="replace")
+
+
+def _even(pixels: Pixels) -> Pixels:
+    """The picture with an even number of rows and columns, as films need."""
+    rows, columns = pixels.shape[0] % 2, pixels.shape[1] % 2
+    return np.pad(pixels, ((0, rows), (0, columns), (0, 0)), mode="edge")
