@@ -10,7 +10,7 @@ import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.problem import Field
-from tetris_sim.spectral.stepper import SpectralMethod
+from tetris_sim.solvers.spectral.stepper import SpectralMethod
 
 
 class CpuArrays:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.model.problem import Field
-from tetris_sim.spectral.stepper import SpectralMethod
+from tetris_sim.solvers.spectral.stepper import SpectralMethod
 
 
 class GpuArrays:

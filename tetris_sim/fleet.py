@@ -24,7 +24,7 @@ from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.rebalance import Rebalancer, move
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.snapshot import StateSnapshot
-from tetris_sim.solvers.gradients import LeftOffError
+from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.stepper import SolvingStepper
 from tetris_sim.support.progress import PhaseClock
 

@@ -14,14 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.solvers.gradients import (
-    Cycle,
-    LevelWork,
-    cycle_of,
-    in_single,
-    largest_of,
-)
-from tetris_sim.solvers.hierarchy import (
+from tetris_sim.solvers.krylov import Cycle, LevelWork, cycle_of, in_single, largest_of
+from tetris_sim.solvers.multigrid import (
     Level,
     Operator,
     Places,

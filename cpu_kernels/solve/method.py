@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.krylov import Arithmetic
 from tetris_sim.solvers.stepper import SolvingMethod
 
 # By point, at most: of the balance, of conjugate gradients, of all levels, and of what is needed to

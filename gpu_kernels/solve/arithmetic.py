@@ -12,14 +12,8 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import by_value
-from tetris_sim.solvers.gradients import (
-    Cycle,
-    LevelWork,
-    cycle_of,
-    in_single,
-    largest_of,
-)
-from tetris_sim.solvers.hierarchy import (
+from tetris_sim.solvers.krylov import Cycle, LevelWork, cycle_of, in_single, largest_of
+from tetris_sim.solvers.multigrid import (
     Level,
     Operator,
     Places,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.krylov import Arithmetic
 from tetris_sim.solvers.stepper import SolvingMethod
 
 # By point: FP64 of the operator and of five fields; levels in FP32 and halves of it; what is left

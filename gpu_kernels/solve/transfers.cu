@@ -1,6 +1,6 @@
 // transfers.cu: between a level of multigrid and the next coarser one.
 //
-// Idea    Axes are coarsened one after the other (tetris_sim/solvers/hierarchy.py): `coarsen` makes
+// Idea    Axes are coarsened one after the other (tetris_sim/solvers/multigrid.py): `coarsen` makes
 //         the operator of every other plane across one of them, and the shares that the planes
 //         between have in these. Restriction and prolongation go through all of them in one pass:
 //         a thread has a coarse point and the up to 27 fine ones that it touches, or the up to 4

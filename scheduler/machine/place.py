@@ -13,8 +13,8 @@ from tetris_sim.cpu_kernels.spectral import METHOD as CPU_SPECTRAL
 from tetris_sim.gpu_kernels.solve import method as gpu_solve
 from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.model.method import DeviceKind, Method
+from tetris_sim.solvers.spectral.stepper import SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
-from tetris_sim.spectral.stepper import SpectralMethod
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from tetris_sim.scheduler.machine.teams import deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.measure import check_method, check_steps
-from tetris_sim.spectral.forms import NotSpectralError, Separable
-from tetris_sim.spectral.jump import Work, jump_work
-from tetris_sim.spectral.operator import read_operator
+from tetris_sim.solvers.spectral.axis import NotSpectralError, Separable
+from tetris_sim.solvers.spectral.operator import read_operator
+from tetris_sim.solvers.spectral.propagation import Work, jump_work
 from tetris_sim.support.wording import gib
 
 

@@ -22,7 +22,7 @@ from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_of
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solving
-from tetris_sim.solvers.adaptive import expected_steps
+from tetris_sim.solvers.implicit import expected_steps
 from tetris_sim.support.wording import gib
 
 # For predictions, within a factor of three: iterations that most bodies need by digit, digits of a

@@ -16,7 +16,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
-from tetris_sim.solvers.parts import GHOSTS, LEAST, TOGETHER
+from tetris_sim.solvers.distributed import GHOSTS, LEAST, TOGETHER
 from tetris_sim.solvers.stepper import SolvingMethod
 
 _SURELY = 0.9  # of the time of rank 0 alone: predictions are not surer than that

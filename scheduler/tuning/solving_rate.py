@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.solvers.gradients import conjugate_gradients
+from tetris_sim.solvers.krylov import conjugate_gradients
 
 _LARGEST = 64  # cells of a cube along an axis: more than caches keep of all levels
 _DIGITS = 1e-3  # enough iterations to be timed

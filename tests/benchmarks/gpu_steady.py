@@ -21,8 +21,8 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
-from tetris_sim.solvers.gradients import conjugate_gradients
-from tetris_sim.solvers.hierarchy import make_hierarchy
+from tetris_sim.solvers.krylov import conjugate_gradients
+from tetris_sim.solvers.multigrid import make_hierarchy
 
 _TOLERANCE, _BLOCKS, _LIMIT = 1e-8, 9, 500
 

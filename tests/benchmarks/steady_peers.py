@@ -23,7 +23,7 @@ import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
-from tetris_sim.solvers.gradients import conjugate_gradients
+from tetris_sim.solvers.krylov import conjugate_gradients
 
 _TOLERANCE = 1e-8
 _BLOCKS = 9  # along each axis

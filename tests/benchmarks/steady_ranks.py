@@ -18,8 +18,8 @@ from benchmarks.gpu_steady import make_system
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
-from tetris_sim.solvers.gradients import nobody
-from tetris_sim.solvers.parts import PartArithmetic
+from tetris_sim.solvers.distributed import PartArithmetic
+from tetris_sim.solvers.krylov import nobody
 from tetris_sim.solvers.solver import Aim, OneDevice, Solver, Together
 
 _TIMES = 3

@@ -20,7 +20,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
-from tetris_sim.solvers.gradients import conjugate_gradients
+from tetris_sim.solvers.krylov import conjugate_gradients
 
 # By cells along each axis, as the reference prints it.
 PUBLISHED = {

@@ -20,9 +20,9 @@ from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.solvers import gradients
-from tetris_sim.solvers.gradients import conjugate_gradients
-from tetris_sim.solvers.hierarchy import Places, coarsen, every_other, make_hierarchy
+from tetris_sim.solvers import krylov
+from tetris_sim.solvers.krylov import conjugate_gradients
+from tetris_sim.solvers.multigrid import Places, coarsen, every_other, make_hierarchy
 
 SHAPES = [(1, 1, 9), (5, 1, 8), (6, 7, 9), (11, 10, 70)]
 Array = npt.NDArray[Any]
@@ -178,7 +178,7 @@ def test_a_cycle_is_symmetric(device: Any) -> None:
 def test_a_solution_is_that_of_a_cpu_in_as_many_iterations(
     shape: tuple[int, ...], device: Any, cpu: CpuArithmetic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradients, "_MANY", 10)
+    monkeypatch.setattr(krylov, "_MANY", 10)
     parts = operator(shape, "float64", ring=False)
     (f,) = random_fields(shape, "float64")
     f[0, 0, 0] = 0

@@ -15,8 +15,8 @@ from tetris_sim.config import make_config
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.spectral.operator import read_operator
-from tetris_sim.spectral.stepper import make_jump
+from tetris_sim.solvers.spectral.operator import read_operator
+from tetris_sim.solvers.spectral.stepper import make_jump
 
 
 class HostArrays:

@@ -11,9 +11,9 @@ import pytest
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
-from tetris_sim.solvers import gradients
-from tetris_sim.solvers.gradients import conjugate_gradients
-from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
+from tetris_sim.solvers import krylov
+from tetris_sim.solvers.krylov import conjugate_gradients
+from tetris_sim.solvers.multigrid import coarsen, make_hierarchy
 
 SHAPES = [(1, 1, 1), (1, 1, 9), (5, 1, 8), (6, 7, 9), (33, 32, 34)]
 
@@ -175,9 +175,9 @@ class Doubtful(CpuArithmetic):
 def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
     doubts: int, patience: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradients, "_MANY", 10)
-    monkeypatch.setattr(gradients, "_PATIENCE", patience)
-    monkeypatch.setattr(gradients, "_SLOWLY", np.inf)
+    monkeypatch.setattr(krylov, "_MANY", 10)
+    monkeypatch.setattr(krylov, "_PATIENCE", patience)
+    monkeypatch.setattr(krylov, "_SLOWLY", np.inf)
     rng, shape = np.random.default_rng(5), (9, 8, 10)
     parts, f, u = operator(shape, "float64", ring=False), rng.random(shape), np.zeros(shape)
     team = ThreadTeam(1)

@@ -14,7 +14,7 @@ from tetris_sim.errors import ConfigError, ElsewhereError
 from tetris_sim.launch import launch
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.plan import solving_ranks
-from tetris_sim.solvers import parts
+from tetris_sim.solvers import distributed
 
 BLOCK = """
 schema: 1
@@ -69,7 +69,7 @@ def test_of_several_ranks_one_solves(time: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def _shared_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "TOGETHER", 64)
+    monkeypatch.setattr(distributed, "TOGETHER", 64)
     monkeypatch.setattr(solving_ranks, "TOGETHER", 64)
     monkeypatch.setattr(solving_ranks, "_SURELY", 1e9)
 

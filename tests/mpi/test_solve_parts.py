@@ -17,9 +17,9 @@ from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import NumericsError
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.solvers import gradients, parts
-from tetris_sim.solvers.gradients import LeftOffError, Solved, conjugate_gradients, nobody
-from tetris_sim.solvers.parts import PartArithmetic
+from tetris_sim.solvers import distributed, krylov
+from tetris_sim.solvers.distributed import PartArithmetic
+from tetris_sim.solvers.krylov import LeftOffError, Solved, conjugate_gradients, nobody
 from tetris_sim.solvers.solver import Aim, Together
 
 Fields = tuple[npt.NDArray[Any], ...]
@@ -66,8 +66,8 @@ def together(
 
 @pytest.fixture(autouse=True)
 def many_levels_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "TOGETHER", 64)
-    monkeypatch.setattr(gradients, "_MANY", 128)
+    monkeypatch.setattr(distributed, "TOGETHER", 64)
+    monkeypatch.setattr(krylov, "_MANY", 128)
 
 
 SLABS = [

@@ -25,10 +25,9 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.preparing import prepare
 from tetris_sim.report import Report
 from tetris_sim.scheduler.comm.communicator import Alone
-from tetris_sim.solvers.adaptive import AdaptiveSteps, expected_steps
 from tetris_sim.solvers.balance import balance
-from tetris_sim.solvers.settle import Kept, settle
-from tetris_sim.solvers.solver import OneDevice, Solver
+from tetris_sim.solvers.implicit import AdaptiveSteps, expected_steps
+from tetris_sim.solvers.solver import Kept, OneDevice, Solver, settle
 
 INSULATED = {"*": {"type": "neumann"}}
 TWO: dict[str, Any] = {

@@ -25,10 +25,9 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.spectral.axis import Axis, Expansion
-from tetris_sim.spectral.forms import Layered, Separable
-from tetris_sim.spectral.jump import SeparableJump, after, lasting_modes
-from tetris_sim.spectral.operator import read_operator, why_not_spectral
+from tetris_sim.solvers.spectral.axis import Axis, Expansion, Layered, Separable
+from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
+from tetris_sim.solvers.spectral.propagation import SeparableJump, after, lasting_modes
 
 MANY = 10_000
 FACES: tuple[Face, ...] = (

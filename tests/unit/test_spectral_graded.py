@@ -11,9 +11,8 @@ from jump_cases import KINDS, HostArrays, jumped, stack
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.spectral.axis import Expansion, between_cells
-from tetris_sim.spectral.forms import Layered, Separable
-from tetris_sim.spectral.operator import read_operator
+from tetris_sim.solvers.spectral.axis import Expansion, Layered, Separable, between_cells
+from tetris_sim.solvers.spectral.operator import read_operator
 
 GRADED: dict[str, dict[str, Any]] = {
     "x": {"edges": [0, 0.04, 0.1, 0.25, 0.3, 0.52, 0.6]},

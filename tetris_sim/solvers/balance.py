@@ -26,9 +26,16 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import Seen, follow
 from tetris_sim.model.slab import Ranges
-from tetris_sim.solvers.assembly import HERE, Values, Where, add_heated, conductances
-from tetris_sim.solvers.contents import Contents, contents_of
-from tetris_sim.solvers.hierarchy import Operator
+from tetris_sim.solvers.assembly import (
+    HERE,
+    Contents,
+    Values,
+    Where,
+    add_heated,
+    conductances,
+    contents_of,
+)
+from tetris_sim.solvers.multigrid import Operator
 
 _FLAT = 1e-10  # how far a slope may be off by rounding
 _FAR = 100.0  # degrees away from where it is, a straight line is as steep

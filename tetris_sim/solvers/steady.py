@@ -12,7 +12,7 @@ stays what it was. If something heats it, it has no steady state.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,38 @@ from tetris_sim.model.conduction import Numbers, RuledFace
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers.assembly import HERE, Where
 from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
-from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
-from tetris_sim.solvers.mixture import Mixture
-from tetris_sim.solvers.settle import settle
-from tetris_sim.solvers.solver import Solver
+from tetris_sim.solvers.krylov import Arithmetic, Heard, nobody
+from tetris_sim.solvers.solver import Solver, settle
+
+# Anderson's acceleration of what is solved again and again with coefficients of the last answer.
+#
+# Of the last guesses and answers, the combination with the smallest change is taken (D. G.
+# Anderson, J. ACM 12 (1965) 547; H. F. Walker, P. Ni, SIAM J. Numer. Anal. 49 (2011) 1715).
+
+_REMEMBERED = 5
+
+
+@dataclass
+class Mixture:
+    """The last guesses with their answers."""
+
+    _guesses: list[Numbers] = field(default_factory=list)
+    _answers: list[Numbers] = field(default_factory=list)
+
+    def better(self, guess: Numbers, answer: Numbers) -> Numbers:
+        """The next guess."""
+        self._guesses.append(guess)
+        self._answers.append(answer)
+        del self._guesses[: -_REMEMBERED - 1], self._answers[: -_REMEMBERED - 1]
+        if len(self._guesses) == 1:
+            return answer
+        pairs = zip(self._guesses, self._answers, strict=True)
+        changes = [(there - here).reshape(-1) for here, there in pairs]
+        steps = np.stack([it - changes[-1] for it in changes[:-1]], axis=1)
+        weights = np.linalg.lstsq(steps, -changes[-1], rcond=1e-10)[0]
+        pulls = (w * (it - answer) for w, it in zip(weights, self._answers[:-1], strict=True))
+        return np.asarray(answer + sum(pulls))
+
 
 _LIMIT = 1000  # iterations
 _OUTER = 50  # linearisations

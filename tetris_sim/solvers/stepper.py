@@ -18,12 +18,11 @@ from tetris_sim.errors import TetrisError
 from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, slices
-from tetris_sim.solvers.adaptive import AdaptiveSteps
 from tetris_sim.solvers.assembly import is_plain
 from tetris_sim.solvers.balance import why_not
-from tetris_sim.solvers.gradients import Arithmetic, Heard, LeftOffError, nobody
-from tetris_sim.solvers.implicit import ImplicitSteps
-from tetris_sim.solvers.parts import PartArithmetic, Ranks
+from tetris_sim.solvers.distributed import PartArithmetic, Ranks
+from tetris_sim.solvers.implicit import AdaptiveSteps, ImplicitSteps
+from tetris_sim.solvers.krylov import Arithmetic, Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import OneDevice, Solver, Together
 from tetris_sim.solvers.steady import solve_steady, why_not_steady
 

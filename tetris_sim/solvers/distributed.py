@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.solvers.gradients import (
+from tetris_sim.solvers.krylov import (
     Arithmetic,
     Cycle,
     LevelWork,
@@ -30,7 +30,7 @@ from tetris_sim.solvers.gradients import (
     in_single,
     largest_of,
 )
-from tetris_sim.solvers.hierarchy import (
+from tetris_sim.solvers.multigrid import (
     Level,
     Operator,
     Places,

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tetris_sim.errors import NumericsError
-from tetris_sim.solvers.hierarchy import (
+from tetris_sim.solvers.multigrid import (
     Level,
     Operator,
     Places,

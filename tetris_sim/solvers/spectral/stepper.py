@@ -15,11 +15,9 @@ import numpy as np
 from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, batches, slices
-from tetris_sim.spectral.axis import Arrays
-from tetris_sim.spectral.forms import NotSpectralError, Operator, Separable
-from tetris_sim.spectral.jump import SeparableJump
-from tetris_sim.spectral.layered import LayeredJump
-from tetris_sim.spectral.operator import read_operator, why_not_spectral
+from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
+from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
+from tetris_sim.solvers.spectral.propagation import LayeredJump, SeparableJump
 
 _BATCH_POINTS = 1 << 22  # loaded, read or searched at a time
 _COPIES = 3  # of the state in float64: itself, coefficients, and what is made of them
