@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tetris_sim.scheduler.facts.shares import Plan
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan, plan_together
-    from tetris_sim.simulation import Simulation, open_simulation
+    from tetris_sim.simulation.loop import Simulation, open_simulation
     from tetris_sim.solving import solve_pde
     from tetris_sim.sweeping import sweep
 
@@ -65,8 +65,8 @@ _LAZY = {
     "run": "tetris_sim.running",
     "simulate": "tetris_sim.running",
     "plan_together": "tetris_sim.scheduler.planner",
-    "Simulation": "tetris_sim.simulation",
-    "open_simulation": "tetris_sim.simulation",
+    "Simulation": "tetris_sim.simulation.loop",
+    "open_simulation": "tetris_sim.simulation.loop",
     "solve_pde": "tetris_sim.solving",
     "sweep": "tetris_sim.sweeping",
 }

@@ -22,15 +22,15 @@ import numpy as np
 
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
-from tetris_sim.driving import reading
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.conduction import AFFINE, Conduction, Ids, Numbers, Parameter, Rule, RuledFace
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.preparing import prepare
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.driving import reading
+from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.preparation import prepare
 from tetris_sim.support.wording import listed
 
 Kind = Literal["temperature", "flux"]

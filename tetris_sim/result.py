@@ -32,8 +32,8 @@ from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_field
 from tetris_sim.outputs.tables import FILE as STATISTICS
 from tetris_sim.outputs.tables import FOLDER as PROBES
 from tetris_sim.outputs.tables import read_table
-from tetris_sim.report import Report, read_report
-from tetris_sim.resuming import newest_checkpoint
+from tetris_sim.simulation.report import Report, read_report
+from tetris_sim.simulation.resuming import newest_checkpoint
 from tetris_sim.support.progress import format_time
 from tetris_sim.support.wording import listed, suggestion, table
 

@@ -19,14 +19,14 @@ import numpy.typing as npt
 from tetris_sim.api import checked_field
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
-from tetris_sim.driving import onward
 from tetris_sim.errors import ConfigError
-from tetris_sim.launch import underway
 from tetris_sim.outputs import results
-from tetris_sim.preparing import Adapt
 from tetris_sim.result import Folder, LastState, Result
-from tetris_sim.resuming import Resume
-from tetris_sim.simulation import Simulation
+from tetris_sim.simulation.driving import onward
+from tetris_sim.simulation.launch import underway
+from tetris_sim.simulation.loop import Simulation
+from tetris_sim.simulation.preparation import Adapt
+from tetris_sim.simulation.resuming import Resume
 from tetris_sim.support.files import atomic_file
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import describe

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tetris_sim.choosing import Setting, choose_scheme
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.method import Box
@@ -28,13 +27,14 @@ from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.outputs.tables import read_audit
-from tetris_sim.report import make_report
-from tetris_sim.run_state import RunStates
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.simulation import open_simulation
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.preparation import Setting, choose_scheme
+from tetris_sim.simulation.report import make_report
+from tetris_sim.simulation.resuming import RunStates
+from tetris_sim.simulation.workers import StateSnapshot
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.progress import PhaseClock
 from tetris_sim.support.stopping import Stopping

@@ -183,9 +183,9 @@ def _read(text: str) -> Config:
 
 
 def _obey(order: dict[str, str]) -> dict[str, Any]:
-    from tetris_sim.launch import launch
-    from tetris_sim.preparing import prepare
     from tetris_sim.scheduler.comm.communicator import Alone
+    from tetris_sim.simulation.launch import launch
+    from tetris_sim.simulation.preparation import prepare
     from tetris_sim.sweep_batch import launch_batch
 
     ((verb, text),) = order.items()

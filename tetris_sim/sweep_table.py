@@ -16,7 +16,7 @@ from tetris_sim.config import Config
 from tetris_sim.errors import CheckpointError
 from tetris_sim.outputs import results, tables
 from tetris_sim.outputs.tables import LEADING, read_table
-from tetris_sim.report import read_report
+from tetris_sim.simulation.report import read_report
 from tetris_sim.support.files import atomic_text
 
 TABLE = "table.csv"

@@ -33,7 +33,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.simulation import Simulation, open_simulation
+from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.support.files import atomic_text
 
 _STEPS = 1 << 30

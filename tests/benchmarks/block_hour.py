@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from tetris_sim.choosing import find_jumps
 from tetris_sim.config import load_config
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.plan.solving import plan_solving
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.preparation import find_jumps
 
 _FACES = {
     "constant": "{type: dirichlet, value: 20}",

@@ -116,7 +116,7 @@ def begin(name: str, n: int) -> None:
     from tetris_sim.config.sections.schema import ComputeSection
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan
-    from tetris_sim.simulation import open_simulation
+    from tetris_sim.simulation.loop import open_simulation
 
     problem, compute = problem_of(name, n), ComputeSection(threads=THREADS)
     with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:

@@ -30,9 +30,9 @@ TEMPLATES = (
 def begin(template: str, started: float) -> None:
     """Make one step in this process, and say what it took."""
     from tetris_sim.config import load_config
-    from tetris_sim.preparing import prepare
     from tetris_sim.scheduler.comm.communicator import Alone
-    from tetris_sim.simulation import open_simulation
+    from tetris_sim.simulation.loop import open_simulation
+    from tetris_sim.simulation.preparation import prepare
 
     config = load_config(ROOT / "tetris_sim" / "templates" / f"{template}.yaml")
     prepared = prepare(config, Alone())

@@ -27,7 +27,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.tuning.candidates import find_method
-from tetris_sim.simulation import Simulation, open_simulation
+from tetris_sim.simulation.loop import Simulation, open_simulation
 
 _SECONDS = 12.0  # of all blocks
 _FEWEST = 20  # blocks of each kind

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.config import make_config
-from tetris_sim.launch import launch
 from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
+from tetris_sim.simulation.launch import launch
 
 _ROUNDS = 3
 _BLOCK = 1 << 25  # bytes of a write

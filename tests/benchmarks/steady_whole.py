@@ -73,7 +73,7 @@ def run(n: int, args: argparse.Namespace) -> dict[str, Any]:
     """One run: seconds by phase, and memory of the host at most."""
     begin = time.perf_counter()
     from tetris_sim.config import make_config
-    from tetris_sim.launch import launch
+    from tetris_sim.simulation.launch import launch
     from tetris_sim.solvers import balance, solver, steady, stepper
 
     timed(solver, "conjugate_gradients")

@@ -16,9 +16,9 @@ from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.report import make_report
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.simulation.report import make_report
 from tetris_sim.support.progress import PhaseClock
 
 TETRIS_TABLE_1 = {

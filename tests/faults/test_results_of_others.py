@@ -18,7 +18,7 @@ from tetris_sim.commands.sources import read_config_text
 from tetris_sim.config import make_config
 from tetris_sim.errors import CheckpointError, ConfigError, TetrisError
 from tetris_sim.outputs.tables import read_table
-from tetris_sim.report import read_report
+from tetris_sim.simulation.report import read_report
 
 ESCAPE = "\x1b]0;mine\x07"
 REPORTS: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -49,7 +49,8 @@ def test_an_initial_state_that_is_no_number_deletes_nothing(plate: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "place", ["tetris_sim.choosing.plan_together", "tetris_sim.simulation.open_worker"]
+    "place",
+    ["tetris_sim.simulation.preparation.plan_together", "tetris_sim.simulation.loop.open_worker"],
 )
 @pytest.mark.parametrize(
     ("number", "code"),

@@ -22,7 +22,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run import worker as workers
 from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 
 def solved(problem: Problem, plan: Plan) -> Field:

@@ -12,7 +12,6 @@ from cases import boundary_of, make_problem, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.beside import Beside
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Problem
@@ -21,7 +20,8 @@ from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import LocalExchange, keep
 from tetris_sim.scheduler.run.queued import QueuedStepper
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.workers import StateSnapshot
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 LONG = 30.0  # seconds; never waited for unless the test fails

@@ -15,14 +15,14 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.fleet import Fleet
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.workers import Fleet
 
 STREAM, PLAIN = METHODS[0], METHODS[-1]
 

@@ -10,9 +10,9 @@ import numpy as np
 from thread_ranks import run_ranks
 
 from tetris_sim.config import Config, read_config
-from tetris_sim.launch import launch
-from tetris_sim.report import Report
-from tetris_sim.resuming import Resume
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.report import Report
+from tetris_sim.simulation.resuming import Resume
 
 PLATE = """
 schema: 1

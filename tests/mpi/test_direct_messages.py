@@ -38,7 +38,7 @@ from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
 from tetris_sim.scheduler.run.direct import possible_ways
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -13,13 +13,13 @@ import pytest
 from launched_runs import assert_same, config_of, launch_on
 from thread_ranks import run_ranks
 
-from tetris_sim.beside import Beside
 from tetris_sim.errors import ElsewhereError, UnsupportedError
-from tetris_sim.launch import launch
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
-from tetris_sim.simulation import Simulation
+from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.loop import Simulation
 
 CUBE = (
     "grid.shape=[12, 14, 16]",
@@ -173,7 +173,7 @@ def test_a_slab_that_cannot_be_written_ends_all_ranks_alike(
 
     monkeypatch.setattr(Unfinished, "write", refused)
     if not copies:
-        monkeypatch.setattr("tetris_sim.launch.Beside", lambda: None)
+        monkeypatch.setattr("tetris_sim.simulation.launch.Beside", lambda: None)
     config = config_of(tmp_path / "out", "checkpoint.keep=9")
 
     def work(ranks: Communicator) -> tuple[str, int]:
@@ -201,7 +201,7 @@ def test_ranks_without_memory_for_copies_write_at_once(
 
     monkeypatch.setattr(Unfinished, "write", noted)
     launch_on(1, tmp_path / "alone")
-    monkeypatch.setattr("tetris_sim.launch.Beside", lambda: None)
+    monkeypatch.setattr("tetris_sim.simulation.launch.Beside", lambda: None)
     launch_on(2, tmp_path / "out")
     assert threads == {"rank-0", "rank-1"}
     assert_same(tmp_path / "out", tmp_path / "alone")

@@ -22,7 +22,7 @@ from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

@@ -9,8 +9,8 @@ import numpy as np
 from thread_ranks import run_ranks
 
 from tetris_sim.config import Config, read_config
-from tetris_sim.launch import launch
 from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.simulation.launch import launch
 
 PLATE = """
 schema: 1

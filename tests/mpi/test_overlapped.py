@@ -27,7 +27,7 @@ from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.partition import cut
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 PLAIN = METHODS[-1]
 BLOCK, STEPS = 3, 8  # blocks of 3, 3 and 2

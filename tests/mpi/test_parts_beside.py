@@ -11,14 +11,14 @@ import pytest
 from launched_runs import assert_same, config_of, launch_on
 from thread_ranks import run_ranks
 
-from tetris_sim.beside import Beside
 from tetris_sim.errors import ElsewhereError, UnsupportedError
-from tetris_sim.launch import launch
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import good_checkpoints
 from tetris_sim.outputs.checkpoint.file import write_part
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.simulation import Simulation
+from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.loop import Simulation
 
 
 def _checkpoints(directory: Path) -> list[int]:
@@ -42,7 +42,7 @@ def test_ranks_go_on_while_a_part_is_written_and_then_it_is_there(
             gate.set()
         advance(self, steps)
 
-    monkeypatch.setattr("tetris_sim.apart.write_part", slow)
+    monkeypatch.setattr("tetris_sim.simulation.background.write_part", slow)
     monkeypatch.setattr(Simulation, "advance", watched)
     launch_on(3, tmp_path / "out", "checkpoint.keep=9")
     assert seen[0] == []  # two blocks after step 20, nothing was lost and nothing waits
@@ -78,7 +78,7 @@ def test_a_part_that_cannot_be_written_costs_that_checkpoint_only(
             raise UnsupportedError(msg)
         return write(number, *rest, step=step, **more)
 
-    monkeypatch.setattr("tetris_sim.apart.write_part", refused)
+    monkeypatch.setattr("tetris_sim.simulation.background.write_part", refused)
     launch_on(2, tmp_path / "out", "checkpoint.keep=9")
     assert _checkpoints(tmp_path / "out") == [40, 60]
     assert not (tmp_path / "out" / "checkpoints" / "parts_000000000020").exists()
@@ -105,7 +105,7 @@ def test_a_last_part_that_cannot_be_written_ends_all_ranks_alike(
             raise UnsupportedError(msg)
         return write(number, *rest, step=step, **more)
 
-    monkeypatch.setattr("tetris_sim.apart.write_part", refused)
+    monkeypatch.setattr("tetris_sim.simulation.background.write_part", refused)
     config = config_of(tmp_path / "out")
 
     def work(ranks: Communicator) -> tuple[str, int]:
@@ -135,8 +135,8 @@ def test_ranks_without_memory_for_copies_write_their_parts_at_once(
         with_memory = threading.current_thread().name not in [f"rank-{k}" for k in ranks_without]
         return Beside() if with_memory else None
 
-    monkeypatch.setattr("tetris_sim.apart.write_part", noted)
-    monkeypatch.setattr("tetris_sim.launch.Beside", beside)
+    monkeypatch.setattr("tetris_sim.simulation.background.write_part", noted)
+    monkeypatch.setattr("tetris_sim.simulation.launch.Beside", beside)
     launch_on(2, tmp_path / "out", "checkpoint.keep=9")
     assert _checkpoints(tmp_path / "out") == [20, 40, 60]
     assert len(threads) == 6

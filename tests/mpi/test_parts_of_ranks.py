@@ -10,8 +10,8 @@ import pytest
 from launched_runs import config_of, launch_on
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.launch import launch
 from tetris_sim.outputs.checkpoint import open_checkpoint
+from tetris_sim.simulation.launch import launch
 
 
 def test_each_rank_writes_its_own_part_and_the_whole_reads_as_one(tmp_path: Path) -> None:

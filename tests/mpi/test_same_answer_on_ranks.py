@@ -22,7 +22,7 @@ from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import plan_together
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 STEPS = 8
 

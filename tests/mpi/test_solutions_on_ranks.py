@@ -11,9 +11,9 @@ from thread_ranks import run_ranks
 
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import ConfigError, ElsewhereError
-from tetris_sim.launch import launch
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.plan import solving_ranks
+from tetris_sim.simulation.launch import launch
 from tetris_sim.solvers import distributed
 
 BLOCK = """

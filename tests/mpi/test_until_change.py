@@ -11,9 +11,9 @@ from thread_ranks import run_ranks
 
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.launch import launch
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.tables import read_table
+from tetris_sim.simulation.launch import launch
 
 ROD = """
 schema: 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tetris_sim as ts
-from tetris_sim.launch import launch
 from tetris_sim.outputs.audit import GIVEN, RESIDUAL
+from tetris_sim.simulation.launch import launch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

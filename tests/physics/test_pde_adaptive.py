@@ -19,12 +19,12 @@ from tetris_sim.api import run_problem
 from tetris_sim.apps.pde_pairs import PAIRS, Pair
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.launch import launch
 from tetris_sim.model import reference
 from tetris_sim.model.conduction import Parameter
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.step_control import Controller, Counted, largest_error
+from tetris_sim.simulation.launch import launch
 
 HUNTERS = {"u": field("u*(1 - v) + sin(3*t)", 1.2), "v": field("v*(u - 1)*cos(t)", 0.7)}
 

@@ -14,8 +14,8 @@ from pde_cases import config, field
 
 from tetris_sim.config import Config, make_config
 from tetris_sim.errors import ConfigError, UnstableStepError, UnsupportedError
-from tetris_sim.launch import launch
-from tetris_sim.report import Report
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.report import Report
 
 D, K, LENGTH = 2e-2, 0.5, 0.7
 WALL = {"x-": {"type": "dirichlet", "value": 1.0}, "*": {"type": "neumann"}}

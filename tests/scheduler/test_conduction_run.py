@@ -14,7 +14,6 @@ from test_same_answer_on_any_partition import field_after_the_run, known_speed
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.half_precision import first_step
 from tetris_sim.model import reference
 from tetris_sim.model.conduction import RuledFace
 from tetris_sim.model.problem import Problem
@@ -27,6 +26,7 @@ from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.measure import check_method
 from tetris_sim.scheduler.tuning.trial import make_trial_problem
 from tetris_sim.scheduler.tuning.tuned import tuning_key
+from tetris_sim.simulation.precision_notes import first_step
 
 __all__ = ["known_speed"]  # a fixture that counts for all tests here
 CASE = {case.name: case for case in CASES}
@@ -134,7 +134,7 @@ def test_the_first_step_in_float16_is_looked_at(monkeypatch: pytest.MonkeyPatch)
     assert seen.change == pytest.approx(change)
     assert seen.largest == 40.0
     assert 79 < seen.ghosts <= 81
-    monkeypatch.setattr("tetris_sim.half_precision._SLAB_POINTS", 5 * 23)
+    monkeypatch.setattr("tetris_sim.simulation.precision_notes._SLAB_POINTS", 5 * 23)
     part = first_step(cold)
     assert part.partly
     assert 0 < part.change <= seen.change

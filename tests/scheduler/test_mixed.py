@@ -32,7 +32,7 @@ from tetris_sim.scheduler.run.measuring import measure_messages
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
 NODE = Machine(

@@ -18,7 +18,7 @@ from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.plan import plan as plan_module
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.run.recovery import Recovery
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 NAMES = ("star-1d5p", "heat-2d", "heat-3d")  # those that other tests here compile too
 RUNS = 5

@@ -31,7 +31,7 @@ from tetris_sim.scheduler.run.rebalance import (
     with_division,
 )
 from tetris_sim.scheduler.run.worker import Worker, open_worker
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 WORK = Work(1000, 1000, 8000, 1)
 METHOD = PlainMethod()

@@ -28,7 +28,7 @@ from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 GOES_ON = ComputeSection(method="cpu.plain", threads=2, tuning_budget=0)
 STOPS = GOES_ON.model_copy(update={"on_device_failure": "stop"})

@@ -15,12 +15,12 @@ from test_apps_body_mistakes import mistakes
 from tetris_sim.config import load_config, make_config
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.launch import launch
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import open_checkpoint
+from tetris_sim.simulation.launch import launch
 
 ICE = {
     "conductivity": {"table": [["-20 degC", "2.4 W/(m K)"], [0, 2.2], [1, 0.6]]},

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from checkpoint_samples import awkward_field, bits, make_problem, make_state, whole
 
-from tetris_sim.beside import Beside
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field
@@ -22,7 +21,8 @@ from tetris_sim.outputs.checkpoint import (
     write_checkpoint,
 )
 from tetris_sim.outputs.regions import slices
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.workers import StateSnapshot
 
 PROBLEM = make_problem()
 LONG = 30.0  # seconds; never waited for unless the test fails

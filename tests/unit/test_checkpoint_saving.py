@@ -19,7 +19,7 @@ from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkp
 from tetris_sim.outputs.checkpoint import directory as saving_module
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.output import StepSchedule
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.workers import StateSnapshot
 
 
 def small_problem() -> tuple[Problem, Field]:

@@ -9,15 +9,14 @@ import h5py
 import numpy as np
 import pytest
 
-from tetris_sim.choosing import find_jumps
 from tetris_sim.commands.plan import as_text, collect
 from tetris_sim.config import Config, make_config
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.launch import launch
 from tetris_sim.outputs.checkpoint import open_checkpoint
-from tetris_sim.preparing import prepare
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.scheduler.plan.jumping import Jumps
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.preparation import find_jumps, prepare
 
 LAYERS = {
     "type": "heat",

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim import half_precision
 from tetris_sim.config import Config, make_config
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.half_precision import first_step, half_precision_notes, half_spacing
-from tetris_sim.launch import launch
 from tetris_sim.model import reference
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.simulation import precision_notes
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.precision_notes import first_step, half_precision_notes, half_spacing
 
 
 def plate(**others: Any) -> Config:
@@ -71,11 +71,11 @@ def test_the_first_step_of_a_large_grid_is_looked_at_in_slabs(
     whole = first_step(problem)
     assert (whole.largest, whole.change, whole.partly) == (float(before.max()), change, False)
     assert whole.ghosts >= whole.largest
-    monkeypatch.setattr(half_precision, "_SLAB_POINTS", 5 * 40)
+    monkeypatch.setattr(precision_notes, "_SLAB_POINTS", 5 * 40)
     few = first_step(problem)
     assert few.partly
     assert 0 < few.change <= change
-    monkeypatch.setattr(half_precision, "_MOST_SLABS", 6)  # six of five rows hold all 30
+    monkeypatch.setattr(precision_notes, "_MOST_SLABS", 6)  # six of five rows hold all 30
     assert first_step(problem) == whole
 
 

@@ -26,7 +26,6 @@ from outputs_samples import make_problem as constant_problem
 
 from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
 from tetris_sim.config import make_config
-from tetris_sim.launch import launch
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
 from tetris_sim.model.conduction import Conduction, Medium, Numbers
@@ -36,7 +35,8 @@ from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs import materials
 from tetris_sim.outputs.regions import blocks
 from tetris_sim.outputs.tables import StatisticsOutput, read_audit, read_table
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.workers import StateSnapshot
 
 Row = dict[str, float]
 EPS = float(np.finfo(np.float64).eps)

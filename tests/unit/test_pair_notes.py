@@ -17,7 +17,6 @@ from tetris_sim.gpu_kernels.fused.pair_method import METHODS as PAIRS
 from tetris_sim.model.method import roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.pair_notes import pair_notes
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.gpus import Gpu
@@ -26,6 +25,7 @@ from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.find import _part_that_fits
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
+from tetris_sim.simulation.precision_notes import pair_notes
 
 
 def sections(**compute: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from tetris_sim.__main__ import main
 from tetris_sim.commands import report_gather, sources
 from tetris_sim.config import load_config, read_config
 from tetris_sim.errors import CheckpointError, ExitCode
-from tetris_sim.launch import launch
 from tetris_sim.outputs.tables import read_table
+from tetris_sim.simulation.launch import launch
 
 pytest.importorskip("plotly", reason="plotly draws the plots of the page (the extra `report`)")
 

@@ -12,9 +12,9 @@ from body_samples import heat_model, settings, settle
 
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.launch import launch
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.report import Report
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.report import Report
 
 BODY: dict[str, Any] = {
     "grid": {"shape": [20, 10], "size": [0.2, 0.1]},

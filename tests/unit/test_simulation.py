@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.beside import Beside
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.model import reference
@@ -24,7 +23,8 @@ from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.checkpoint.file import Part
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.support.stopping import Stopping, StopReason
 
 Log = list[tuple[str, str, int]]  # (who, what, step)

@@ -14,17 +14,16 @@ from test_solve_contents import body, held
 from test_solve_steady import grid
 
 from tetris_sim.apps.timestep import greatest_interval
-from tetris_sim.choosing import Proposal, _faster
 from tetris_sim.config import Config, make_config
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.launch import launch
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
-from tetris_sim.preparing import prepare
-from tetris_sim.report import Report
 from tetris_sim.scheduler.comm.communicator import Alone
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.preparation import Proposal, _faster, prepare
+from tetris_sim.simulation.report import Report
 from tetris_sim.solvers.balance import balance
 from tetris_sim.solvers.implicit import AdaptiveSteps, expected_steps
 from tetris_sim.solvers.solver import Kept, OneDevice, Solver, settle

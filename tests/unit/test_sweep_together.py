@@ -16,10 +16,10 @@ import tetris_sim
 from tetris_sim import sweep_batch
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import ExitCode
-from tetris_sim.launch import launch
 from tetris_sim.model.plane_stack import together, why_not_planes
 from tetris_sim.model.slab import Slab
-from tetris_sim.report import read_report
+from tetris_sim.simulation.launch import launch
+from tetris_sim.simulation.report import read_report
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.sweep_batch import launch_batch, make_batches
 from tetris_sim.sweep_crew import Seat

@@ -21,8 +21,8 @@ from tetris_sim.commands import VERBS, sources
 from tetris_sim.commands.watch import as_lines, look, sparkline
 from tetris_sim.config import load_config
 from tetris_sim.errors import ExitCode
-from tetris_sim.launch import launch
 from tetris_sim.outputs import results
+from tetris_sim.simulation.launch import launch
 
 TEXT = """\
 grid: {shape: [6, 5, 4], size: [6 mm, 5 mm, 4 mm]}

@@ -31,7 +31,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.rows import worker_rows
-from tetris_sim.simulation import Simulation, open_simulation
+from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.support.progress import PhaseClock
 
 STENCILS = ("heat-2d",)

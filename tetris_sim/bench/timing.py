@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tetris_sim.bench.result import Timing
-from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.simulation.report import package_versions
 from tetris_sim.support.progress import format_duration
 
 # s; the threads of a prange loop spin after it: libgomp 300,000 times, a pause of up to 50 ns each

@@ -15,7 +15,7 @@ from tetris_sim.outputs.checkpoint import good_checkpoints, open_checkpoint
 from tetris_sim.outputs.field_file import FOLDER, INDEX
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.tables import read_table
-from tetris_sim.report import read_report
+from tetris_sim.simulation.report import read_report
 from tetris_sim.support.files import read_given
 
 Facts = dict[str, Any]

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tetris_sim.errors import ExitCode
-from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.simulation.report import package_versions
 from tetris_sim.support.cache import cache_directory, caching, why_not_kept
 from tetris_sim.support.wording import gib
 

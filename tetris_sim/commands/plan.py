@@ -14,7 +14,7 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.model.problem import Problem
-    from tetris_sim.preparing import Prepared
+    from tetris_sim.simulation.preparation import Prepared
 
 HELP = "say what a run would do and cost, without running"
 _AT_ONCE, _LOOKED_AT = 1 << 22, 1 << 26  # points of the initial state: of a part, in all
@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
     from tetris_sim.outputs import results
-    from tetris_sim.preparing import prepare
     from tetris_sim.scheduler.comm.agreement import everywhere, on_root
     from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.simulation.preparation import prepare
 
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))

@@ -22,7 +22,7 @@ from tetris_sim.outputs.figure_layout import length_unit, moment
 from tetris_sim.outputs.sampling import Plane, default_cuts, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.tables import LEADING, read_table
-from tetris_sim.report import read_report
+from tetris_sim.simulation.report import read_report
 from tetris_sim.support.files import read_given
 
 Facts = dict[str, Any]

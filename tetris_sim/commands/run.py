@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
 
 if TYPE_CHECKING:
-    from tetris_sim.report import Report
     from tetris_sim.scheduler.comm.communicator import Communicator
+    from tetris_sim.simulation.report import Report
 
 HELP = "run a simulation"
 
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
-    from tetris_sim.launch import launch
     from tetris_sim.scheduler.comm.agreement import everywhere
     from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.simulation.launch import launch
     from tetris_sim.support.progress import PhaseClock
 
     clock = PhaseClock()

@@ -9,7 +9,7 @@ from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.simulation import open_simulation
+from tetris_sim.simulation.loop import open_simulation
 
 
 class RefusalError(Exception):

@@ -20,8 +20,8 @@ from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.solving import plan_solving
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.simulation import open_simulation
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.workers import StateSnapshot
 
 
 @dataclass(frozen=True)

@@ -10,24 +10,21 @@ from typing import Any, Unpack
 
 import numpy.typing as npt
 
-from tetris_sim.attached import Attached, Attachments
-from tetris_sim.change_watch import ChangeWatch
-from tetris_sim.device_failure import go_on_without
-from tetris_sim.driving import Agreed, Goal, find_goal, state_of, with_faces
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.finite_watch import FiniteWatch
-from tetris_sim.fleet import Fleet
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.pictures import small_picture
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.worker import Worker, open_worker
-from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.simulation.background import Attached, Attachments
+from tetris_sim.simulation.driving import Agreed, Goal, find_goal, state_of, with_faces
+from tetris_sim.simulation.monitors import ChangeWatch, FiniteWatch, go_on_without
+from tetris_sim.simulation.workers import Fleet, StateSnapshot
+from tetris_sim.simulation.writing import Writing
 from tetris_sim.support.progress import format_time
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import table
-from tetris_sim.writing import Writing
 
 
 class Simulation(Fleet):

@@ -21,7 +21,7 @@ from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
-    from tetris_sim.fleet import Fleet
+    from tetris_sim.simulation.workers import Fleet
 
 _UNTIL = Quantity("a time", "s", ("2 s", "5 ms"), "nonnegative")
 _EVERY = IntervalText(wall=False)

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tetris_sim.attached import Attachments, Vary
-from tetris_sim.beside import Beside
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.problem import Problem
@@ -25,16 +23,16 @@ from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.tables import read_audit
-from tetris_sim.preparing import Adapt, Prepared, describe, prepare
-from tetris_sim.report import Report, make_report
-from tetris_sim.resuming import Resume, Start, find_start, is_within
-from tetris_sim.run_state import RunStates
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.run.recovery import Recovery
-from tetris_sim.simulation import Simulation, open_simulation
+from tetris_sim.simulation.background import Attachments, Beside, Vary
+from tetris_sim.simulation.loop import Simulation, open_simulation
+from tetris_sim.simulation.preparation import Adapt, Prepared, describe, prepare
+from tetris_sim.simulation.report import Report, make_report
+from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
 from tetris_sim.support.files import atomic_text, remove_parts
 from tetris_sim.support.progress import PhaseClock, Progress
 from tetris_sim.support.stopping import (

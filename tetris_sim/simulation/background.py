@@ -8,24 +8,198 @@ them. Until then there is no such file, and a checkpoint before it stays.
 
 from __future__ import annotations
 
+import contextvars
 import logging
+import queue
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
-from tetris_sim.beside import Beside
+from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.fleet import Fleet
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.checkpoint.file import Part, write_part
 from tetris_sim.outputs.field_file import Unfinished
+from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.run.exchange import Read, box_of
-from tetris_sim.snapshot import Saving
+from tetris_sim.scheduler.run.recovery import Recovery
+from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
+from tetris_sim.support.progress import PhaseClock, Progress
+from tetris_sim.support.stopping import Stopping
+
+# Beside: what is written down from a copy of the state while the computation goes on.
+
+
+class _AbandonedError(Exception):
+    """Ends work that nobody waits for any more."""
+
+
+class Beside:
+    """Does work in a thread of its own, in the order in which it is handed in.
+
+    There is one copy of the state at a time: whoever asks for the next one waits until all work
+    with this one is done. An error of the thread is raised, once, by the next call that waits;
+    until then nothing more is done.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._abandoned = threading.Event()
+        self._copy: StateSnapshot | None = None
+        self._handed_in = self._dealt_with = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether some work is neither done nor given up; asked by who hands it in."""
+        return self._dealt_with < self._handed_in
+
+    def copy(self, snapshot: StateSnapshot) -> StateSnapshot:
+        """A copy that can be read from the thread; the last one, if that is of this step and in
+        use. Devices that have memory for it keep it until the thread fetches it, so that nobody
+        else waits for that.
+
+        Raises:
+            Exception: of the thread.
+        """
+        if self._copy is not None and self._copy.step == snapshot.step:
+            return self._copy
+        self.wait()
+        whole = tuple((0, n) for n in snapshot.problem.grid.shape)
+        fetch = snapshot.keep()
+        if fetch is None:
+            read = self.reader(snapshot.field(), whole)
+        else:
+            readers: list[Callable[[Box], Field]] = []
+            self.submit(lambda: readers.append(self.reader(fetch(), whole)))
+
+            def read(box: Box) -> Field:
+                return readers[0](box)
+
+        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
+        return self._copy
+
+    def reader(self, state: Field, place: Box) -> Callable[[Box], Field]:
+        """Reads boxes of a copy whose points are those of `place`, unless work is given up."""
+
+        def read(box: Box) -> Field:
+            if self._abandoned.is_set():
+                raise _AbandonedError
+            inside = (
+                slice(low - start, high - start)
+                for (low, high), (start, _) in zip(box, place, strict=True)
+            )
+            return state[(slice(None), *inside)]
+
+        return read
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do it after all that was handed in before; returns at once."""
+        self._handed_in += 1
+        self._work.put(work)
+        if self._thread is None:
+            # With what the caller has set in its context, such as numpy.errstate.
+            run = contextvars.copy_context().run
+            self._thread = threading.Thread(
+                target=run, args=(self._run,), name="beside", daemon=True
+            )
+            self._thread.start()
+
+    def settle(self) -> None:
+        """Return when all work is done, or cannot be; an error is kept for `wait`."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._work.put(None)
+            thread.join()
+        self._copy = None
+
+    def wait(self) -> None:
+        """Return when all work is done.
+
+        Raises:
+            Exception: of the thread.
+        """
+        self.settle()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def abandon(self) -> None:
+        """Give up what is being written; what was written before stays."""
+        self._abandoned.set()
+        self.settle()
+        self._error = None
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                if self._error is None and not self._abandoned.is_set():
+                    work()
+            except _AbandonedError:
+                pass
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+                self._error = error
+            self._dealt_with += 1
+
+
+# Attached: what a run takes along, besides its problem and its plan.
+
+# Opens a simulation like one, from its state on, with other faces, and perhaps its own directory.
+Vary = Callable[[Any, Any, Any], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What a run takes along, besides its problem and its plan.
+
+    Attributes:
+        outputs: all that is written down; rank 0's.
+        saving: the checkpoints, if there are to be any; rank 0's.
+        progress: the display of how far it is, if there is one; rank 0's.
+        stopping: the reasons to stop early.
+        clock: the sum of time of each phase.
+        ranks: all who take part, each with the same plan; one alone if not given.
+        recovery: the state to go on from if a device fails; without it the run ends then.
+        until: how little change ends it, if that is to end it.
+        beside: who writes from a copy of the state while the run goes on, if there is memory for
+            one; of several ranks, of its own part.
+        vary: what `Simulation.with_boundary` calls.
+    """
+
+    outputs: Sequence[Output] = ()
+    saving: Saving | None = None
+    progress: Progress | None = None
+    stopping: Stopping = field(default_factory=Stopping)
+    clock: PhaseClock = field(default_factory=PhaseClock)
+    ranks: Communicator = field(default_factory=Alone)
+    recovery: Recovery | None = None
+    until: Until | None = None
+    beside: Beside | None = None
+    vary: Vary | None = None
+
+
+class Attachments(TypedDict, total=False):
+    """`Attached` as keywords, each of which may be left out or None."""
+
+    outputs: Sequence[Output]
+    saving: Saving | None
+    progress: Progress | None
+    stopping: Stopping | None
+    clock: PhaseClock | None
+    ranks: Communicator | None
+    recovery: Recovery | None
+    until: Until | None
+    beside: Beside | None
+    vary: Vary | None
+
 
 log = logging.getLogger("tetris_sim")
 

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from tetris_sim.apart import Apart
-from tetris_sim.beside import Beside
-from tetris_sim.fleet import Fleet
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.snapshot import Saving, StateSnapshot
+from tetris_sim.simulation.background import Apart, Beside
+from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
 
 log = logging.getLogger("tetris_sim")
 

@@ -1,0 +1,233 @@
+"""ChangeWatch: ends a run whose state hardly changes any more."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from tetris_sim.config.sections.quantities import Every
+from tetris_sim.config.sections.schema import Until
+from tetris_sim.errors import ExitCode, NumericsError
+from tetris_sim.model.method import Box
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.outputs.output import StepSchedule
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.run.exchange import box_of
+from tetris_sim.scheduler.run.queued import WorkerError
+from tetris_sim.scheduler.run.rebalance import restore
+from tetris_sim.scheduler.run.recovery import KeptState, Recovery
+from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.simulation.workers import Fleet, Saving
+from tetris_sim.support.progress import format_time
+from tetris_sim.support.stopping import StopReason
+
+# FiniteWatch: looks for NaN and infinity, before anything is written and every few seconds.
+
+_CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
+
+
+class FiniteWatch:
+    """Knows until when the state of a run was finite.
+
+    Args:
+        step: where the run begins.
+        saving: where a state that is not finite is kept; rank 0's, if there is any.
+        settle: what all ranks do before that, so that the last good state is on the disk.
+    """
+
+    def __init__(
+        self, step: int, saving: Saving | None, settle: Callable[[Fleet], None] = lambda _: None
+    ) -> None:
+        self._saving, self._settle = saving, settle
+        self._good_step, self._looked = step, False
+        self._last_look = time.perf_counter()
+
+    def due(self) -> bool:
+        """Whether the last look is too long ago."""
+        return time.perf_counter() - self._last_look > _CHECK_SECONDS
+
+    def forget(self) -> None:
+        """Look again even at this step: the state is another one."""
+        self._looked = False
+
+    def check(self, fleet: Fleet) -> None:
+        """Look at every point, once per step.
+
+        Raises:
+            NumericsError: a point is not finite; the state is kept where no restart finds it.
+            ElsewhereError: so it is, and rank 0 says it.
+        """
+        if self._good_step == fleet.step and self._looked:
+            return
+        with fleet.clock.phase("check"):
+            bad = _first([worker.stepper.find_nonfinite() for worker in fleet.workers])
+            bad = _first(fleet.ranks.collect(bad))
+
+        if bad is not None:  # no rank comes back from this
+            self._settle(fleet)  # what is being written is the last good one
+            fleet.exchange.lead(fleet.workers, partial(self._refuse, fleet, bad))
+        self._good_step, self._looked = fleet.step, True
+        self._last_look = time.perf_counter()
+
+    def _refuse(self, fleet: Fleet, bad: Box) -> None:
+        saving, time_s = self._saving, fleet.problem.time(fleet.step)
+        dump = "There is no checkpoint." if saving is None else saving.dump(fleet.snapshot())
+        msg = (
+            f"the field is not finite any more: NaN or infinity at {_describe(bad, fleet.problem)},"
+            f" found at step {fleet.step} (t = {format_time(time_s)}), all finite at step "
+            f"{self._good_step}. {dump}"
+        )
+        if fleet.problem.equations is not None:
+            msg += (
+                " If the equations should not grow without end, take a smaller time.dt, or another "
+                "time.scheme."
+            )
+        raise NumericsError(msg)
+
+
+def _first(boxes: list[Box | None]) -> Box | None:
+    return min((box for box in boxes if box is not None), default=None)
+
+
+def _describe(box: Box, problem: Problem) -> str:
+    names = problem.grid.axis_names
+    ranges = [f"{name} = {low}..{high - 1}" for name, (low, high) in zip(names, box, strict=True)]
+    return "points " + ", ".join(reversed(ranges))
+
+
+_LOOKS = 100  # in a run that goes on to its last step, if nobody says how many
+
+
+class ChangeWatch:
+    """Compares the states of two neighbouring steps now and then.
+
+    The largest change of any point and any variable, as people see them, is the same number for
+    any partition; steps are looked at by their number alone, and both states come after a
+    checkpoint or one of them is in it. So a run ends at the same step however it was divided or
+    interrupted.
+
+    Args:
+        problem: what is advanced.
+        until: how little change ends it; without it the watch never looks.
+
+    Attributes:
+        reason: why the run has to end; None to go on.
+    """
+
+    def __init__(self, problem: Problem, until: Until | None) -> None:
+        self._schedule: StepSchedule | None = None
+        if until is not None:
+            every = until.every or Every(max(1, math.ceil(problem.steps / _LOOKS)), "steps")
+            self._schedule = StepSchedule(every, problem.dt, problem.steps, problem.start)
+            self._largest = until.change
+        self._before: dict[Box, Field] = {}
+        self.reason: StopReason | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has the state of a step and waits for the next, every point in its place."""
+        return bool(self._before)
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest step greater than `step` whose state it needs; None after the last."""
+        looked = None if self._schedule is None else self._schedule.next_step(step)
+        if looked is None:
+            return None
+        return looked if looked == step + 1 else looked - 1
+
+    def forget(self) -> None:
+        """What it has is not of this run any more: the run goes on from an earlier step."""
+        self._before = {}
+
+    def look(self, fleet: Fleet) -> None:
+        """Keep or compare, if this step is one of a pair; all ranks call this alike."""
+        if self._schedule is None:
+            return
+        step, last = fleet.step, fleet.problem.steps
+        if self.holds and self._schedule.is_due(step):
+            change = self._change(fleet)
+            self.forget()
+            if change < self._largest and step < last:
+                self.reason = StopReason(ExitCode.OK, self._sentence(change))
+        if self.reason is None and step < last and self._schedule.is_due(step + 1):
+            with fleet.clock.phase("check"):
+                self._before = _seen(fleet)
+
+    def _change(self, fleet: Fleet) -> float:
+        """The largest of all points, per second."""
+        largest = 0.0
+        with fleet.clock.phase("check"):
+            for box, now in _seen(fleet).items():
+                difference = np.abs(now.astype(np.float64, copy=False) - self._before[box])
+                largest = float(np.maximum(largest, difference.max()))  # unlike max(), passes NaN
+        return fleet.ranks.largest((largest,))[0] / fleet.problem.dt
+
+    def _sentence(self, change: float) -> str:
+        return f"no point changes by more than {change:.3g} per second (time.until.change)"
+
+
+def _seen(fleet: Fleet) -> dict[Box, Field]:
+    """Of each worker of this rank, what people see of its points."""
+    view, boxes = fleet.problem.view, {}
+    for worker in fleet.workers:
+        box, state = box_of(worker), worker.stepper.interior()
+        boxes[box] = state if view is None else view.look(box, state)
+    return boxes
+
+
+# A device fails in the middle of a run: others go on from the newest state, or the run ends.
+
+log = logging.getLogger("tetris_sim")
+
+
+def go_on_without(
+    fleet: Fleet, failure: WorkerError, recovery: Recovery, *, first_step: int
+) -> StopReason | None:
+    """Set a fleet back to the newest state there is, without the worker that failed.
+
+    Args:
+        fleet: whose worker failed; other workers are as they were.
+        failure: what failed, and why.
+        recovery: what there is to go on from, and whether that is wanted.
+        first_step: where the run began.
+
+    Returns:
+        None if the run goes on, or why it is to end.
+
+    Raises:
+        WorkerError: nobody is left who could go on.
+        UnsupportedError: nobody who is left has room for the grid.
+    """
+    what = f"{failure} (in the block after step {fleet.step})"
+    fleet.step, state = recovery.state(fleet.problem, first_step)
+    if recovery.stops:
+        fleet.dissolve(KeptState(fleet.problem, state))
+        return StopReason(ExitCode.REQUEUE, f"{what}; the state of step {fleet.step} is kept")
+
+    with fleet.clock.phase("prepare"):
+        plan, workers = _replace(fleet, failure, recovery, state)
+    told = f"{what}; the run went on from step {fleet.step} without it"
+    log.warning("%s.", told)
+    fleet.take_up(dataclasses.replace(plan, notes=(*plan.notes, f"{told}.")), workers, told)
+    return None
+
+
+def _replace(
+    fleet: Fleet, failure: WorkerError, recovery: Recovery, state: InitialField
+) -> tuple[Plan, Sequence[Worker]]:
+    """The plan to go on with and its workers, opened; others may fail at this moment too."""
+    failed: set[str] = set()
+    while failure.worker not in failed:
+        failed.add(failure.worker)
+        plan = recovery.plan_without(fleet.problem, fleet.plan, failed)
+        try:
+            return plan, restore(fleet.problem, fleet.workers, failed, plan, state, fleet.step)
+        except WorkerError as another:
+            failure = another
+    raise failure
