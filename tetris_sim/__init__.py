@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Any
 from tetris_sim.version import __version__
 
 if TYPE_CHECKING:
-    from tetris_sim.api import thermal_diffusion
+    from tetris_sim.api.arrays import thermal_diffusion
+    from tetris_sim.api.coupling import Coupled, couple
+    from tetris_sim.api.pde import solve_pde
+    from tetris_sim.api.result import Result, open_result
+    from tetris_sim.api.running import run, simulate
+    from tetris_sim.api.sweeping import sweep
     from tetris_sim.config import Config, load_config, make_config
-    from tetris_sim.coupling import Coupled, couple
     from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
     from tetris_sim.model.grid import Grid
     from tetris_sim.model.problem import Problem
     from tetris_sim.model.slab import Slab
     from tetris_sim.model.stencil import Stencil
     from tetris_sim.model.stencils.catalogue import named_stencil
-    from tetris_sim.result import Result, open_result
-    from tetris_sim.running import run, simulate
     from tetris_sim.scheduler.comm.communicator import open_communicator
     from tetris_sim.scheduler.facts.shares import Plan
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan, plan_together
     from tetris_sim.simulation.loop import Simulation, open_simulation
-    from tetris_sim.solving import solve_pde
-    from tetris_sim.sweeping import sweep
 
 _LAZY = {
     **dict.fromkeys(
@@ -49,26 +49,26 @@ _LAZY = {
     "Problem": "tetris_sim.model.problem",
     "Slab": "tetris_sim.model.slab",
     "Stencil": "tetris_sim.model.stencil",
-    "thermal_diffusion": "tetris_sim.api",
+    "thermal_diffusion": "tetris_sim.api.arrays",
     "named_stencil": "tetris_sim.model.stencils.catalogue",
     "Config": "tetris_sim.config",
     "load_config": "tetris_sim.config",
     "make_config": "tetris_sim.config",
-    "Coupled": "tetris_sim.coupling",
-    "couple": "tetris_sim.coupling",
+    "Coupled": "tetris_sim.api.coupling",
+    "couple": "tetris_sim.api.coupling",
     "open_communicator": "tetris_sim.scheduler.comm.communicator",
     "find_machine": "tetris_sim.scheduler.machine.machine",
     "Plan": "tetris_sim.scheduler.facts.shares",
     "make_plan": "tetris_sim.scheduler.planner",
-    "Result": "tetris_sim.result",
-    "open_result": "tetris_sim.result",
-    "run": "tetris_sim.running",
-    "simulate": "tetris_sim.running",
+    "Result": "tetris_sim.api.result",
+    "open_result": "tetris_sim.api.result",
+    "run": "tetris_sim.api.running",
+    "simulate": "tetris_sim.api.running",
     "plan_together": "tetris_sim.scheduler.planner",
     "Simulation": "tetris_sim.simulation.loop",
     "open_simulation": "tetris_sim.simulation.loop",
-    "solve_pde": "tetris_sim.solving",
-    "sweep": "tetris_sim.sweeping",
+    "solve_pde": "tetris_sim.api.pde",
+    "sweep": "tetris_sim.api.sweeping",
 }
 
 __all__ = [

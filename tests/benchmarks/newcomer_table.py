@@ -35,7 +35,7 @@ import numpy as np
 from benchmarks import newcomer_answers as answers
 from benchmarks.newcomer_answers import Numbers
 from benchmarks.peers_bodies import exact
-from tetris_sim.result import open_result
+from tetris_sim.api.result import open_result
 
 FOLDERS = (Path(__file__).with_name("newcomer"), Path(__file__).with_name("peers"))
 OURS, PEERS = "tetris_sim", {"FiPy": "fipy", "py-pde": "pde"}

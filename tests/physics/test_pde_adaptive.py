@@ -15,7 +15,7 @@ from pde_cases import SINE, config, field, second
 from scipy.integrate import solve_ivp
 
 from tetris_sim.__main__ import main
-from tetris_sim.api import run_problem
+from tetris_sim.api.arrays import run_problem
 from tetris_sim.apps.pde_pairs import PAIRS, Pair
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError, NumericsError

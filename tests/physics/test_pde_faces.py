@@ -12,7 +12,7 @@ import pytest
 from pde_cases import SINE, config, field, second
 from test_substeps import solved
 
-from tetris_sim.api import run_problem
+from tetris_sim.api.arrays import run_problem
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError

@@ -9,7 +9,7 @@ import pytest
 from body_samples import build, finish, heat_model
 
 from tetris_sim import Boundary, Dirichlet, Neumann, Periodic, Robin
-from tetris_sim.api import body_problem, thermal_diffusion
+from tetris_sim.api.arrays import body_problem, thermal_diffusion
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model import reference
 from tetris_sim.model.grid import Grid

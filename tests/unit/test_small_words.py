@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tetris_sim.api.sweeping import _bar
 from tetris_sim.commands.validate import _pace
 from tetris_sim.config.sections.quantities import Every
-from tetris_sim.sweeping import _bar
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import tetris_sim
-from tetris_sim import sweep_crew
 from tetris_sim.__main__ import main
+from tetris_sim.api import sweep_workers
+from tetris_sim.api.sweep_workers import find_seats
 from tetris_sim.commands.sweep import read_over
 from tetris_sim.config import load_config, make_config
 from tetris_sim.errors import ConfigError, ExitCode
@@ -24,7 +25,6 @@ from tetris_sim.outputs.tables import read_table
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.simulation.launch import launch
-from tetris_sim.sweep_crew import find_seats
 
 TEXT = """\
 grid: {shape: [12, 10], size: [12 mm, 10 mm]}
@@ -99,7 +99,7 @@ def test_a_sweep_has_the_results_of_runs_made_alone_and_makes_them_once(
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("tetris_sim.sweeping.Crew", refuse)
+    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", refuse)
     assert tetris_sim.sweep(plate, over).rows == result.rows
 
 
@@ -166,7 +166,7 @@ def _children(pid: int) -> list[int]:
 
 def test_runs_are_shared_out_over_cores_or_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = dataclasses.replace(find_machine(), threads=8, cores=tuple(range(8)), gpus=())
-    monkeypatch.setattr(sweep_crew, "find_machine", lambda: machine)
+    monkeypatch.setattr(sweep_workers, "find_machine", lambda: machine)
     data = {
         "grid": {"shape": [12, 10]},
         "model": {"type": "heat", "material": "copper"},

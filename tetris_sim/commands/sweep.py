@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check all runs, make those that are not there, print the table."""
-    from tetris_sim.sweep_table import ERROR, TABLE
-    from tetris_sim.sweeping import sweep
+    from tetris_sim.api.sweep_table import ERROR, TABLE
+    from tetris_sim.api.sweeping import sweep
 
     over = {}
     for text in args.over:

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.api.sweep_table import ERROR, Case, Row, SweepResult, read_row, row_of, write_table
+from tetris_sim.api.sweep_workers import Crew, Seat, find_seats, make_batches
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
 from tetris_sim.config.overrides import Override
@@ -27,9 +29,6 @@ from tetris_sim.config.sections.schema import StatisticsSection
 from tetris_sim.errors import ConfigError, TetrisError
 from tetris_sim.outputs import results
 from tetris_sim.support.files import atomic_text
-from tetris_sim.sweep_batch import make_batches
-from tetris_sim.sweep_crew import Crew, Seat, find_seats
-from tetris_sim.sweep_table import ERROR, Case, Row, SweepResult, read_row, row_of, write_table
 
 log = logging.getLogger("tetris_sim")
 

@@ -12,7 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.api import boundary_of, checked_field, counted, positive, run_problem, spaced_grid
+from tetris_sim.api.arrays import (
+    boundary_of,
+    checked_field,
+    counted,
+    positive,
+    run_problem,
+    spaced_grid,
+)
 from tetris_sim.apps.pde_arrays import RightSide, equations_problem, same_shape
 from tetris_sim.apps.pde_fields import resting
 from tetris_sim.apps.pde_schemes import velocity_of

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.api import checked_field
+from tetris_sim.api.arrays import checked_field
+from tetris_sim.api.result import Folder, LastState, Result
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
 from tetris_sim.errors import ConfigError
 from tetris_sim.outputs import results
-from tetris_sim.result import Folder, LastState, Result
 from tetris_sim.simulation.driving import onward
 from tetris_sim.simulation.launch import underway
 from tetris_sim.simulation.loop import Simulation
@@ -105,7 +105,7 @@ def simulate(
 ) -> Iterator[Simulation]:
     """Open a configuration as a simulation that is driven inside the block.
 
-    >>> from tetris_sim.running import simulate
+    >>> from tetris_sim.api.running import simulate
     >>> plate = {
     ...     "grid": {"shape": [32, 32], "size": ["10 mm", "10 mm"]},
     ...     "model": {"type": "heat", "material": "copper"},

@@ -1,0 +1,1 @@
+"""What Python programs call: run, simulate, sweep, solve_pde, thermal_diffusion and results."""
