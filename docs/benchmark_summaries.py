@@ -27,9 +27,8 @@ from benchmark_schemes import jumps, steady_beside_pyamg
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
-from tetris_sim.bench.bounds import Bounds, bounds_of
-from tetris_sim.bench.cells import Table, billions, grid, percent
 from tetris_sim.bench.result import read_result
+from tetris_sim.bench.tables import Bounds, Table, billions, bounds_of, grid, percent
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]

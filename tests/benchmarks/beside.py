@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.bench.gpu import weight_kinds
-from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.timing import provenance
+from tetris_sim.bench.timing import provenance, random_problem
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.model.problem import Problem

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tetris_sim.bench.bounds import fma_rate
 from tetris_sim.bench.candidates import (
     Candidate,
     choose_parameters,
@@ -25,8 +24,9 @@ from tetris_sim.bench.candidates import (
 )
 from tetris_sim.bench.cpu import measured_run
 from tetris_sim.bench.limits import fma_work
-from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.bench.result import Limits, When
+from tetris_sim.bench.tables import fma_rate
+from tetris_sim.bench.timing import SHAPES, random_problem
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError

@@ -29,8 +29,8 @@ from tetris_sim.bench.candidates import (
 )
 from tetris_sim.bench.cpu import measured_run, usable_methods
 from tetris_sim.bench.limits import measure_limits
-from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.bench.result import Limits, Row
+from tetris_sim.bench.timing import SHAPES, random_problem
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tetris_sim.bench.cells import Table, grid
 from tetris_sim.bench.result import Result, SetCase, SetRow
+from tetris_sim.bench.tables import Table, grid
 
 _OF_SUM = 0.97  # CPU and GPU together, of the sum of both
 _OF_BEST = 0.97  # what the plan chose, of the best of all that was measured

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.panels import LONG_ENTRY, MARKED, finish, log_rates, panels
-from tetris_sim.bench.cells import billions, grid
 from tetris_sim.bench.result import SetCase, SetRow
+from tetris_sim.bench.tables import billions, grid
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from tetris_sim.apps.courses import Course  # noqa: E402
 from tetris_sim.apps.rules import Surface, flowing, held, join  # noqa: E402
 from tetris_sim.bench.candidates import open_method  # noqa: E402
 from tetris_sim.bench.gpu import SHAPES, random_made_there, weight_kinds  # noqa: E402
-from tetris_sim.bench.problems import WeightKind, random_problem  # noqa: E402
-from tetris_sim.bench.timing import interleave, provenance  # noqa: E402
+from tetris_sim.bench.timing import WeightKind, interleave, provenance, random_problem  # noqa: E402  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin  # noqa: E402

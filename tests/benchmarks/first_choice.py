@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
-from tetris_sim.bench.problems import FaceKind, WeightKind, random_problem  # noqa: E402
+from tetris_sim.bench.timing import FaceKind, WeightKind, random_problem  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.slab import Slab  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402

@@ -16,8 +16,7 @@ from typing import Any
 from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, ExplicitStencil2Row
 
 from benchmarks.gpu_peers import NAIVE
-from tetris_sim.bench.problems import random_numbers
-from tetris_sim.bench.timing import Work
+from tetris_sim.bench.timing import Work, random_numbers
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (

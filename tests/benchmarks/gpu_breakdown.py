@@ -25,11 +25,10 @@ from papers.tetris.banded import banded_kernel
 from benchmarks.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_alone, naive_alone
 from benchmarks.gpu_labels import CONVSTENCIL, TETRIS
 from benchmarks.gpu_limits import measure_gpu_limits
-from tetris_sim.bench.bounds import copy_rate
 from tetris_sim.bench.gpu import SHAPES, measured_gpu
-from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Limits, When
-from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.bench.tables import copy_rate
+from tetris_sim.bench.timing import Work, interleave, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import (

@@ -33,8 +33,7 @@ from typing import Any
 from benchmarks.gpu_alone import Alone, Arena, fastest, fused_alone
 from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.gpu import SHAPES, measured_gpu, weight_kinds
-from tetris_sim.bench.problems import WeightKind, random_problem
-from tetris_sim.bench.timing import Work
+from tetris_sim.bench.timing import WeightKind, Work, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice

@@ -26,7 +26,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
-from tetris_sim.bench.problems import WeightKind, random_problem  # noqa: E402
+from tetris_sim.bench.timing import WeightKind, random_problem  # noqa: E402
 from tetris_sim.errors import TetrisError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.bench.candidates import Candidate
-from tetris_sim.bench.problems import random_numbers
-from tetris_sim.bench.timing import Work
+from tetris_sim.bench.timing import Work, random_numbers
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, pitch_slab
 from tetris_sim.gpu_kernels.common.layout import memory_argument as memory_of

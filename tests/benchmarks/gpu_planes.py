@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tetris_sim.bench.problems import FACES, FaceKind, random_field, random_problem, random_weights
+from tetris_sim.bench.timing import FACES, FaceKind, random_field, random_problem, random_weights
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice

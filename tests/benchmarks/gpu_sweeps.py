@@ -25,8 +25,7 @@ from benchmarks.gpu_labels import ONE_STEP
 from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.candidates import open_method, time_steady
 from tetris_sim.bench.gpu import measured_gpu, random_made_there, weight_kinds
-from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.timing import Work
+from tetris_sim.bench.timing import Work, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.device_pictures import draw_devices
 from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from benchmarks.panels import FIGURE_STYLE, LONG_ENTRY, MARKED, MODEL, finish, log_rates, panels
-from tetris_sim.bench.bounds import bounds_of
-from tetris_sim.bench.cells import billions
 from tetris_sim.bench.result import Case, Result, read_result
+from tetris_sim.bench.tables import billions, bounds_of
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 from tetris_sim.support.files import atomic_file
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.device_goals import Measured, measurements
 from benchmarks.scaling import Cluster, Prediction, largest_piece, on_grid, predict
-from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import read_result
+from tetris_sim.bench.timing import random_problem
 from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.division import Link

@@ -21,7 +21,7 @@ from benchmarks.scaling_inputs import (
     predict_measured,
     small_problem,
 )
-from tetris_sim.bench.cells import Table, billions, grid, percent
+from tetris_sim.bench.tables import Table, billions, grid, percent
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 from tetris_sim.scheduler.plan.words import describe_parts
 

@@ -33,8 +33,11 @@ from benchmarks.gpu_alone import Alone, Arena, fastest, fused_alone, naive_alone
 from benchmarks.gpu_breakdown import with_steps  # noqa: E402
 from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
 from tetris_sim.bench.gpu import measured_gpu, weight_kinds  # noqa: E402
-from tetris_sim.bench.problems import random_problem  # noqa: E402
-from tetris_sim.bench.timing import Work, interleave  # noqa: E402
+from tetris_sim.bench.timing import (  # noqa: E402
+    Work,
+    interleave,
+    random_problem,  # noqa: E402
+)
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402

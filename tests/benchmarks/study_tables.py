@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tetris_sim.bench import tables
-from tetris_sim.bench.cells import Table, billions, grid, parameters, percent
 from tetris_sim.bench.result import read_result
+from tetris_sim.bench.tables import Table, billions, grid, parameters, percent
 from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.support.wording import listed
 

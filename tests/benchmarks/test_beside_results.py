@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import beside
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import random_problem
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "decisions" / "0044-gpus-told-ahead.md").read_text(encoding="utf-8")

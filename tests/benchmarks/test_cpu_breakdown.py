@@ -13,8 +13,8 @@ from benchmarks import cpu_breakdown as breakdown
 from benchmarks import cpu_sweeps as sweeps
 from benchmarks.cpu_breakdown import LADDER, Technique, climb, compare_steps, why_missing
 from benchmarks.samples import LIMITS, PacedMethod, row
-from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Limits
+from tetris_sim.bench.timing import random_problem
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 

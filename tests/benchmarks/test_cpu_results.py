@@ -21,7 +21,7 @@ from benchmarks.pictures import COLOURS, draw_all, save
 from benchmarks.samples import LIMITS, kernel, limits, main_result, result, row, study
 from benchmarks.study_tables import as_markdown, as_text, study_tables
 from tetris_sim import cpu_kernels, gpu_kernels
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import random_problem
 
 NAMES = {"prange indexed": 1e9, "cpu.plain": 2e9, "cpu.another": 4e9}
 ROOT = Path(__file__).resolve().parents[2]

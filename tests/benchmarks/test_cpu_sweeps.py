@@ -7,7 +7,7 @@ import pytest
 from benchmarks.cpu_sweeps import explain, shapes_to_sweep, thread_counts
 from benchmarks.samples import LIMITS, row
 from benchmarks.transfer import level_of, total, transfer_rates, transfer_times
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import random_problem
 
 
 def test_transfer_times_add_up_to_a_copy_in_each_level() -> None:

@@ -20,7 +20,7 @@ from benchmarks.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_al
 from benchmarks.gpu_breakdown import LADDERS, climb, compare_rungs, paper_steps
 from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from benchmarks.gpu_sweeps import Line, lines_of, sweep_gpu
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.method import FusedMethod

@@ -16,7 +16,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from papers.sparstencil.variants import variant_kernel
 
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import random_problem
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 
 FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"

@@ -12,8 +12,7 @@ from benchmarks.gpu_peers import open_peers
 from emulator.emulation import COMPILER, NO_COMPILER
 
 from tetris_sim.bench import gpu as bench
-from tetris_sim.bench.bounds import bounds_of
-from tetris_sim.bench.tables import as_text
+from tetris_sim.bench.tables import as_text, bounds_of
 from tetris_sim.gpu_kernels import METHODS
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

@@ -12,7 +12,7 @@ import pytest
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.launching import Memory, advanced, agrees, allowed, launch
 
-from tetris_sim.bench.problems import WeightKind, random_problem
+from tetris_sim.bench.timing import WeightKind, random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.kernel_2d import stream_2d_kernel

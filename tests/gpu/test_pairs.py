@@ -19,7 +19,7 @@ from emulator.host_gpu import HostGpu
 from exact import fma
 from test_gpu_compiles import ARCHITECTURES, disassembled
 
-from tetris_sim.bench.problems import WeightKind, random_weights
+from tetris_sim.bench.timing import WeightKind, random_weights
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.pairs import exactly, from_pairs, stored_weights, to_pairs
 from tetris_sim.gpu_kernels.common.terms import term_defines

@@ -17,7 +17,7 @@ from test_gpu_compiles import ARCHITECTURES, disassembled
 
 from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
 from papers.tetris.banded import banded_kernel
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import box_argument, by_value
 from tetris_sim.model import reference

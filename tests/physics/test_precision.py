@@ -20,7 +20,14 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.verification.case import Solver
 from tetris_sim.verification.precision import (
+    BFLOAT16,
+    EMULATED,
+    FLOAT16,
+    FLOAT32,
+    TF32,
+    NumberFormat,
     PrecisionCase,
     as_json,
     compare,
@@ -29,18 +36,9 @@ from tetris_sim.verification.precision import (
     emulate,
     notes,
     plate,
-)
-from tetris_sim.verification.precision_formats import (
-    BFLOAT16,
-    EMULATED,
-    FLOAT16,
-    FLOAT32,
-    TF32,
-    NumberFormat,
     rounded_stencil,
     sum_less_one,
 )
-from tetris_sim.verification.solver import Solver
 from tetris_sim.verification.suite import choose_methods
 
 SOLVER = Solver(choose_methods("cpu.plain")[0], find_machine())

@@ -14,9 +14,7 @@ from tetris_sim.__main__ import main
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.verification.bridges import _COLUMN, bridges
-from tetris_sim.verification.nafems import bestest, nafems
-from tetris_sim.verification.standards import Row, Standard
+from tetris_sim.verification.standards import _COLUMN, Row, Standard, bestest, bridges, nafems
 
 ALL = (*bridges(), *nafems(), *bestest())
 

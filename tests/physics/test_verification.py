@@ -20,11 +20,10 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.verification.case import Case, Outcome
+from tetris_sim.verification.case import Case, Outcome, Solver
 from tetris_sim.verification.heated import check_balance
 from tetris_sim.verification.melting import stefan_root
 from tetris_sim.verification.solutions import cooling_series
-from tetris_sim.verification.solver import Solver
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 
 METHODS = choose_methods(None)

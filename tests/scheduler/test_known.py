@@ -9,7 +9,7 @@ import pytest
 from fake_methods import FakeMethod
 from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 
-from tetris_sim.bench.problems import WeightKind, random_problem
+from tetris_sim.bench.timing import WeightKind, random_problem
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model.problem import Problem

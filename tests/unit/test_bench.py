@@ -16,13 +16,16 @@ import pytest
 from benchmarks.samples import LIMITS, PacedMethod, kernel, result, row
 
 from tetris_sim.__main__ import main
-from tetris_sim.bench.baselines import make_prange, padded_pair
-from tetris_sim.bench.bounds import bounds_of, share_of_fma, share_of_sweep
-from tetris_sim.bench.candidates import choose_parameters, time_whole_run
-from tetris_sim.bench.problems import random_problem, random_weights
+from tetris_sim.bench.candidates import choose_parameters, make_prange, padded_pair, time_whole_run
 from tetris_sim.bench.result import Result, read_result
-from tetris_sim.bench.tables import better_loop, precisions_table
-from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.bench.tables import (
+    better_loop,
+    bounds_of,
+    precisions_table,
+    share_of_fma,
+    share_of_sweep,
+)
+from tetris_sim.bench.timing import Work, interleave, random_problem, random_weights
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.slab import Slab

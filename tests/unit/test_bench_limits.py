@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from benchmarks.samples import LIMITS
 
-from tetris_sim.bench.bounds import Bounds, copy_rate, find_bounds, fma_rate
-from tetris_sim.bench.limits import measure_limits
-from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
+from tetris_sim.bench.limits import CHAINS, TURN, lanes, make_probes, measure_limits
+from tetris_sim.bench.tables import Bounds, copy_rate, find_bounds, fma_rate
 from tetris_sim.cpu_kernels.common.caches import Cache, find_caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 

@@ -19,9 +19,15 @@ from tetris_sim.bench.candidates import (
     time_whole_run,
 )
 from tetris_sim.bench.limits import fma_work, measure_limits
-from tetris_sim.bench.problems import SHAPES, WHOLE_RUN_STEPS, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, When
-from tetris_sim.bench.timing import announced, named_case, provenance
+from tetris_sim.bench.timing import (
+    SHAPES,
+    WHOLE_RUN_STEPS,
+    announced,
+    named_case,
+    provenance,
+    random_problem,
+)
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.method import Method

@@ -18,9 +18,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tetris_sim.bench.gpu import SHAPES, weight_kinds
-from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Result, SetCase, SetRow, SetShare, Timing
-from tetris_sim.bench.timing import provenance
+from tetris_sim.bench.timing import provenance, random_problem
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem

@@ -14,9 +14,17 @@ from contextlib import contextmanager
 
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, time_steady
-from tetris_sim.bench.problems import FACES, WeightKind, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
-from tetris_sim.bench.timing import Work, announced, interleave, named_case, provenance
+from tetris_sim.bench.timing import (
+    FACES,
+    WeightKind,
+    Work,
+    announced,
+    interleave,
+    named_case,
+    provenance,
+    random_problem,
+)
 from tetris_sim.config.sections.conditions import RandomInitial
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.program import Program
-from tetris_sim.verification.case import from_array
+from tetris_sim.verification.case import Advance, Case, Outcome, from_array, refine
 
 Condition = RuledFace | Periodic
 _TEMPERATURE = Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
@@ -189,3 +190,199 @@ def radiating(
         b=2 * conductivity / spacing,
         ambient=ambient,
     )
+
+
+# Walls and fins: bodies of several materials whose temperatures are known on paper.
+
+_DOUBLE = ("float64",)
+# Diffusivities are alike, so that few steps lead to the steady state.
+_LAYERS = (Solid(2.0, 4.0), Solid(0.5, 1.2), Solid(5.0, 9.0))
+
+
+def wall_cases() -> Iterator[Case]:
+    """Layers, contacts, jumps, a fin, and NAFEMS's tests of the heat of a bar."""
+    for ndim in (1, 2, 3):
+        yield Case("composite wall", ndim, partial(_check_wall, ndim, 0.0))
+    for ndim in (1, 2):
+        yield Case("wall with contact resistance", ndim, partial(_check_wall, ndim, 0.4))
+    yield Case("manufactured solution with jumps", 2, _check_jumps, _DOUBLE)
+    yield Case("fin in a fluid", 2, _check_fin, _DOUBLE)
+    yield Case("NAFEMS T2, radiation", 1, _check_t2, _DOUBLE)
+    yield Case("NAFEMS T3, varying temperature", 1, _check_t3, _DOUBLE)
+    yield Case("damped daily wave", 1, _check_daily_wave, _DOUBLE)
+
+
+def _check_wall(ndim: int, contact: float, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    """Layers between two temperatures: one flow through resistances in series.
+
+    F. P. Incropera, D. P. DeWitt, Fundamentals of Heat and Mass Transfer, section 3.1. In finite
+    volumes with conductances in series this is exact at the points, too.
+    """
+    cold, hot, n = -10.0, 30.0, 12
+    axis = (0, 1, 0)[ndim - 1]
+    shape, spacing = [4, 4, 4][:ndim], [0.2, 0.25, 0.22][:ndim]
+    shape[axis], spacing[axis] = n, 0.1
+    along = np.repeat(np.arange(3, dtype=np.uint8), n // 3)
+    lie = [-1 if k == axis else 1 for k in range(ndim)]
+    ids = np.broadcast_to(along.reshape(lie), shape)
+    resistance = np.zeros((3, 3))
+    resistance[1, 2] = resistance[2, 1] = contact
+
+    faces = [(insulated(), insulated())] * ndim
+    faces[axis] = (held(cold), held(hot))
+    grid = Grid.box(tuple(shape), tuple(m * h for m, h in zip(shape, spacing, strict=True)))
+    initial = np.random.default_rng(ndim).uniform(cold, hot, shape)
+    medium = make_medium(ids, _LAYERS, grid.spacing, resistance)
+    problem = pose(grid, medium, faces, initial=initial, steps=1, dtype=dtype)
+    slowest = _slowest(problem, medium.conductance[axis], along)
+    problem = replace(problem, steps=math.ceil(math.log(1e-15) / math.log(slowest)))
+
+    half = np.array([grid.spacing[axis] / 2 / solid.conductivity for solid in _LAYERS])[along]
+    between = half[:-1] + resistance[along[:-1], along[1:]] + half[1:]
+    until = np.cumsum([half[0], *between])
+    exact = cold + (hot - cold) * until / (until[-1] + half[-1])
+    error = float(np.abs(advance(problem)[0] - exact.reshape(lie)).max())
+
+    # Coefficients are rounded once, steps round by a few of their operations' roundings.
+    largest = 2 * hot - cold  # of the ghosts beyond the hot face
+    roundings = (2 * ndim + 2) * float(np.finfo(dtype).eps) * largest / (1 - slowest)
+    return Outcome(error, (hot - cold) * slowest**problem.steps + roundings)
+
+
+def _slowest(problem: Problem, conductance: Numbers, along: Any) -> float:
+    """What is left after a step of what decays the slowest in layers between two temperatures."""
+    assert problem.conduction is not None
+    n = len(along)
+    matrix = np.zeros((n, n))
+    for low in range(n - 1):
+        flow = conductance[along[low], along[low + 1]]
+        matrix[low, low + 1] = matrix[low + 1, low] = flow
+    ends = [2 * conductance[it, it] for it in (along[0], along[-1])]
+    np.fill_diagonal(matrix, -matrix.sum(axis=1))
+    matrix[0, 0] -= ends[0]
+    matrix[-1, -1] -= ends[1]
+    rates = problem.conduction.rates(problem.dt)[along]
+    return 1 + float(np.linalg.eigvals(rates[:, None] * matrix).real.max())
+
+
+def _check_jumps(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    """A solution made up beforehand: k du/dx = cos(pi x) (1 + t) cos(pi y / H) is continuous where
+    k jumps, and the source is what it takes. Being linear in time it has no error of Euler's steps.
+
+    P. J. Roache, J. Fluids Eng. 124 (2002) 4; K. Salari, P. Knupp, SAND2000-1444.
+    """
+    k, c, height = np.array([2.0, 0.5]), np.array([1.0, 3.0]), 0.8
+    a = 1 / (math.pi * k)
+    b = np.array([0.0, a[0] - a[1]])  # phi = a sin(pi x) + b
+    sizes, errors = (16, 32), []
+    for n in sizes:
+        grid = Grid.box((n * 5 // 8, n), (height, 1.0))
+        ids = np.broadcast_to((np.arange(n) >= n // 2).astype(np.uint8), grid.shape)
+        x, y = grid.coordinates(1), grid.coordinates(0)[:, None]
+        shape = (a[ids] * np.sin(math.pi * x) + b[ids]) * np.cos(math.pi * y / height)
+
+        wave = math.pi / height
+        source = formula(
+            "cos(wave*y)*(phi*(c + s*k*wave**2) + s*pi*sin(pi*x))".replace(
+                "phi", "(a*sin(pi*x) + b)"
+            ),
+            a=a,
+            b=b,
+            c=c,
+            k=k,
+            wave=wave,
+            s=lambda t: 1 + t,
+        )
+        right = by_formula("2*b*s*cos(wave*y) - mirror", b=b, wave=wave, s=lambda t: 1 + t)
+        faces = [(insulated(), insulated()), (held(0.0, heated=True), right)]
+        medium = make_medium(ids, [Solid(*it) for it in zip(k, c, strict=True)], grid.spacing)
+        problem = pose(grid, medium, faces, initial=shape, duration=0.3, source=source)
+        errors.append(float(np.abs(advance(problem)[0] - 1.3 * shape).max()))
+    return refine(errors, sizes, 2)
+
+
+def _check_fin(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    """A thin plate with a hot base, between fluids that cool it: cosh(m (L - x)) / cosh(m L).
+
+    F. P. Incropera, D. P. DeWitt, Fundamentals of Heat and Mass Transfer, section 3.6, with m^2 = 2
+    h / (k t). The fluids are cells whose temperature is held; the fin is one cell thick, so the
+    resistance of half of it counts to that of the fluids.
+    """
+    length, thick, k, h, fluid, base = 1.0, 0.1, 1.0, 0.2, 20.0, 100.0
+    resistance = 1 / h + thick / (2 * k)
+    m = math.sqrt(2 / (resistance * k * thick))
+    sizes, errors = (12, 24), []
+    for n in sizes:
+        grid = Grid.box((3, n), (3 * thick, length))
+        ids = np.repeat(np.array([1, 0, 1], np.uint8), n).reshape(3, n)
+        solid = make_medium(ids, [Solid(k, 1.0), Solid(0.0, math.inf)], grid.spacing)
+        conductance = solid.conductance.copy()
+        conductance[0, 0, 1] = conductance[0, 1, 0] = 1 / (thick * resistance)
+        medium = Medium(solid.ids, conductance, solid.capacity, ("fin", "fluid"))
+
+        faces = [(insulated(), insulated()), (held(base), insulated())]
+        slowest = k * (m**2 + (math.pi / 2 / length) ** 2)
+        problem = pose(grid, medium, faces, initial=fluid, duration=18 / slowest)
+        x = grid.coordinates(1)
+        exact = fluid + (base - fluid) * np.cosh(m * (length - x)) / math.cosh(m * length)
+        found = advance(problem)[0]
+        if not (found[[0, 2]] == fluid).all():  # what is held
+            return Outcome(math.inf, 0.0)
+        errors.append(float(np.abs(found[1] - exact).max()))
+    return refine(errors, sizes, 2)
+
+
+def _bar(n: int, solid: Solid) -> tuple[Grid, Medium]:
+    """0.1 m of one material."""
+    grid = Grid.box((n,), (0.1,))
+    return grid, make_medium(np.zeros(n, np.uint8), [solid], grid.spacing)
+
+
+def _check_t2(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    """A bar of 1000 K at one end that radiates at the other: 927.0 K there.
+
+    NAFEMS, The Standard NAFEMS Benchmarks (1990), test T2.
+    """
+    n, k = 20, 55.563
+    grid, medium = _bar(n, Solid(k, 7850.0 * 460.0))
+    face = radiating(0.98, 300.0, k, grid.spacing[0])
+    problem = pose(grid, medium, [(held(1000.0), face)], initial=1000.0, steps=6000)
+    inner, last = advance(problem)[0][-2:]
+    # The steady state is a straight line, also over the last half cell.
+    return Outcome(abs(float(last + (last - inner) / 2) - 927.0), 0.05)
+
+
+def _check_t3(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    """A bar at 0 degC, one end at 100 sin(pi t / 40) degC: 36.6 degC at 0.08 m after 32 s.
+
+    NAFEMS, The Standard NAFEMS Benchmarks (1990), test T3.
+    """
+    n = 100
+    grid, medium = _bar(n, Solid(35.0, 440.5 * 7200.0))
+    hot = varying(lambda t: 100 * np.sin(math.pi * t / 40))
+    problem = pose(grid, medium, [(held(0.0), hot)], initial=0.0, duration=32.0)
+    place = n * 8 // 10
+    found = advance(problem)[0][place - 1 : place + 1].mean()
+    return Outcome(abs(float(found) - 36.6), 0.05)
+
+
+def _check_daily_wave(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    """The ground below a face whose temperature goes up and down every day.
+
+    H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (Oxford, 1959), section 3.6:
+    the imaginary part of exp(i w t) cosh(q (L - x)) / cosh(q L), with q^2 = i w / diffusivity, in a
+    slab that is insulated below.
+    """
+    soil, day, depth = Solid(1.0, 2e6), 86400.0, 0.6
+    frequency = 2 * math.pi / day
+    q = np.sqrt(1j * frequency * soil.heat_capacity / soil.conductivity)
+    sizes, errors = (24, 48), []
+    for n in sizes:
+        grid = Grid.box((n,), (depth,))
+        medium = make_medium(np.zeros(n, np.uint8), [soil], grid.spacing)
+        wave = 8 * (np.cosh(q * (depth - grid.coordinates(0))) / np.cosh(q * depth)).imag
+        top = varying(lambda t: 8 * np.sin(frequency * t))
+        problem = pose(grid, medium, [(top, insulated())], initial=wave, duration=day)
+        # A day later it is as it was.
+        errors.append(float(np.abs(advance(problem)[0] - wave).max()))
+    return refine(errors, sizes, 2)

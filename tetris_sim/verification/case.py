@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field, InitialField, Problem, Total, Variable
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.planner import make_plan
+from tetris_sim.simulation.loop import open_simulation
 
 # Lengths and spacings that are unequal on every axis, so that no two axes can be taken for each
 # other.
@@ -131,3 +136,69 @@ def rounding_per_step(problem: Problem) -> float:
         / 2
         * sum(abs(weight) for weight in rounded_weights(problem).weights)
     )
+
+
+# Does the error fall with the order of the scheme when a grid is refined?
+
+_MARGIN = 0.15  # observed orders approach the true one from either side as the grid is refined
+
+
+def refine(errors: Sequence[float], sizes: Sequence[int], order: int) -> Outcome:
+    """The error on the finest grid: it must have fallen with the order of the scheme.
+
+    Args:
+        errors: on grids that are refined.
+        sizes: number of points, or of steps, of these.
+        order: of the scheme.
+    """
+    ratio = sizes[-1] / sizes[-2]
+    observed = math.log(errors[-2] / errors[-1]) / math.log(ratio)
+    return Outcome(errors[-1], errors[-2] / ratio ** (order - _MARGIN), observed)
+
+
+# How the cases are computed: by the plan and the run loop of every simulation.
+
+
+class RefusalError(Exception):
+    """The method says that it cannot do a problem; not a mistake of either."""
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Advances a problem from its first to its last step with one method.
+
+    Attributes:
+        method: which.
+        machine: on what.
+    """
+
+    method: Method
+    machine: Machine
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether a point's result does not depend on where the point lies."""
+        return self.method.exact
+
+    def __call__(self, problem: Problem, *, workers: int = 1) -> Field:
+        """The state after the last step, (n_fields, n0, ...).
+
+        Args:
+            problem: what to advance, from its step 0.
+            workers: between how many workers the grid is split.
+
+        Raises:
+            RefusalError: the method does not do this problem.
+            UnsupportedError: it does, but disagrees with the reference.
+        """
+        why_not = self.method.refusal(problem)
+        if why_not is not None:
+            raise RefusalError(why_not)
+
+        devices = "gpu" if self.method.device == "gpu" else ("cpu",) * workers
+        # Timing candidates on problems this small would take longer than computing them.
+        compute = ComputeSection(method=self.method.name, devices=devices, tuning_budget=0)
+        plan = make_plan(problem, self.machine, compute)
+        with open_simulation(problem, plan) as simulation:
+            simulation.run()
+            return simulation.field()

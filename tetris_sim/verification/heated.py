@@ -24,8 +24,7 @@ from tetris_sim.verification.bodies import (
     pose,
     varying,
 )
-from tetris_sim.verification.case import Advance, Case, Outcome
-from tetris_sim.verification.refinement import refine
+from tetris_sim.verification.case import Advance, Case, Outcome, refine
 
 _MANY_STEPS = 100_000
 

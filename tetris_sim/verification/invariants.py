@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.model import reference
-from tetris_sim.model.boundary import Boundary, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.verification.case import (
@@ -24,6 +26,114 @@ from tetris_sim.verification.case import (
     rounded_weights,
     rounding_per_step,
 )
+
+# Discrete eigenmodes: on each kind of face a wave decays by exactly the stencil's growth factor.
+#
+# A stencil multiplies the wave exp(i theta.j) by its symbol. With periodic faces any wave that fits
+# the grid is such a mode. The reflections u -> -u (Dirichlet 0) and u -> u (insulated) about a face
+# half a spacing outside the first point continue sin(theta (j + 1/2)) and cos(theta (j + 1/2)), so
+# that products of those are modes of every stencil that is symmetric along each axis. Nothing is
+# discretised further: the only error is rounding.
+
+_WAVES = (2, 3, 1)  # periods, or half periods, along each axis
+# Many steps, but not so many that nothing of the wave is left to be compared.
+_MOST_STEPS, _LEAST_AMPLITUDE = 60, 0.1
+_WAVE_STENCILS = (
+    "heat-1d",
+    "star-1d5p",
+    "heat-2d",
+    "star-2d9p",
+    "box-2d25p",
+    "heat-3d",
+    "box-3d27p",
+)
+
+# A stencil without any symmetry: it carries the wave along, and every mix-up of sides or axes
+# shows.
+_SKEW = Stencil(((0, 0), (0, 1), (-1, 0), (2, -1)), (0.4, 0.3, 0.2, 0.1))
+
+_FACES: dict[str, tuple[Face, Face]] = {
+    "dirichlet": (Dirichlet(0.0), Dirichlet(0.0)),
+    "insulated": (Neumann(), Neumann()),
+    "mixed": (Dirichlet(0.0), Neumann()),
+}
+
+
+def mode_cases() -> Iterator[Case]:
+    """Every kind of face for several stencils."""
+    for name in _WAVE_STENCILS:
+        stencil = named_stencil(name).stencil
+        yield Case(f"wave {name}, periodic", stencil.ndim, partial(_check_wave, stencil))
+        for kind in _FACES:
+            yield Case(f"mode {name}, {kind}", stencil.ndim, partial(_check_mode, stencil, kind))
+    yield Case("wave of a skew stencil, periodic", 2, partial(_check_wave, _SKEW))
+
+
+def _check_wave(stencil: Stencil, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    shape = SHAPES[stencil.ndim]
+    theta = np.array([2 * math.pi * wave / n for wave, n in zip(_WAVES, shape, strict=False)])
+
+    def phase(slab: Slab) -> npt.NDArray[np.float64]:
+        return np.asarray(sum(t * index for t, index in zip(theta, _indices(slab), strict=True)))
+
+    def initial(slab: Slab) -> Field:
+        return np.cos(phase(slab))[np.newaxis].astype(dtype)
+
+    boundary = Boundary.everywhere(Periodic(), stencil.ndim)
+    problem = make_problem(
+        stencil, boundary, initial, dtype=dtype, steps=_count_steps(stencil, theta)
+    )
+    factor = complex(rounded_weights(problem).symbol(theta)) ** problem.steps
+    exact = (factor * np.exp(1j * phase(Slab.whole(problem.grid)))).real
+    return _outcome(problem, advance(problem), exact)
+
+
+def _check_mode(stencil: Stencil, kind: str, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+    shape = SHAPES[stencil.ndim]
+    waves = [wave + 0.5 if kind == "mixed" else wave for wave in _WAVES[: stencil.ndim]]
+    theta = np.array([math.pi * wave / n for wave, n in zip(waves, shape, strict=True)])
+    shape_of = np.cos if kind == "insulated" else np.sin
+
+    def product(slab: Slab) -> npt.NDArray[np.float64]:
+        factors = [
+            shape_of(t * (index + 0.5)) for t, index in zip(theta, _indices(slab), strict=True)
+        ]
+        return np.asarray(math.prod(factors[1:], start=factors[0]))
+
+    def initial(slab: Slab) -> Field:
+        return product(slab)[np.newaxis].astype(dtype)
+
+    boundary = Boundary((_FACES[kind],) * stencil.ndim)
+    problem = make_problem(
+        stencil, boundary, initial, dtype=dtype, steps=_count_steps(stencil, theta)
+    )
+    factor = float(rounded_weights(problem).symbol(theta).real) ** problem.steps
+    exact = factor * product(Slab.whole(problem.grid))
+    return _outcome(problem, advance(problem), exact)
+
+
+def _count_steps(stencil: Stencil, theta: npt.NDArray[np.float64]) -> int:
+    rate = -math.log(abs(complex(stencil.symbol(theta))))
+    return max(3, min(_MOST_STEPS, math.floor(-math.log(_LEAST_AMPLITUDE) / rate)))
+
+
+def _indices(slab: Slab) -> list[npt.NDArray[np.float64]]:
+    """Global index per axis, shaped to broadcast."""
+    ndim = len(slab.start)
+    return [
+        np.arange(start, stop, dtype=np.float64).reshape(
+            [-1 if k == axis else 1 for k in range(ndim)]
+        )
+        for axis, (start, stop) in enumerate(zip(slab.start, slab.stop, strict=True))
+    ]
+
+
+def _outcome(problem: Problem, computed: Field, exact: npt.NDArray[np.float64]) -> Outcome:
+    """Compare with the exact decay: the initial state was rounded once, and every step rounds."""
+    error = float(np.abs(computed[0].astype(np.float64) - exact).max())
+    eps = float(np.finfo(problem.dtype).eps)
+    return Outcome(error, eps + problem.steps * rounding_per_step(problem))
+
 
 _STEPS = 50
 _SHIFT = (5, -7, 3)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from tetris_sim.config import make_config
 from tetris_sim.model.problem import Problem
-from tetris_sim.verification.case import Advance, Case, Outcome, rounding_per_step
-from tetris_sim.verification.refinement import refine
+from tetris_sim.verification.case import Advance, Case, Outcome, refine, rounding_per_step
 
 _DIFFUSIVITY = 1e-5  # m^2/s
 _CONDUCTIVITY = 0.5  # W/(m K)

@@ -15,14 +15,12 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.method import Method
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.place import every_method
-from tetris_sim.verification.case import Case, Outcome, finite_or_null
+from tetris_sim.verification.bodies import wall_cases
+from tetris_sim.verification.case import Case, Outcome, RefusalError, Solver, finite_or_null
 from tetris_sim.verification.heated import heated_cases
-from tetris_sim.verification.invariants import invariant_cases
+from tetris_sim.verification.invariants import invariant_cases, mode_cases
 from tetris_sim.verification.melting import melting_cases
-from tetris_sim.verification.modes import mode_cases
 from tetris_sim.verification.solutions import solution_cases
-from tetris_sim.verification.solver import RefusalError, Solver
-from tetris_sim.verification.walls import wall_cases
 
 # One case of a kind, in two dimensions or one, and of bodies what shares kernels: compiling takes
 # nearly all of the time.
