@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tetris_sim.apps.pde import PdeModel
+from tetris_sim.apps.heat.model import HeatModel
+from tetris_sim.apps.pde.model import PdeModel
 from tetris_sim.apps.stencil import StencilModel
-from tetris_sim.apps.thermal import HeatModel
 from tetris_sim.config.sections.quantities import Section
 
 MODELS: dict[str, type[Section]] = {"heat": HeatModel, "stencil": StencilModel, "pde": PdeModel}

@@ -8,22 +8,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tetris_sim.apps.domain import (
-    KeyPath,
-    assemble,
-    flux_refusal,
-    keeps_fluxes,
-    make_grid,
-    refuse,
-)
-from tetris_sim.apps.faces import (
+from tetris_sim.apps.boundaries import (
     conductivity_gaps,
     find_face,
     is_constant,
     make_boundary,
     patches,
 )
-from tetris_sim.apps.timestep import MAX_STEPS, count_steps
+from tetris_sim.apps.domain import (
+    MAX_STEPS,
+    KeyPath,
+    assemble,
+    count_steps,
+    flux_refusal,
+    keeps_fluxes,
+    make_grid,
+    refuse,
+)
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError

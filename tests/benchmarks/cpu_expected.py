@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim import Periodic
-from tetris_sim.apps.pde_arrays import equations_problem
+from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.bench.expected import expect, thread_limits
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

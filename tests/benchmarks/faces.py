@@ -26,8 +26,8 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
-from tetris_sim.apps.courses import Course  # noqa: E402
-from tetris_sim.apps.rules import Surface, flowing, held, join  # noqa: E402
+from tetris_sim.apps.heat.rules import Surface, flowing, held, join  # noqa: E402
+from tetris_sim.apps.time_functions import Course  # noqa: E402
 from tetris_sim.bench.candidates import open_method  # noqa: E402
 from tetris_sim.bench.gpu import SHAPES, random_made_there, weight_kinds  # noqa: E402
 from tetris_sim.bench.timing import WeightKind, interleave, provenance, random_problem  # noqa: E402  # noqa: E402

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.curves import Melting, Properties, in_potentials, make_enthalpy
+from tetris_sim.apps.heat.materials import Melting, Properties, in_potentials, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.plain.method import PlainMethod

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tetris_sim import Periodic
-from tetris_sim.apps.pde_arrays import equations_problem
+from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.boundary import Boundary

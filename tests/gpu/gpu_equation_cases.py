@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from exact import fma
 
-from tetris_sim.apps.courses import substitute
+from tetris_sim.apps.time_functions import substitute
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Face, Neumann, Periodic, Robin
 from tetris_sim.model.conduction import Parameter, star_mean
 from tetris_sim.model.equations import Equations, Stage, tap

@@ -14,7 +14,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from enthalpy_cases import cooled, cooled_body
 from test_gpu_palette_method import BRANCH, advanced, agree, changed
 
-from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
+from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
 from tetris_sim.gpu_kernels.stream.curves import constant_conductivity, merged, table_pieces

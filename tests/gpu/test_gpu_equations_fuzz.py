@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.apps.pde_arrays import equations_problem
+from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD

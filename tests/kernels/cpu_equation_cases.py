@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.courses import substitute
+from tetris_sim.apps.time_functions import substitute
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.conduction import Parameter, star_mean
 from tetris_sim.model.equations import Equations, Stage, tap

@@ -16,7 +16,7 @@ from conduction_cases import (
     rings,
 )
 
-from tetris_sim.apps.curves import Melting, Properties, Table, make_enthalpy
+from tetris_sim.apps.heat.materials import Melting, Properties, Table, make_enthalpy
 from tetris_sim.model.conduction import (
     CONDUCTIVITY,
     MIRROR,

@@ -37,7 +37,7 @@ sys.path[:0] = [
 import test_pde_fuzz as one  # noqa: E402
 from exact import equation_step  # noqa: E402
 
-from tetris_sim.apps.pde_arrays import equations_problem  # noqa: E402
+from tetris_sim.apps.pde.arrays import equations_problem  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim.apps.pde_arrays import equations_problem
+from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import ConfigError, TetrisError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.apps import pde_stability
 from tetris_sim.apps.initial import block_shape
+from tetris_sim.apps.pde import stability
 from tetris_sim.config import make_config
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Slab
@@ -39,8 +39,8 @@ def test_blocks_that_boxes_share_are_made_once(shape: tuple[int, ...]) -> None:
         return place(slab)
 
     grid = Grid(shape, (1.0,) * len(shape), (0.0,) * len(shape))
-    boxes = pde_stability._boxes(grid)
-    states = pde_stability._read(initial, boxes, grid)
+    boxes = stability._boxes(grid)
+    states = stability._read(initial, boxes, grid)
     for box, state in zip(boxes, states, strict=True):
         assert np.array_equal(state, place(Slab.box(box)))
     assert len(made) <= 4 * len(set(made))  # the four ranges along an axis may overlap
@@ -62,7 +62,7 @@ def test_limits_that_cannot_be_shortest_do_not_matter(growth: float) -> None:
     rng = np.random.default_rng(3)
     spectrum = rng.uniform(-9, -1e-3, 500) + 1j * rng.uniform(-2, 2, 500)
     spectrum = np.append(spectrum, growth) if growth else spectrum
-    found = pde_stability.longest_step(spectrum, "rk2")
+    found = stability.longest_step(spectrum, "rk2")
     assert found == bisected(spectrum, lambda z: 1 + z + z * z / 2, growth) * (1 + 1e-7)
 
 
@@ -98,7 +98,7 @@ def test_many_fields_are_looked_at_in_fewer_places(
 
     whole = make_config(system(fields)).build().dt
     monkeypatch.setattr(np.linalg, "eigvals", eigvals)
-    monkeypatch.setattr(pde_stability, "_SYMBOLS", 1 << 16)
+    monkeypatch.setattr(stability, "_SYMBOLS", 1 << 16)
     few = make_config(system(fields)).build().dt
     one_sample_at_all_moments = 9 * 405 * fields**2
     assert len(sizes) == 18

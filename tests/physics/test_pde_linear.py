@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pde_cases import config, field, second
 
-from tetris_sim.apps import pde_build
+from tetris_sim.apps.pde import build
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
@@ -69,7 +69,7 @@ def test_a_linear_step_with_constant_numbers_is_a_stencil(
     assert problem.equations is None
     assert problem.stencil.n_points == case["points"]
 
-    monkeypatch.setattr(pde_build, "as_one_stencil", lambda problem: problem)
+    monkeypatch.setattr(build, "as_one_stencil", lambda problem: problem)
     expected = built(case)
     assert expected.equations is not None
     assert (problem.dt, problem.steps) == (expected.dt, expected.steps)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tetris_sim import Dirichlet, Neumann, Periodic
-from tetris_sim.apps.pde_arrays import equations_problem
+from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Face
 from tetris_sim.model.grid import Grid

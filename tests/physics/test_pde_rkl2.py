@@ -9,7 +9,7 @@ import pytest
 from pde_cases import SINE, config, field
 from test_substeps import solved
 
-from tetris_sim.apps.pde_rkl2 import rkl2_factor, stretched
+from tetris_sim.apps.pde.schemes import rkl2_factor, stretched
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem

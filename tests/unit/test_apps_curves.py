@@ -12,7 +12,7 @@ from conduction_cases import VARIABLE, affine, insulated
 from scipy.optimize import brentq
 from scipy.special import erf, erfc
 
-from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
+from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Conduction, Enthalpy, Medium, Numbers, RuledFace, star_mean

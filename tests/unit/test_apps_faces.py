@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tetris_sim.apps.faces import conductivity_gaps, find_face, make_boundary
+from tetris_sim.apps.boundaries import conductivity_gaps, find_face, make_boundary
 from tetris_sim.config.sections.conditions import FaceSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin

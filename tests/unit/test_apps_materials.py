@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tetris_sim.apps.materials import MATERIALS
+from tetris_sim.apps.heat.materials import MATERIALS
 
 # Diffusivities [m^2/s] printed in the same tables: a check of the typing. They are rounded to three
 # digits, as are the numbers they were computed from; the book's own rows are off by up to 1.4 %

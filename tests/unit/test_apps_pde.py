@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from config_cases import mistakes, read
 
-from tetris_sim.apps.pde_language import read_constant
+from tetris_sim.apps.pde.language import read_constant
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import problem_digest

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from tetris_sim.apps.courses import Course
-from tetris_sim.apps.rules import STEFAN_BOLTZMANN, Surface, flowing, held, join
+from tetris_sim.apps.heat.rules import STEFAN_BOLTZMANN, Surface, flowing, held, join
+from tetris_sim.apps.time_functions import Course
 from tetris_sim.model.conduction import AFFINE, MIRROR, Rule
 from tetris_sim.model.formula import Constant, compile_expression, evaluate
 

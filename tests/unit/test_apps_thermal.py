@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.apps.thermal import HeatModel
+from tetris_sim.apps.heat.materials import MATERIALS
+from tetris_sim.apps.heat.model import HeatModel
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import Boundary, Neumann, Robin

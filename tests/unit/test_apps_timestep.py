@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.apps.timestep import MAX_STEPS, choose_time_step, count_steps
+from tetris_sim.apps.domain import MAX_STEPS, choose_time_step, count_steps
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.apps.courses import substitute
+from tetris_sim.apps.time_functions import substitute
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic
 from tetris_sim.model.conduction import Parameter, star_mean

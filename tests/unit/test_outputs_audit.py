@@ -24,7 +24,7 @@ from conduction_cases import (
 from outputs_samples import FakeSnapshot, every
 from outputs_samples import make_problem as constant_problem
 
-from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
+from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
 from tetris_sim.config import make_config
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin

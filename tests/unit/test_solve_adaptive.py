@@ -13,7 +13,7 @@ from body_samples import build, heat_model, settings, start
 from test_solve_contents import body, held
 from test_solve_steady import grid
 
-from tetris_sim.apps.timestep import greatest_interval
+from tetris_sim.apps.domain import greatest_interval
 from tetris_sim.config import Config, make_config
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic

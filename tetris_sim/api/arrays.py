@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.arrays import make_conduction, rule_faces, stable_step
-from tetris_sim.apps.domain import check_fluxes, check_numbers
-from tetris_sim.apps.thermal import heat_operator
-from tetris_sim.apps.timestep import is_unstable
+from tetris_sim.apps.domain import check_fluxes, check_numbers, is_unstable
+from tetris_sim.apps.heat.arrays import make_conduction, rule_faces, stable_step
+from tetris_sim.apps.heat.model import heat_operator
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.model.boundary import Boundary, Face, Neumann

@@ -20,9 +20,9 @@ from tetris_sim.api.arrays import (
     run_problem,
     spaced_grid,
 )
-from tetris_sim.apps.pde_arrays import RightSide, equations_problem, same_shape
-from tetris_sim.apps.pde_fields import resting
-from tetris_sim.apps.pde_schemes import velocity_of
+from tetris_sim.apps.pde.arrays import RightSide, equations_problem, same_shape
+from tetris_sim.apps.pde.fields import resting
+from tetris_sim.apps.pde.schemes import velocity_of
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face
 from tetris_sim.model.problem import Field

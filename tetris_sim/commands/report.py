@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.faces import find_face
+from tetris_sim.apps.boundaries import find_face
 from tetris_sim.commands.report_data import Facts, gather, material_planes
 from tetris_sim.commands.sources import refuse_existing, refuse_other_suffix
 from tetris_sim.errors import ConfigError, ExitCode, UnsupportedError

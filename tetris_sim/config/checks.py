@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tetris_sim.apps.faces import find_face, patches
+from tetris_sim.apps.boundaries import find_face, patches
 from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tetris_sim.apps.timestep import steps_left
+from tetris_sim.apps.domain import steps_left
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.model.problem import Problem

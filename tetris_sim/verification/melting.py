@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.curves import Melting, Properties, in_potentials, make_enthalpy
+from tetris_sim.apps.heat.materials import Melting, Properties, in_potentials, make_enthalpy
 from tetris_sim.model.conduction import Curve, Enthalpy, Numbers, RuledFace
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem

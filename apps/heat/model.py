@@ -10,21 +10,19 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tetris_sim.apps.body import (
+from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
+from tetris_sim.apps.domain import KeyPath, assemble, choose_time_step, make_grid, refuse, times_of
+from tetris_sim.apps.heat.conduction import Body, examine, key_path
+from tetris_sim.apps.heat.materials import MATERIALS, make_view
+from tetris_sim.apps.heat.sections import (
     ContactSection,
     KnownMaterial,
     MaterialSection,
     RegionSection,
     Source,
     Substance,
+    body_problems,
 )
-from tetris_sim.apps.body_checks import body_problems
-from tetris_sim.apps.conducting import Body, examine, key_path
-from tetris_sim.apps.curves import make_view
-from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
-from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
-from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.apps.timestep import choose_time_step, times_of
 from tetris_sim.config.sections.quantities import (
     Conductivity,
     Density,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.courses import Course
-from tetris_sim.apps.rules import Surface, flowing, held, join
+from tetris_sim.apps.heat.rules import Surface, flowing, held, join
+from tetris_sim.apps.time_functions import Course
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Robin
 from tetris_sim.model.conduction import (

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.body import ContactSection
-from tetris_sim.apps.curves import enthalpy_of
+from tetris_sim.apps.heat.geometry import Filling, Painting, States, block_box, blocks_of
+from tetris_sim.apps.heat.materials import enthalpy_of
+from tetris_sim.apps.heat.sections import ContactSection
 from tetris_sim.apps.initial import shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
-from tetris_sim.apps.painting import Filling, Painting, States, block_box, blocks_of
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
 

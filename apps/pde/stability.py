@@ -22,10 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial import block_shape
-from tetris_sim.apps.pde_hoist import Hoist
-from tetris_sim.apps.pde_rkl2 import MOST_STAGES, rkl2_factor
-from tetris_sim.apps.pde_schemes import Scheme, System, discretised, velocity_of
-from tetris_sim.apps.pde_sums import combine
+from tetris_sim.apps.pde.schemes import (
+    MOST_STAGES,
+    Scheme,
+    System,
+    discretised,
+    rkl2_factor,
+    velocity_of,
+)
+from tetris_sim.apps.pde.simplify import Hoist, combine
 from tetris_sim.model.equations import as_tap
 from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.grid import Grid

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tetris_sim.apps.courses import TIME, names_in, substitute
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.pde_hoist import scalar_value
-from tetris_sim.apps.pde_operators import operators
+from tetris_sim.apps.pde.discretise import operators
+from tetris_sim.apps.pde.simplify import scalar_value
+from tetris_sim.apps.time_functions import TIME, names_in, substitute
 from tetris_sim.config.sections.quantities import Quantity, UnitError, looks_like_quantity, to_si
 from tetris_sim.model.formula import ExpressionError, Node, compile_expression, usable_name, walk
 from tetris_sim.model.grid import AXIS_NAMES

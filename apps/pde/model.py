@@ -9,32 +9,30 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from tetris_sim.apps.domain import KeyPath, check_numbers, make_grid, refuse
-from tetris_sim.apps.pde_build import Parts, assemble_equations
-from tetris_sim.apps.pde_discretise import Space
-from tetris_sim.apps.pde_faces import Drive, drives_of
-from tetris_sim.apps.pde_fields import (
+from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
+from tetris_sim.apps.pde.build import Parts, assemble_equations
+from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space
+from tetris_sim.apps.pde.fields import (
+    Drive,
     NamedFields,
     boundary_mistakes,
     common_mistakes,
+    drives_of,
     faces_of,
     field_boundary,
     initial_mistakes,
     make_initials,
     resting,
 )
-from tetris_sim.apps.pde_language import (
+from tetris_sim.apps.pde.language import (
     Language,
     Mistake,
     name_mistakes,
     read_constant,
     read_constants,
 )
-from tetris_sim.apps.pde_operators import Accuracy, Advection
-from tetris_sim.apps.pde_pairs import tolerance_mistakes
-from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
-from tetris_sim.apps.pde_stability import grow_shortest
-from tetris_sim.apps.timestep import between_looks
+from tetris_sim.apps.pde.schemes import Scheme, System, tolerance_mistakes, velocity_of
+from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.model.formula import ExpressionError, Node

@@ -1,0 +1,1 @@
+"""Heat conduction: from materials, regions, sources and faces to a `Problem`."""

@@ -1,0 +1,1 @@
+"""Systems of partial differential equations: from formulas to the stages of a time step."""
