@@ -14,29 +14,25 @@ from collections.abc import Sequence
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.comm.links import measure_link
-from tetris_sim.scheduler.facts.division import FREE, Link
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.comm.communicator import Communicator, everywhere, measure_link, on_root
+from tetris_sim.scheduler.facts.domain import FREE, Domain, Link
 from tetris_sim.scheduler.facts.shares import Draft, GpuMessages, Plan, Reason, about
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.seats import own_part
+from tetris_sim.scheduler.machine.placement import own_part
 from tetris_sim.scheduler.plan.find import find_offers
-from tetris_sim.scheduler.plan.give import refuse_shortages
-from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer
+from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer, refuse_shortages
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
 from tetris_sim.scheduler.plan.words import describe_messages, describe_unopened
-from tetris_sim.scheduler.run.direct import OPENING_SECONDS, between_gpus, possible_ways
-from tetris_sim.scheduler.run.measuring import (
+from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.workers.direct import OPENING_SECONDS, between_gpus, possible_ways
+from tetris_sim.scheduler.workers.measuring import (
     LONG_BYTES,
     measure_copies,
     measure_exchange,
     measure_messages,
 )
-from tetris_sim.scheduler.tuning.candidates import Asked
 
 
 def make_plan(

@@ -188,7 +188,7 @@ def _plain_is_compiled() -> None:
     from tuner_cases import problem_of
 
     from tetris_sim.cpu_kernels.plain.method import PlainMethod
-    from tetris_sim.scheduler.machine.place import Place
+    from tetris_sim.scheduler.machine.placement import Place
     from tetris_sim.scheduler.tuning.measure import check_method
 
     assert check_method(problem_of(), PlainMethod(), {}, place=Place(1)) is None

@@ -94,7 +94,7 @@ class GpuCopies:
 
 class PitchedHost:
     """A slab in host memory, laid out as on the GPU; see the Protocol `HostSlab` of
-    scheduler/run/streamed.py.
+    scheduler/workers/streamed.py.
     """
 
     def __init__(self, problem: Problem, layout: PitchedField, copies: Copies) -> None:
@@ -147,7 +147,7 @@ class _Ways:
 
 
 class GpuConveyor:
-    """See the Protocol `Conveyor` of scheduler/run/streamed.py for what the calls mean.
+    """See the Protocol `Conveyor` of scheduler/workers/streamed.py for what the calls mean.
 
     Args:
         problem: what is advanced.

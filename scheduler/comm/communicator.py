@@ -15,16 +15,44 @@ import logging
 import os
 import pickle
 import platform
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.errors import ExitCode, StopRequested, TetrisError, UnsupportedError
-from tetris_sim.scheduler.comm.launcher import count_ranks
+from tetris_sim.errors import ElsewhereError, ExitCode, StopRequested, TetrisError, UnsupportedError
+from tetris_sim.scheduler.facts.domain import Link
+
+# Launcher: what MPI's launchers tell their processes, before MPI is initialised.
+
+
+def count_ranks(environ: Mapping[str, str] | None = None) -> int:
+    """How many MPI ranks the launcher started, from what MPICH, Open MPI, Intel MPI and Slurm tell
+    their processes.
+    """
+    environ = os.environ if environ is None else environ
+    names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"]
+    if (
+        "PMIX_RANK" in environ
+    ):  # srun --mpi=pmix; without it, a job of many tasks may run one process
+        names.append("SLURM_STEP_NUM_TASKS")
+    sizes = [environ.get(name, "") for name in names]
+    return max([1, *(int(size) for size in sizes if size.isdigit())])
+
+
+def launched_rank(environ: Mapping[str, str] | None = None) -> int:
+    """Which of the launcher's ranks this process is, before MPI is initialised; 0 without a
+    launcher.
+    """
+    environ = os.environ if environ is None else environ
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+    ranks = [environ.get(name, "") for name in names]
+    return next((int(rank) for rank in ranks if rank.isdigit()), 0)
+
 
 log = logging.getLogger("tetris_sim")
 
@@ -320,3 +348,96 @@ def _say(error: BaseException, ranks: Communicator) -> None:
         os.write(2, b"\naborted\n")
     else:
         log.error("%s failed: this is a bug in tetris_sim, please report it", who, exc_info=error)
+
+
+# Agreement: ranks do something together, and if one of them fails, all of them know and end alike.
+#
+# The first rank that failed raises its own error and says why. The others raise `ElsewhereError`,
+# with the same exit code and in silence.
+
+
+def everywhere(ranks: Communicator, work: Callable[[], T]) -> T:
+    """Every rank does it: its own result, if all of them have one.
+
+    Args:
+        ranks: all of them call this.
+        work: must not talk to other ranks, which may have failed.
+    """
+    value, failure = _attempt(work)
+    codes = ranks.collect(None if failure is None else _code(failure))
+    _raise_first(ranks, codes, failure)
+    return value  # type: ignore[return-value]
+
+
+def on_root(ranks: Communicator, work: Callable[[], T]) -> T:
+    """Rank 0 does it: its result, on every rank.
+
+    Args:
+        ranks: all of them call this.
+        work: called on rank 0 only; its result is pickled.
+    """
+    value, failure = _attempt(work) if ranks.rank == 0 else (None, None)
+    code, value = ranks.tell((None if failure is None else _code(failure), value))
+    _raise_first(ranks, [code], failure)
+    return value  # type: ignore[return-value]
+
+
+def end_alike(ranks: Communicator, code: int) -> ElsewhereError:
+    """The error of a rank that heard of a failure elsewhere; nobody has to be stopped by force."""
+    ranks.ending = True
+    return ElsewhereError(ExitCode(code))
+
+
+def _attempt(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:  # noqa: BLE001  raised again when all ranks know
+        return None, error
+
+
+def _code(failure: Exception) -> int:
+    if isinstance(failure, MemoryError):
+        return int(ExitCode.RESOURCES)
+    return int(failure.exit_code if isinstance(failure, TetrisError) else ExitCode.INTERNAL)
+
+
+def _raise_first(ranks: Communicator, codes: list[int | None], failure: Exception | None) -> None:
+    failed = [(rank, code) for rank, code in enumerate(codes) if code is not None]
+    if not failed:
+        return
+    first, code = failed[0]
+    elsewhere = end_alike(ranks, code)
+    raise failure if failure is not None and ranks.rank == first else elsewhere
+
+
+# Links: how long does a message between ranks take? Measured, since it decides how often they
+# should meet.
+
+_SHORT, _LONG = 8, 1 << 20  # bytes
+_TIMES = 9
+_TAG = 20
+
+
+def measure_link(ranks: Communicator) -> Link:
+    """Let all ranks send to the next one at the same time, as in an exchange; the slowest counts.
+
+    Args:
+        ranks: at least two; all of them call this.
+    """
+    short, long = _time_messages(ranks, _SHORT), _time_messages(ranks, _LONG)
+    short, long = ranks.largest((short, long))
+    return Link(short, max(long - short, 0.0) / (_LONG - _SHORT))
+
+
+def _time_messages(ranks: Communicator, n_bytes: int) -> float:
+    out, back = np.zeros(n_bytes, dtype=np.uint8), np.empty(n_bytes, dtype=np.uint8)
+
+    seconds = []
+    for _ in range(_TIMES):
+        begin = time.perf_counter()
+        arriving = ranks.receive(back, (ranks.rank - 1) % ranks.size, _TAG)
+        leaving = ranks.send(out, (ranks.rank + 1) % ranks.size, _TAG)
+        arriving.wait()
+        leaving.wait()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)

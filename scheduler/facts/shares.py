@@ -14,8 +14,7 @@ from typing import Literal
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.division import Profile
-from tetris_sim.scheduler.facts.domain import Streaming
+from tetris_sim.scheduler.facts.domain import Profile, Streaming
 from tetris_sim.support.wording import count_threads, listing, table
 
 # How the state gets to the next step that anybody wants: by all steps in between, by substeps whose

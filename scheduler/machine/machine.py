@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim.cpu_kernels.common.caches import find_caches
-from tetris_sim.scheduler.machine.gpus import Gpu, find_gpus
+from tetris_sim.scheduler.machine.devices import Gpu, find_gpus
 
 # the only limit of threads that belongs to one rank and not to all of a computer
 PER_TASK = "SLURM_CPUS_PER_TASK"

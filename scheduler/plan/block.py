@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.scheduler.facts.division import Capacity
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.model.problem import Problem
+from tetris_sim.scheduler.facts.domain import Capacity, Domain
+from tetris_sim.scheduler.facts.shares import Reason, Scheme, about
 
 BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often
 _MAX_BLOCK = 1 << 20
@@ -129,3 +131,32 @@ def divide_block(parameters: Parameters, block: int) -> Parameters:
 
 def _inner_cut(block: int, inner: int) -> str:
     return f"; the method makes {block} at a time instead of {inner}" if block < inner else ""
+
+
+# Adaptive: what a plan does otherwise for steps that are made of substeps.
+
+
+def scheme_of(problem: Problem) -> Scheme:
+    """How workers that step advance a problem."""
+    return "explicit" if problem.substeps is None else "adaptive"
+
+
+def asked_block(problem: Problem, compute: ComputeSection) -> int | None:
+    """Steps between two exchanges, if they do not follow from speeds: errors of substeps are looked
+    at by all after each.
+    """
+    if problem.substeps is not None:
+        return 1
+    return None if compute.time_block == "auto" else compute.time_block
+
+
+def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
+    """What is known of steps whose number is not."""
+    if (substeps := problem.substeps) is None:
+        return ()
+    sentence = (
+        f"time.tolerance: each step of {problem.dt:.6g} s is made of substeps with errors of "
+        f"{substeps.tolerance:g} at most; how many is known afterwards, and the times here are "
+        "those of one each. All workers look at the errors after each, so blocks have one step."
+    )
+    return about("block", (sentence,))

@@ -23,8 +23,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.scheduler.facts.division import Capacity
-from tetris_sim.scheduler.facts.domain import Domain, Parts
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Parts
 
 # A step that does not fill the method's depth takes that many times as long: single sweeps beside
 # the fastest fused method, 3 to 10 by stencil on an H200 (docs/benchmarks/gpu.md).

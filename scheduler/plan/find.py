@@ -11,15 +11,13 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.division import Capacity
-from tetris_sim.scheduler.facts.domain import shortened
-from tetris_sim.scheduler.facts.shares import Reason, Share, about
-from tetris_sim.scheduler.machine.devices import Device
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.facts.domain import Capacity, shortened
+from tetris_sim.scheduler.facts.shares import Plan, Reason, Share, about
+from tetris_sim.scheduler.machine.devices import Device, Gpu
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.place import Place, every_method
-from tetris_sim.scheduler.machine.teams import deal_threads
-from tetris_sim.scheduler.plan.offer import Offer, planes_in
+from tetris_sim.scheduler.machine.placement import Place, deal_threads, every_method
+from tetris_sim.scheduler.plan.offer import GUESSES, Offer, planes_in
+from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.words import describe_gpu, describe_simulated
 from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
 from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
@@ -375,3 +373,24 @@ def _part_that_fits(problem: Problem, device: Device, usable: int, gpu: Gpu | No
         raise UnsupportedError(msg)
     # Pieces that go through a GPU are numbers of the state.
     return dataclasses.replace(shortened(problem, planes), pairs=False)
+
+
+# Alone: the plan for the CPU threads of one process, whose messages nobody has to measure.
+
+
+def plan_on_cpu(problem: Problem, machine: Machine, compute: ComputeSection) -> Plan:
+    """All CPU threads advance everything.
+
+    Args:
+        problem: what to advance.
+        machine: what there is.
+        compute: what was asked for; its devices and shares do not count.
+
+    Raises:
+        UnsupportedError: the state does not fit into memory, or no method can be used.
+    """
+    on_cpu = compute.model_copy(update={"devices": "cpu", "shares": "auto"})
+    offers, _ = find_offers(
+        problem, machine, on_cpu, (Device("cpu"),), begun_with=None, use_cache=True
+    )
+    return draft_plan(problem, on_cpu, offers, GUESSES).finished()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tetris_sim.cpu_kernels.common import rims
+from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Streaming, Work, shortened
+from tetris_sim.scheduler.facts.domain import Capacity, Link, Streaming, Work, shortened
 from tetris_sim.scheduler.facts.shares import Reason, Share
 from tetris_sim.scheduler.machine.devices import Kind
-from tetris_sim.scheduler.plan.streaming import Lane
+from tetris_sim.scheduler.plan.block import divide_block
+from tetris_sim.scheduler.plan.streaming import Lane, fewest_pieces, largest_piece, streaming_with
+from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.measure import steps_per_block
+from tetris_sim.support.wording import gib
 
 
 @dataclass(frozen=True)
@@ -117,3 +121,172 @@ def planes_in(problem: Problem, share: Share, n_bytes: int) -> int:
     # Rows are padded: on a short axis, more planes may take no more memory.
     per_plane = max((two - one) / few, Work.of(problem).plane_bytes)
     return max(0, int((n_bytes - max(0.0, one - few * per_plane)) / per_plane))
+
+
+# Give: offers get their slabs, and it is seen whether these fit into memory.
+
+
+def give(
+    problem: Problem, offers: Sequence[Offer], slabs: Sequence[Slab], block: int
+) -> tuple[Share, ...]:
+    """The shares of workers, with parameters that suit the block and the memory that they take.
+
+    Args:
+        problem: what is advanced.
+        offers: of those who get something.
+        slabs: one for each.
+        block: steps between two exchanges.
+    """
+    alone = len(offers) == 1
+    shares = [
+        _give_one(problem, offer, slab, block, alone=alone)
+        for offer, slab in zip(offers, slabs, strict=True)
+    ]
+    # Planes stay on a GPU where all neighbours in the process are GPUs.
+    mixed = {share.rank for share in shares if not share.product or share.streamed is not None}
+    return tuple(
+        dataclasses.replace(share, through_host=share.queued and share.rank in mixed)
+        for share in shares
+    )
+
+
+def _give_one(problem: Problem, offer: Offer, slab: Slab, block: int, *, alone: bool) -> Share:
+    share, parameters = dataclasses.replace(offer.share, slab=slab), offer.share.parameters
+    if share.streamed is not None:
+        streaming = _streaming_of(problem, offer, slab, share.streamed, alone=alone)
+        # Pieces move between arrays: twice the two of a slab of the largest piece's size.
+        piece = largest_piece(problem, slab, streaming)
+        return dataclasses.replace(
+            share,
+            memory=2 * offer.bytes_for(problem, piece),
+            streamed=streaming,
+            points_per_second=streaming.points_per_second,
+        )
+
+    if share.method.device == "cpu" and not alone:
+        parameters = divide_block(parameters, block)
+    memory = share.method.memory(problem, slab, parameters)
+    # Of two arrays and more, a copy is one.
+    keeps = offer.kind == "gpu" and memory + memory // 2 <= offer.usable
+    return dataclasses.replace(share, parameters=parameters, memory=memory, keeps=keeps)
+
+
+def _streaming_of(
+    problem: Problem, offer: Offer, slab: Slab, streaming: Streaming, *, alone: bool
+) -> Streaming:
+    """What was decided for the whole grid, for the slab that it became."""
+    assert offer.lane is not None
+    whole, planes = Work.of(problem), slab.shape[0]
+    own = dataclasses.replace(whole, n_planes=planes, periodic=whole.periodic and alone)
+    fewest = fewest_pieces(own, offer.lane, streaming.steps) or 1
+    count = max(-(-planes // streaming.planes), fewest)
+    return streaming_with(own, offer.lane, streaming.steps, count) or streaming
+
+
+def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
+    """Whether a worker can begin a block before the halos of an axis are there."""
+    if share.streamed is not None or share.simulated is not None:
+        return False
+    if share.method.device == "cpu":
+        return rims.begins_inside(problem, share.slab, axis, block, share.threads)
+    from tetris_sim.gpu_kernels.faces import extents
+
+    return extents.begins_inside(problem, share.slab, axis, block)
+
+
+def host_bytes(plane_bytes: int, shares: Sequence[Share]) -> int:
+    """Memory of the host that the state takes: with two copies where CPU threads compute, with one
+    where it passes.
+
+    Args:
+        plane_bytes: of a plane of axis 0.
+        shares: of the workers in one process.
+    """
+    resident = sum(
+        share.memory for share in shares if share.method.device == "cpu" and share.streamed is None
+    )
+    return resident + sum(
+        plane_bytes * (share.slab.shape[0] + sum(share.slab.halo[0]))
+        for share in shares
+        if share.streamed is not None
+    )
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A memory that is too small.
+
+    Attributes:
+        offer: whose memory it is; of the first worker, if that of the host.
+        own: whether it is that of a device, not that of the host.
+        needed: bytes.
+        free: bytes.
+    """
+
+    offer: Offer
+    own: bool
+    needed: int
+    free: int
+
+    @property
+    def place(self) -> str:
+        """Where, for people."""
+        gpu = self.own and self.offer.kind == "gpu"
+        return f"GPU {self.offer.share.number}" if gpu else "memory"
+
+
+def shortages(
+    plane_bytes: int, offers: Sequence[Offer], shares: Sequence[Share]
+) -> Iterator[Shortage]:
+    """Each memory that is too small for what should lie in it."""
+    by_rank: dict[int, list[tuple[Offer, Share]]] = {}
+    for offer, share in zip(offers, shares, strict=True):
+        by_rank.setdefault(share.rank, []).append((offer, share))
+
+    for together in by_rank.values():
+        for offer, share in together:
+            if offer.remote and share.memory > offer.usable:
+                yield Shortage(offer, True, share.memory, offer.usable)
+        first = together[0][0]
+        needed = host_bytes(plane_bytes, [share for _, share in together])
+        if needed > first.host_memory:
+            yield Shortage(first, False, needed, first.host_memory)
+
+
+def refuse_shortages(plane_bytes: int, offers: Sequence[Offer], shares: Sequence[Share]) -> None:
+    """Raise if a memory is too small for what should lie in it.
+
+    Raises:
+        UnsupportedError: with what is needed and what there is.
+    """
+    shortage = next(shortages(plane_bytes, offers, shares), None)
+    if shortage is None:
+        return
+    offer, needed, free = shortage.offer, gib(shortage.needed), gib(shortage.free)
+    there = f"{gib(RESERVE)} beside it, but {gib(shortage.free + RESERVE)} can be had"
+
+    many = len({share.rank for share in shares}) > 1
+    # A made-up memory is what it is said to be: nothing beside it is kept free.
+    if many and not (shortage.own and offer.kind == "simulated"):
+        msg = (
+            f"the part of rank {offer.share.rank} on {offer.host} needs {needed} of "
+            f"{shortage.place} and {there}. Start more ranks on other computers, or use "
+            "compute.precision: float32."
+        )
+    elif shortage.own:
+        msg = (
+            f"the part of {offer.name} needs {needed} of memory with its halos, but {free} may be "
+            "used. Make compute.time_block shorter, or give it a smaller share."
+        )
+    elif all(other.kind == "cpu" for other in offers):
+        msg = (
+            f"the slabs of {len(offers)} workers with their halos need {needed} of memory and "
+            f"{there} ({offer.memory_reason}). Name fewer devices, or make compute.time_block "
+            "shorter."
+        )
+    else:
+        msg = (
+            f"the parts that lie in the memory of the host need {needed} and {there} "
+            f"({offer.memory_reason})."
+        )
+    raise UnsupportedError(msg)

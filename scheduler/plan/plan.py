@@ -16,13 +16,24 @@ from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.model.method import Rounds, roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import tolerance
-from tetris_sim.scheduler.facts.division import FREE, Division, Link, Profile
-from tetris_sim.scheduler.facts.domain import Domain, Work
+from tetris_sim.scheduler.facts.domain import FREE, Division, Domain, Link, Profile, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
-from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
-from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
-from tetris_sim.scheduler.plan.give import begins_early, give, host_bytes, refuse_shortages
-from tetris_sim.scheduler.plan.offer import Measures, Offer
+from tetris_sim.scheduler.plan.block import (
+    asked_block,
+    block_alone,
+    block_of_teams,
+    responsive_block,
+    scheme_of,
+    why_adaptive,
+)
+from tetris_sim.scheduler.plan.offer import (
+    Measures,
+    Offer,
+    begins_early,
+    give,
+    host_bytes,
+    refuse_shortages,
+)
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members
 from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming

@@ -13,8 +13,7 @@ from typing import TypeVar
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link
 from tetris_sim.scheduler.facts.shares import (
     Draft,
     GpuMessages,
@@ -27,10 +26,9 @@ from tetris_sim.scheduler.facts.shares import (
 )
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
+from tetris_sim.scheduler.plan.block import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.cost import Crew
-from tetris_sim.scheduler.plan.give import begins_early, give, host_bytes, shortages
-from tetris_sim.scheduler.plan.offer import Offer
+from tetris_sim.scheduler.plan.offer import Offer, begins_early, give, host_bytes, shortages
 from tetris_sim.scheduler.plan.partition import (
     cut,
     is_slabs,
@@ -38,7 +36,7 @@ from tetris_sim.scheduler.plan.partition import (
     possible_parts,
     redundant_points,
 )
-from tetris_sim.scheduler.plan.process_grid import ProcessGrid, fastest_grid, with_best_block
+from tetris_sim.scheduler.plan.search import ProcessGrid, fastest_grid, with_best_block
 from tetris_sim.scheduler.plan.words import (
     describe_choice,
     describe_exchange,

@@ -2,28 +2,305 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import tolerance
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.domain import Link
+from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.machine.teams import deal_threads
+from tetris_sim.scheduler.machine.placement import Place, deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
-from tetris_sim.scheduler.plan.jumping import Jumps
-from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_of
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE
-from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solving
+from tetris_sim.scheduler.tuning.measure import (
+    SolvingRate,
+    check_method,
+    check_steps,
+    measure_solving,
+)
+from tetris_sim.solvers.distributed import GHOSTS, LEAST, TOGETHER
 from tetris_sim.solvers.implicit import expected_steps
+from tetris_sim.solvers.spectral.axis import NotSpectralError, Separable
+from tetris_sim.solvers.spectral.operator import read_operator
+from tetris_sim.solvers.spectral.propagation import Work, jump_work
+from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import gib
+
+# Jumping: the plan of a run that jumps from one wanted step to the next, on one device.
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device does in a second, for predictions: within a factor of two.
+
+    Attributes:
+        transformed: numbers through a transform.
+        multiplied: operations of large products.
+        grown: coefficients.
+        decomposed: operations on small matrices.
+        once: elements of eigenvectors.
+    """
+
+    transformed: float
+    multiplied: float
+    grown: float
+    decomposed: float
+    once: float
+
+    def seconds(self, work: Work) -> float:
+        """How long a jump takes; what is done once apart."""
+        names = ("transformed", "multiplied", "grown", "decomposed")
+        return math.fsum(getattr(work, name) / getattr(self, name) for name in names)
+
+
+_PER_THREAD = Rates(5e7, 1e10, 2e7, 1e9, 2e7)
+_SPECTRAL_ON_GPU = Rates(3e9, 3e13, 5e9, 2e11, 5e9)
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """Where a run wants its state.
+
+    Attributes:
+        count: how many steps are wanted after the first, 1 or more.
+        longest: most steps from one to the next, 1 or more.
+    """
+
+    count: int
+    longest: int
+
+
+def plan_jumps(problem: Problem, machine: Machine, compute: ComputeSection, jumps: Jumps) -> Plan:
+    """Jump on the first device that was asked for, if it holds the grid.
+
+    Raises:
+        UnsupportedError: there is no jump, or no device holds the grid, or the answer is wrong.
+    """
+    device = choose_devices(machine, compute)[0][0]
+    if compute.method != "auto" or device.kind == "simulated":
+        what = device.name if compute.method == "auto" else compute.method
+        msg = f"a jump is not possible: {what} makes one step after the other"
+        raise UnsupportedError(msg)
+    gpu = next((gpu for gpu in machine.gpus if device == Device("gpu", gpu.number)), None)
+    teams, why_threads = deal_threads(machine, compute, (device,))
+    place = Place(teams.get(device, 1), device.computes_on, device.number)
+
+    usable = usable_bytes(machine, compute, device, gpu)
+    method, whole = place.spectral, Slab.whole(problem.grid)
+    _refuse_too_large(method.least_memory(problem), usable, device)  # before long axes are read
+    try:
+        operator = read_operator(problem)
+    except NotSpectralError as error:
+        msg = f"a jump is not possible: {error}"
+        raise UnsupportedError(msg) from error
+
+    needed = method.memory(problem, whole, {})
+    _refuse_too_large(needed, usable, device)
+    wrong = check_method(problem, method, {}, place=place)
+    if wrong is not None:
+        raise UnsupportedError(wrong)
+
+    rates, threads = (_PER_THREAD, place.threads) if gpu is None else (_SPECTRAL_ON_GPU, 1)
+    work = jump_work(operator, jumps.longest, method.types)
+    seconds = rates.seconds(work) / threads + work.once / rates.once / jumps.count
+    share = Share(
+        worker=device.name,
+        slab=whole,
+        method=method,
+        parameters={},
+        threads=place.threads,
+        points_per_second=problem.grid.n_points * jumps.longest / seconds,
+        memory=needed,
+        product="" if gpu is None else gpu.name,
+        number=device.number,
+    )
+    kind = "constant coefficients" if isinstance(operator, Separable) else "layers"
+    return Plan(
+        shares=(share,),
+        time_block=jumps.longest,
+        seconds_per_step=seconds / jumps.longest,
+        redundant=0.0,
+        copy_for_checkpoints=False,
+        reasons=(
+            why_threads if gpu is None else describe_gpu(gpu, usable),
+            f"{method.name}: {kind}, so {jumps.count} jumps of up to {jumps.longest} steps of the "
+            f"same discrete scheme, about {seconds:.2g} s each; compared with {check_steps({})} "
+            "steps of the reference on a small grid.",
+            describe_rounding(problem, jumps.longest),
+        ),
+        scheme="spectral",
+    )
+
+
+def _refuse_too_large(needed: int, usable: int, device: Device) -> None:
+    if needed > usable:
+        msg = (
+            f"a jump is not possible: the whole grid on one device takes {gib(needed)}, but "
+            f"{gib(usable)} can be had on {device.name}"
+        )
+        raise UnsupportedError(msg)
+
+
+def describe_rounding(problem: Problem, steps: int) -> str:
+    """What is to be expected of the bits."""
+    bound = tolerance(problem, steps, 1.0)
+    return (
+        f"A jump rounds a few times, {steps} steps round at every one: the two results may differ "
+        f"by up to {bound:.2g} of the largest value."
+    )
+
+
+# Who may solve, and whether ranks do it together: rank 0 alone, or every rank a slab of the linear
+# systems.
+
+_SURELY = 0.9  # of the time of rank 0 alone: predictions are not surer than that
+_SOFTWARE = 3e-5  # seconds of Python by message
+_SUMS = 4  # of an iteration, over all ranks
+_SINGLE = 4  # bytes of what a cycle sends
+
+
+@dataclass(frozen=True)
+class SolvingOffer:
+    """A device that can solve.
+
+    Attributes:
+        device: which.
+        place: where its work is done.
+        method: how.
+        needed: bytes for the whole grid.
+        usable: bytes that can be had.
+        seconds: predicted for the whole grid and run [s].
+        iterations: expected in all.
+        how: what is done until when, in words.
+        described: what is known of it, a sentence.
+        product: name of the GPU, if it is one.
+    """
+
+    device: Device
+    place: Place
+    method: SolvingMethod
+    needed: int
+    usable: int
+    seconds: float
+    iterations: float
+    how: str
+    described: str
+    product: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether it holds the whole grid."""
+        return self.needed <= self.usable
+
+
+def share_of(offer: SolvingOffer, slab: Slab, points_per_second: float) -> Share:
+    """What a device does that solves for some of the grid, or all of it."""
+    return Share(
+        worker=offer.device.name,
+        slab=slab,
+        method=offer.method,
+        parameters={},
+        threads=offer.place.threads,
+        points_per_second=points_per_second,
+        memory=offer.needed,
+        product=offer.product,
+        number=offer.device.number,
+    )
+
+
+def share_solution(
+    problem: Problem, plan: Plan, offers: Sequence[SolvingOffer], link: Link | None
+) -> Plan:
+    """The plan of rank 0 alone, or that of all ranks if it is predicted to be faster.
+
+    Args:
+        problem: what is solved.
+        plan: what rank 0 would do alone.
+        offers: the device of each rank.
+        link: what a message costs; None if there is one rank.
+    """
+    ranks = len(offers)
+    if link is None:
+        return plan
+    waiting = f"One of {ranks} ranks solves for the whole grid; the others wait for it"
+    if why_not := _why_not(problem, ranks):
+        return _saying(plan, f"{waiting}: {why_not}.")
+
+    grid, alone = problem.grid, offers[0].seconds
+    speeds = [1 / it.seconds for it in offers]
+    pieces = split_by_speed(grid.shape[0], speeds, min_planes=LEAST)
+    shares_of_grid = [(stop - start) / grid.shape[0] for start, stop in pieces]
+    talking = offers[0].iterations * _messages(grid.shape, ranks, link)
+    working = max(part * it.seconds for part, it in zip(shares_of_grid, offers, strict=True))
+    together = working + talking
+    if together > _SURELY * alone:
+        return _saying(
+            plan, f"{waiting}: all together would take {together:.2g} s instead of {alone:.2g} s."
+        )
+
+    rate = sum(share.points_per_second for share in plan.shares) * alone / together
+    slabs = cut_along_axis_0(grid, problem.boundary, pieces, halo=0)
+    shares = tuple(
+        dataclasses.replace(
+            share_of(offer, slab, rate * part),
+            memory=offer.needed if rank == 0 else math.ceil(offer.needed * part),
+            rank=rank,
+        )
+        for rank, (offer, slab, part) in enumerate(zip(offers, slabs, shares_of_grid, strict=True))
+    )
+    said = (
+        f"{ranks} ranks solve linear systems together, in slabs along {grid.axis_names[0]}, about "
+        f"{together:.2g} s instead of {alone:.2g} s; rank 0 makes balances."
+    )
+    faster = dataclasses.replace(
+        plan, shares=shares, seconds_per_step=plan.seconds_per_step * together / alone
+    )
+    return _saying(faster, said)
+
+
+def _why_not(problem: Problem, ranks: int) -> str:
+    """Why a grid cannot be shared."""
+    shape = problem.grid.shape
+    if len(shape) == 1 or problem.grid.n_points <= TOGETHER:
+        return f"up to {TOGETHER} points, and lines, are not shared"
+    if shape[0] < ranks * LEAST:
+        return f"each needs at least {LEAST} planes"
+    return ""
+
+
+def _messages(shape: Sequence[int], ranks: int, link: Link) -> float:
+    """Seconds of an iteration for messages: `PartArithmetic`, with every other plane kept along
+    every axis.
+    """
+    latency = link.latency + _SOFTWARE
+    n, across, visits, seconds = shape[0], math.prod(shape[1:]), 1, 0.0
+    level = 0
+    while n * across > TOGETHER and n // ranks >= LEAST:
+        times = 1 if level == 0 else 2
+        fills = visits * (1 + 3 * times)
+        n_bytes = 2 * GHOSTS * across * _SINGLE
+        seconds += fills * (2 * latency + n_bytes * link.seconds_per_byte)
+        visits *= times
+        n, level = -(-n // 2), level + 1
+        across = math.prod(-(-each // 2**level) for each in shape[1:])
+    gathering = latency * ranks + n * across * _SINGLE * link.seconds_per_byte
+    return seconds + visits * gathering + _SUMS * 2 * ranks * latency
+
+
+def _saying(plan: Plan, reason: str) -> Plan:
+    return dataclasses.replace(plan, reasons=(*plan.reasons, reason))
+
 
 # For predictions, within a factor of three: iterations that most bodies need by digit, digits of a
 # solution of an adaptive step, and how often what is made for its operator is made anew.

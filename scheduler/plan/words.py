@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.scheduler.facts.division import Capacity, Division, Link
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, Work
 from tetris_sim.scheduler.facts.shares import GpuMessages, Reason, Share, about
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.plan.block import responsive_block
 from tetris_sim.scheduler.plan.partition import halo_points, is_slabs
-from tetris_sim.scheduler.plan.process_grid import ProcessGrid
-from tetris_sim.scheduler.plan.search import without
+from tetris_sim.scheduler.plan.search import ProcessGrid, without
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.support.wording import gib, listed
 

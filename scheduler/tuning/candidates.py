@@ -11,7 +11,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.method import Method, Parameters, Rounds
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.place import Place, every_method
+from tetris_sim.scheduler.machine.placement import Place, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.support.wording import gib, listed, suggestion
 

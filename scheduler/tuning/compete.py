@@ -17,7 +17,7 @@ from typing import Any
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.tuning.candidates import describe_failure
 from tetris_sim.scheduler.tuning.choice import Candidate, Entry
 from tetris_sim.scheduler.tuning.measure import Trial

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.tuning import tuned
 from tetris_sim.scheduler.tuning.candidates import (
     RESERVE,
@@ -22,18 +22,29 @@ from tetris_sim.scheduler.tuning.candidates import (
     find_candidates,
     nothing_left,
 )
-from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed, as_plain, giga
-from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Limits, compete, ranked
-from tetris_sim.scheduler.tuning.known import find_known, pairs_first
-from tetris_sim.scheduler.tuning.measure import check_method, measure_speed, steps_per_block
-from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes
-from tetris_sim.scheduler.tuning.words import (
+from tetris_sim.scheduler.tuning.choice import (
+    Candidate,
+    Choice,
+    Entry,
+    Speed,
+    as_plain,
     describe_competition,
     explanations,
+    giga,
     make_rows,
     refusals,
     smaller_team,
 )
+from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Limits, compete, ranked
+from tetris_sim.scheduler.tuning.measure import (
+    check_method,
+    kept,
+    make_timed_problem,
+    measure_speed,
+    steps_per_block,
+    trial_bytes,
+)
+from tetris_sim.scheduler.tuning.tuned import find_known, pairs_first
 
 log = logging.getLogger("tetris_sim")
 

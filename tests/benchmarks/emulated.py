@@ -16,7 +16,7 @@ from benchmarks import gpu_breakdown, gpu_counters, gpu_sweeps
 from benchmarks.samples import result, timing
 from tetris_sim.bench import gpu as bench_gpu
 from tetris_sim.bench.result import Limits, Result, When
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.devices import Gpu
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
 LIMITS: dict[When, Limits] = {

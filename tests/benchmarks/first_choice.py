@@ -32,19 +32,24 @@ from tetris_sim.bench.timing import FaceKind, WeightKind, random_problem  # noqa
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.slab import Slab  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402
-from tetris_sim.scheduler.machine.gpus import Gpu  # noqa: E402
+from tetris_sim.scheduler.machine.devices import Gpu  # noqa: E402
 from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
-from tetris_sim.scheduler.machine.place import Place  # noqa: E402
-from tetris_sim.scheduler.tuning import known  # noqa: E402
+from tetris_sim.scheduler.machine.placement import Place  # noqa: E402
+from tetris_sim.scheduler.tuning import tuned  # noqa: E402
 from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked, find_candidates  # noqa: E402
 from tetris_sim.scheduler.tuning.choice import Candidate  # noqa: E402
 from tetris_sim.scheduler.tuning.compete import Limits, compete, ranked  # noqa: E402
-from tetris_sim.scheduler.tuning.known import balance_of, find_known, is_mirrored, kind_of  # noqa: E402
-from tetris_sim.scheduler.tuning.measure import Trial, steps_per_block  # noqa: E402
-from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes  # noqa: E402
+from tetris_sim.scheduler.tuning.measure import (  # noqa: E402  # noqa: E402
+    Trial,
+    kept,
+    make_timed_problem,
+    steps_per_block,
+    trial_bytes,
+)
 from tetris_sim.scheduler.tuning.tune import GPU_CACHE  # noqa: E402
+from tetris_sim.scheduler.tuning.tuned import balance_of, find_known, is_mirrored, kind_of  # noqa: E402
 
-KNOWN = Path(known.__file__).with_name("known.json")
+KNOWN = Path(tuned.__file__).with_name("known.json")
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 SMALL = {1: (4096,), 2: (64, 64), 3: (16, 16, 64)}
 ROUNDS, SECONDS = 7, 0.1

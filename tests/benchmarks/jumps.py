@@ -31,8 +31,8 @@ from tetris_sim.model.problem import Problem, Total, Variable
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import euler_step
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.tuning.trial import random_field
+from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.tuning.measure import random_field
 
 STEPS = (100, 3_800_000)
 NUMBER = 0.225  # diffusivity * dt / spacing^2, nine tenths of the largest

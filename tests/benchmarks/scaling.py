@@ -20,8 +20,7 @@ import numpy as np
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain, Parts
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Parts
 from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
 from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.partition import (
@@ -30,7 +29,7 @@ from tetris_sim.scheduler.plan.partition import (
     longest_block,
     redundant_points,
 )
-from tetris_sim.scheduler.plan.process_grid import fastest_grid
+from tetris_sim.scheduler.plan.search import fastest_grid
 
 # of a block: as `scheduler/plan/find.py` has it for a worker with a thread of its own
 _START_SECONDS = 5e-5

@@ -39,7 +39,7 @@ from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.model.method import STEPS_PER_BLOCK  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
-from tetris_sim.scheduler.machine.place import Place  # noqa: E402
+from tetris_sim.scheduler.machine.placement import Place  # noqa: E402
 from tetris_sim.scheduler.tuning.measure import Trial  # noqa: E402
 
 GRID = (8192, 8192)

@@ -19,7 +19,7 @@ from benchmarks.pictures import draw_all
 from benchmarks.samples import result, timing
 from tetris_sim.bench.result import SetCase, SetRow, SetShare
 from tetris_sim.bench.tables import as_markdown
-from tetris_sim.scheduler.run.rows import WorkerRow
+from tetris_sim.scheduler.workers.worker import WorkerRow
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,8 +15,7 @@ from tetris_sim.cpu_kernels.solve.method import IMPLICIT, STEADY
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.plan.jumping import Jumps
-from tetris_sim.scheduler.plan.solving import plan_solving
+from tetris_sim.scheduler.plan.solving import Jumps, plan_solving
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.support.stopping import Stopping, StopReason

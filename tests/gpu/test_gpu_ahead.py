@@ -20,8 +20,8 @@ from tetris_sim.model import reference
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.run import worker as workers
-from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
+from tetris_sim.scheduler.workers import worker as workers
+from tetris_sim.scheduler.workers.queued import QueuedStepper, WorkerError
 from tetris_sim.simulation.loop import open_simulation
 
 

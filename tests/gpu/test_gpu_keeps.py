@@ -18,8 +18,8 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.plan.partition import cut
-from tetris_sim.scheduler.run.exchange import LocalExchange, keep
-from tetris_sim.scheduler.run.queued import QueuedStepper
+from tetris_sim.scheduler.workers.exchange import LocalExchange, keep
+from tetris_sim.scheduler.workers.queued import QueuedStepper
 from tetris_sim.simulation.background import Beside
 from tetris_sim.simulation.workers import StateSnapshot
 

@@ -21,7 +21,7 @@ from tetris_sim.model.method import STEPS_PER_BLOCK, Method
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.partition import cut
-from tetris_sim.scheduler.run.exchange import LocalExchange
+from tetris_sim.scheduler.workers.exchange import LocalExchange
 
 CASES = [("heat-1d", (903,)), ("box-2d9p", (93, 131)), ("heat-3d", (68, 21, 37))]
 TAKEN = [

@@ -19,7 +19,7 @@ from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.solvers import krylov
 from tetris_sim.solvers.krylov import conjugate_gradients
 from tetris_sim.solvers.multigrid import Places, coarsen, every_other, make_hierarchy

@@ -11,8 +11,8 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.facts.division import Link
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.facts.domain import Link
+from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 
 MACHINE = Machine(

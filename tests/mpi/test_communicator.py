@@ -17,9 +17,15 @@ from thread_ranks import AbortedError, run_ranks
 
 from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, UnsupportedError
 from tetris_sim.scheduler.comm import communicator
-from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-from tetris_sim.scheduler.comm.communicator import Alone, Communicator, open_communicator
-from tetris_sim.scheduler.comm.launcher import count_ranks, launched_rank
+from tetris_sim.scheduler.comm.communicator import (
+    Alone,
+    Communicator,
+    count_ranks,
+    everywhere,
+    launched_rank,
+    on_root,
+    open_communicator,
+)
 
 HERE = Path(__file__).parent
 

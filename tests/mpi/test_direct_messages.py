@@ -30,14 +30,13 @@ from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
-from tetris_sim.scheduler.run.direct import possible_ways
-from tetris_sim.scheduler.run.rank_exchange import RankExchange
+from tetris_sim.scheduler.workers.direct import possible_ways
+from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 from tetris_sim.simulation.loop import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

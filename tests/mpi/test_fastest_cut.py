@@ -15,8 +15,7 @@ from cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain, Parts
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Parts
 from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
 from tetris_sim.scheduler.plan.partition import (
     cut,
@@ -28,12 +27,7 @@ from tetris_sim.scheduler.plan.partition import (
     redundant_points,
     surface,
 )
-from tetris_sim.scheduler.plan.process_grid import (
-    ProcessGrid,
-    cut_into,
-    fastest_grid,
-    with_best_block,
-)
+from tetris_sim.scheduler.plan.search import ProcessGrid, cut_into, fastest_grid, with_best_block
 from tetris_sim.scheduler.plan.words import describe_choice
 
 SURE = 0.05

@@ -16,7 +16,7 @@ from thread_ranks import run_ranks
 from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.run.rank_exchange import RankExchange
+from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 from tetris_sim.simulation.background import Beside
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.loop import Simulation

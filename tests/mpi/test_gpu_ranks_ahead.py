@@ -20,8 +20,8 @@ from tetris_sim.model import reference
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.run.rank_exchange import RankExchange
+from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 from tetris_sim.simulation.loop import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

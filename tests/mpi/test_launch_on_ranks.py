@@ -24,7 +24,7 @@ from tetris_sim.errors import (
 from tetris_sim.model.method import Stepper
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.run.queued import WorkerError
+from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.loop import Simulation
 from tetris_sim.support.stopping import Stopping, StopReason

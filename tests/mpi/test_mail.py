@@ -19,9 +19,9 @@ from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
-from tetris_sim.scheduler.run.rank_exchange import RankExchange
+from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 

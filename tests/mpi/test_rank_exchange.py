@@ -26,9 +26,9 @@ from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.partition import cut
-from tetris_sim.scheduler.run.exchange import Exchange
-from tetris_sim.scheduler.run.rank_exchange import make_exchange
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.exchange import Exchange
+from tetris_sim.scheduler.workers.rank_exchange import make_exchange
+from tetris_sim.scheduler.workers.worker import Worker
 
 T = TypeVar("T")
 

@@ -20,18 +20,16 @@ from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler import planner
-from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.comm.links import measure_link
-from tetris_sim.scheduler.facts.division import Link
-from tetris_sim.scheduler.facts.domain import Streaming
+from tetris_sim.scheduler.comm.communicator import Communicator, measure_link
+from tetris_sim.scheduler.facts.domain import Link, Streaming
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan import ranks as planning
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.ranks import even_part, offers_of
 from tetris_sim.scheduler.planner import plan_together
-from tetris_sim.scheduler.run.measuring import measure_exchange
 from tetris_sim.scheduler.tuning.candidates import RESERVE
+from tetris_sim.scheduler.workers.measuring import measure_exchange
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rank_cases import MACHINE, gpu
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
-from tetris_sim.scheduler.machine.seats import Seat, take_seat
+from tetris_sim.scheduler.machine.placement import Seat, take_seat
 
 
 def seats(*cores: tuple[int, ...], gpus: tuple[tuple[str, ...], ...] | None = None) -> list[Seat]:

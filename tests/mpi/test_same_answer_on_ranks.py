@@ -18,7 +18,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.division import Link
+from tetris_sim.scheduler.facts.domain import Link
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import plan_together
@@ -116,9 +116,7 @@ def test_grids_that_are_cut_along_two_axes_give_the_same_bits(
 def test_grids_that_are_cut_along_three_axes_give_the_same_bits(
     name: str, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "tetris_sim.scheduler.plan.process_grid.possible_parts", lambda *_: [(2, 2, 2)]
-    )
+    monkeypatch.setattr("tetris_sim.scheduler.plan.search.possible_parts", lambda *_: [(2, 2, 2)])
     boundaries = dict(mixed_boundaries(3))
     for kind in list(boundaries)[:5] + list(boundaries)[7:9]:
         problem, _ = make_problem(

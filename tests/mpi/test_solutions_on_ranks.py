@@ -12,7 +12,7 @@ from thread_ranks import run_ranks
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import ConfigError, ElsewhereError
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.plan import solving_ranks
+from tetris_sim.scheduler.plan import solving
 from tetris_sim.simulation.launch import launch
 from tetris_sim.solvers import distributed
 
@@ -70,8 +70,8 @@ def test_of_several_ranks_one_solves(time: str, tmp_path: Path) -> None:
 @pytest.fixture
 def _shared_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "TOGETHER", 64)
-    monkeypatch.setattr(solving_ranks, "TOGETHER", 64)
-    monkeypatch.setattr(solving_ranks, "_SURELY", 1e9)
+    monkeypatch.setattr(solving, "TOGETHER", 64)
+    monkeypatch.setattr(solving, "_SURELY", 1e9)
 
 
 @pytest.mark.usefixtures("_shared_always")

@@ -249,7 +249,7 @@ def choose_gpu() -> str:
     """The best there is."""
     from emulator.emulation import COMPILER
 
-    from tetris_sim.scheduler.machine.gpus import find_gpus
+    from tetris_sim.scheduler.machine.devices import find_gpus
 
     if find_gpus()[0]:
         return "real"

@@ -21,10 +21,9 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import problem_digest
 from tetris_sim.scheduler.facts.domain import shortened
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.scheduler.tuning.measure import check_method
-from tetris_sim.scheduler.tuning.trial import make_trial_problem
+from tetris_sim.scheduler.tuning.measure import check_method, make_trial_problem
 from tetris_sim.scheduler.tuning.tuned import tuning_key
 from tetris_sim.simulation.precision_notes import first_step
 

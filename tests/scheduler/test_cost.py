@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain, Work
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Work
 from tetris_sim.scheduler.plan.cost import Crew, Cut, forecast, seconds_per_step
 from tetris_sim.scheduler.plan.partition import has_whole_rows
-from tetris_sim.scheduler.plan.process_grid import cut_into, fastest_grid
-from tetris_sim.scheduler.plan.search import divide, predict
+from tetris_sim.scheduler.plan.search import cut_into, divide, fastest_grid, predict
 from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
 
 RECORDED: list[dict[str, Any]] = json.loads(

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.facts.division import Capacity, Division, Link
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, Work
 from tetris_sim.scheduler.plan.search import divide, without
 from tetris_sim.scheduler.plan.streaming import blocks_in_flight
 

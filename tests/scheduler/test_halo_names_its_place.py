@@ -15,8 +15,8 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.run.exchange import LocalExchange
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.exchange import LocalExchange
+from tetris_sim.scheduler.workers.worker import Worker
 
 
 def box_stencil(ndim: int) -> Stencil:

@@ -14,12 +14,12 @@ from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
-from tetris_sim.scheduler.machine.gpus import Gpu
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
 from tetris_sim.scheduler.tuning.choice import Known
-from tetris_sim.scheduler.tuning.known import all_known, find_known, is_mirrored, kind_of
+from tetris_sim.scheduler.tuning.tuned import all_known, find_known, is_mirrored, kind_of
 
 H100 = Gpu(0, "NVIDIA H100 80GB HBM3", "sm_90", 1 << 36, 1 << 25, "13.0", 132, 1.98e9, 3.35e12)
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
@@ -76,7 +76,7 @@ def test_the_nearest_balance_and_size_are_taken(monkeypatch: pytest.MonkeyPatch)
         at("wide", 20.0, 1 << 18),
         at("narrow", 4.0, 1 << 26),
     )
-    monkeypatch.setattr("tetris_sim.scheduler.tuning.known.all_known", lambda: rows)
+    monkeypatch.setattr("tetris_sim.scheduler.tuning.tuned.all_known", lambda: rows)
 
     def found(name: str, bandwidth: float | None, shape: tuple[int, int]) -> Known | None:
         gpu = dataclasses.replace(H100, name=name, bandwidth=bandwidth)

@@ -18,15 +18,14 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.comm.launcher import count_ranks
+from tetris_sim.scheduler.comm.communicator import count_ranks
 from tetris_sim.scheduler.machine.machine import Machine, find_machine, last_level_cache
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
-from tetris_sim.scheduler.tuning.measure import check_method, measure_speed
-from tetris_sim.scheduler.tuning.trial import make_trial_problem
+from tetris_sim.scheduler.tuning.measure import check_method, make_trial_problem, measure_speed
 from tetris_sim.scheduler.tuning.tune import Terms
 
 MACHINE = Machine(

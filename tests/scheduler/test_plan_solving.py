@@ -14,14 +14,18 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Dirichlet
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.facts.division import Link
+from tetris_sim.scheduler.facts.domain import Link
 from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan import solving
-from tetris_sim.scheduler.plan.solving import on_fastest, plan_solving, solving_offers
-from tetris_sim.scheduler.plan.solving_ranks import share_solution
-from tetris_sim.scheduler.tuning.solving_rate import SolvingRate
+from tetris_sim.scheduler.plan.solving import (
+    on_fastest,
+    plan_solving,
+    share_solution,
+    solving_offers,
+)
+from tetris_sim.scheduler.tuning.measure import SolvingRate
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
 NODE = Machine(

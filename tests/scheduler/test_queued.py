@@ -22,9 +22,9 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
-from tetris_sim.scheduler.run.exchange import LocalExchange
-from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.exchange import LocalExchange
+from tetris_sim.scheduler.workers.queued import QueuedStepper, WorkerError
+from tetris_sim.scheduler.workers.worker import Worker
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 

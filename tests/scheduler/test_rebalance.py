@@ -16,13 +16,12 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.division import FREE, Capacity, Division, Link, Profile
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Link, Profile, Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, predict
-from tetris_sim.scheduler.run.queued import QueuedStepper
-from tetris_sim.scheduler.run.rebalance import (
+from tetris_sim.scheduler.workers.queued import QueuedStepper
+from tetris_sim.scheduler.workers.rebalance import (
     Rebalancer,
     _as_measured,
     better_division,
@@ -30,7 +29,7 @@ from tetris_sim.scheduler.run.rebalance import (
     move,
     with_division,
 )
-from tetris_sim.scheduler.run.worker import Worker, open_worker
+from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.loop import open_simulation
 
 WORK = Work(1000, 1000, 8000, 1)

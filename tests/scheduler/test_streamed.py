@@ -29,10 +29,9 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming
-from tetris_sim.scheduler.run.queued import WorkerError
-from tetris_sim.scheduler.run.simulated import SimulatedDevice
-from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
-from tetris_sim.scheduler.run.streamed import StreamedStepper
+from tetris_sim.scheduler.workers.queued import WorkerError
+from tetris_sim.scheduler.workers.simulated import SimulatedConveyor, SimulatedDevice
+from tetris_sim.scheduler.workers.streamed import StreamedStepper
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 METHOD = PlainMethod()

@@ -12,7 +12,7 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.scheduler.tuning.choice import Speed

@@ -14,7 +14,7 @@ from tetris_sim.config import Config, make_config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.comm.communicator import Alone
-from tetris_sim.scheduler.plan.jumping import Jumps
+from tetris_sim.scheduler.plan.solving import Jumps
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.preparation import find_jumps, prepare
 
@@ -172,7 +172,7 @@ def test_a_grid_that_does_not_fit_is_refused_with_its_size_and_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Waves along axes of millions of points take half a minute.
-    monkeypatch.setattr("tetris_sim.scheduler.plan.jumping.read_operator", None)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.solving.read_operator", None)
     config = plate(tmp_path, grid={"shape": [2**17, 2**17], "spacing": [1e-4, 1e-4]})
     large = config.model_copy(
         update={"time": config.time.model_copy(update={"scheme": "spectral"})}

@@ -18,10 +18,9 @@ from tetris_sim.model.method import roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.machine.devices import Device
-from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.devices import Device, Gpu
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.plan.find import _part_that_fits
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates

@@ -24,12 +24,11 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.comm.agreement import everywhere
-from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import plan_together
-from tetris_sim.scheduler.run.rows import worker_rows
+from tetris_sim.scheduler.workers.worker import worker_rows
 from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.support.progress import PhaseClock
 

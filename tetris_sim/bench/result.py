@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tetris_sim.model.method import STEPS_PER_BLOCK
-from tetris_sim.scheduler.machine.gpus import Gpu
-from tetris_sim.scheduler.run.rows import WorkerRow
+from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.workers.worker import WorkerRow
 
 When = Literal["before", "after"]
 

@@ -123,8 +123,7 @@ def amount(args: argparse.Namespace) -> dict[str, Any]:
 def _on_devices(args: argparse.Namespace) -> Result | None:
     """The result on the first rank, None on the others."""
     from tetris_sim.bench import devices
-    from tetris_sim.scheduler.comm.agreement import everywhere
-    from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.scheduler.comm.communicator import everywhere, open_communicator
 
     args.stencils = args.stencils or ",".join(devices.STENCILS)
     with open_communicator() as ranks:

@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
     from tetris_sim.outputs import results
-    from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-    from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.scheduler.comm.communicator import everywhere, on_root, open_communicator
     from tetris_sim.simulation.preparation import prepare
 
     with open_communicator() as ranks:

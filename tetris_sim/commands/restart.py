@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Find the checkpoint, load the configuration, continue."""
-    from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-    from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.scheduler.comm.communicator import everywhere, on_root, open_communicator
     from tetris_sim.simulation.launch import launch
     from tetris_sim.simulation.resuming import newest_checkpoint
     from tetris_sim.support.progress import PhaseClock

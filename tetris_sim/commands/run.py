@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
-    from tetris_sim.scheduler.comm.agreement import everywhere
-    from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.scheduler.comm.communicator import everywhere, open_communicator
     from tetris_sim.simulation.launch import launch
     from tetris_sim.support.progress import PhaseClock
 

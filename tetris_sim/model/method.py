@@ -219,7 +219,7 @@ def roundings(method: object, dtype: np.dtype[Any]) -> float:
 
 
 class KnownGpu(Protocol):
-    """What is known of a GPU without using it; `scheduler/machine/gpus.py` finds it out."""
+    """What is known of a GPU without using it; `scheduler/machine/devices.py` finds it out."""
 
     @property
     def architecture(self) -> str:

@@ -26,10 +26,9 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.checkpoint.file import Part, write_part
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.output import Output
-from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-from tetris_sim.scheduler.comm.communicator import Alone, Communicator
-from tetris_sim.scheduler.run.exchange import Read, box_of
-from tetris_sim.scheduler.run.recovery import Recovery
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
+from tetris_sim.scheduler.workers.exchange import Read, box_of
+from tetris_sim.scheduler.workers.recovery import Recovery
 from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
 from tetris_sim.support.progress import PhaseClock, Progress
 from tetris_sim.support.stopping import Stopping

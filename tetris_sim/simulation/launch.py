@@ -23,11 +23,10 @@ from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.tables import read_audit
-from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-from tetris_sim.scheduler.comm.communicator import Alone, Communicator
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.run.recovery import Recovery
+from tetris_sim.scheduler.workers.recovery import Recovery
 from tetris_sim.simulation.background import Attachments, Beside, Vary
 from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, Prepared, describe, prepare

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.pictures import small_picture
-from tetris_sim.scheduler.comm.agreement import everywhere
+from tetris_sim.scheduler.comm.communicator import everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.run.queued import WorkerError
-from tetris_sim.scheduler.run.worker import Worker, open_worker
+from tetris_sim.scheduler.workers.queued import WorkerError
+from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.background import Attached, Attachments
 from tetris_sim.simulation.driving import Agreed, Goal, find_goal, state_of, with_faces
 from tetris_sim.simulation.monitors import ChangeWatch, FiniteWatch, go_on_without

@@ -18,11 +18,11 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.run.exchange import box_of
-from tetris_sim.scheduler.run.queued import WorkerError
-from tetris_sim.scheduler.run.rebalance import restore
-from tetris_sim.scheduler.run.recovery import KeptState, Recovery
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.exchange import box_of
+from tetris_sim.scheduler.workers.queued import WorkerError
+from tetris_sim.scheduler.workers.rebalance import restore
+from tetris_sim.scheduler.workers.recovery import KeptState, Recovery
+from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.workers import Fleet, Saving
 from tetris_sim.support.progress import format_time
 from tetris_sim.support.stopping import StopReason

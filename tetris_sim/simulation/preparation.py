@@ -14,15 +14,18 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.checkpoint import Checkpoint, problem_digest
 from tetris_sim.outputs.output import Moments, StepSchedule
-from tetris_sim.scheduler.comm.agreement import everywhere, on_root
-from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.comm.links import measure_link
+from tetris_sim.scheduler.comm.communicator import Communicator, everywhere, measure_link, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.machine.place import is_implicit, is_spectral
-from tetris_sim.scheduler.plan.jumping import Jumps, plan_jumps
-from tetris_sim.scheduler.plan.solving import on_fastest, solving_offers
-from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_solution
+from tetris_sim.scheduler.machine.placement import is_implicit, is_spectral
+from tetris_sim.scheduler.plan.solving import (
+    Jumps,
+    SolvingOffer,
+    on_fastest,
+    plan_jumps,
+    share_solution,
+    solving_offers,
+)
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes

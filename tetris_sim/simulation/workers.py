@@ -20,13 +20,12 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.step_control import Controller, Counted, largest_error
 from tetris_sim.outputs.checkpoint.file import Part
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.scheduler.comm.agreement import on_root
-from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
-from tetris_sim.scheduler.run.exchange import Exchange, Read, UnderWay, keep
-from tetris_sim.scheduler.run.rank_exchange import make_exchange
-from tetris_sim.scheduler.run.rebalance import Rebalancer, move
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.exchange import Exchange, Read, UnderWay, keep
+from tetris_sim.scheduler.workers.rank_exchange import make_exchange
+from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
+from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.stepper import SolvingStepper
 from tetris_sim.support.progress import PhaseClock

@@ -11,8 +11,7 @@ from functools import partial
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output, Snapshot
-from tetris_sim.scheduler.comm.agreement import on_root
-from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.simulation.background import Apart, Beside
 from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
 

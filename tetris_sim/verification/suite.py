@@ -14,7 +14,7 @@ from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.method import Method
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.machine.place import every_method
+from tetris_sim.scheduler.machine.placement import every_method
 from tetris_sim.verification.bodies import wall_cases
 from tetris_sim.verification.case import Case, Outcome, RefusalError, Solver, finite_or_null
 from tetris_sim.verification.heated import heated_cases

@@ -12,16 +12,14 @@ import numpy as np
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.comm.agreement import everywhere
-from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.division import Link
-from tetris_sim.scheduler.facts.domain import Work, shortened
+from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
+from tetris_sim.scheduler.facts.domain import Link, Work, shortened
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.machine.placement import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points
-from tetris_sim.scheduler.run.rank_exchange import make_exchange
-from tetris_sim.scheduler.run.worker import open_worker
-from tetris_sim.scheduler.tuning.trial import make_trial_problem
+from tetris_sim.scheduler.tuning.measure import make_trial_problem
+from tetris_sim.scheduler.workers.rank_exchange import make_exchange
+from tetris_sim.scheduler.workers.worker import open_worker
 
 _MESSAGE_BYTES = 4 << 20  # of the longer one of two messages that are timed
 _MESSAGE_REACHES = 64  # most steps of which such a message is the halo

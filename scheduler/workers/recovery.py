@@ -15,11 +15,11 @@ from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.alone import plan_on_cpu
+from tetris_sim.scheduler.plan.find import plan_on_cpu
 from tetris_sim.scheduler.plan.search import divide
-from tetris_sim.scheduler.run.exchange import Traffic
-from tetris_sim.scheduler.run.rebalance import with_division
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.exchange import Traffic
+from tetris_sim.scheduler.workers.rebalance import with_division
+from tetris_sim.scheduler.workers.worker import Worker
 
 log = logging.getLogger("tetris_sim")
 

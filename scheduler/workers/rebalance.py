@@ -15,16 +15,15 @@ from collections.abc import Collection, Sequence
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.division import FREE, Capacity, Division, Profile
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Profile, Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
 from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members, predict
-from tetris_sim.scheduler.run.exchange import box_of, join, overlap
-from tetris_sim.scheduler.run.queued import QueuedStepper
-from tetris_sim.scheduler.run.worker import Worker, open_worker
+from tetris_sim.scheduler.workers.exchange import box_of, join, overlap
+from tetris_sim.scheduler.workers.queued import QueuedStepper
+from tetris_sim.scheduler.workers.worker import Worker, open_worker
 
 _REPAID = 3.0  # times what the move costs must be saved: both are estimates
 _GAIN = 0.05  # of the time of a step; less is noise

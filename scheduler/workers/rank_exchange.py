@@ -21,21 +21,20 @@ from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.method import Box, EdgePlanes
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.scheduler.comm.agreement import end_alike
-from tetris_sim.scheduler.comm.communicator import Communicator, Pending
+from tetris_sim.scheduler.comm.communicator import Communicator, Pending, end_alike
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.run.direct import group_of
-from tetris_sim.scheduler.run.exchange import (
+from tetris_sim.scheduler.workers.direct import Mail, group_of
+from tetris_sim.scheduler.workers.exchange import (
     Exchange,
     LocalExchange,
+    Route,
     Traffic,
     UnderWay,
+    find_routes,
     join,
     overlap,
 )
-from tetris_sim.scheduler.run.mail import Mail
-from tetris_sim.scheduler.run.routes import Route, find_routes
-from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.scheduler.workers.worker import Worker
 
 _QUESTION, _ANSWER = 10, 11  # tags; those of halos are 0 to 5
 _DONE, _BOX = range(2)  # what a question is about
