@@ -13,10 +13,32 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common import columns
 from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+
+# The columns of the arrays that tell a compiled time loop how a slab lies in memory.
+#
+# In a file of their own, so that the host side knows them without compiling anything. `sweep.py`
+# reads the first eight, `tile_sweep.py` all of them.
+#
+# Of `axes`. FIRST, COUNT, PITCH: padded index of the first computed unit, their number, elements
+# from one to the next. LINKS: number of rows of `links` that belong to the axis. SHRINK and GHOSTS:
+# + side, planes of halo used up per step, planes of ghosts. REACH: radius of the stencil along the
+# axis. SEAM: 1 if the axis is a ring, so that its two ends may be computed as one tile. RIM: units
+# at either end that only that tile computes.
+#
+# Of `sides`, which has a row per side of a slab that has ghosts (`medium.py`). AXIS: padded axis.
+# GHOST, MIRROR: padded index of the ghost plane and of the plane it follows from. KIND: number of
+# its program, 0 for a copy. RULE: its row of `places`. CODES: where the code of padded index (0, 0,
+# 0) would be in `codes`. CODE_PITCH: + axis, from code to code.
+
+FIRST, COUNT, PITCH, LINKS, SHRINK, GHOSTS = 0, 1, 2, 3, 4, 6  # SHRINK and GHOSTS: + side
+REACH, SEAM, RIM = 8, 9, 10
+N_COLUMNS = 11
+AXIS, GHOST, MIRROR, KIND, RULE, CODES, CODE_PITCH = 0, 1, 2, 3, 4, 5, 6  # CODE_PITCH: + axis
+N_SIDE_COLUMNS = 9
+RUN = 32  # points that lie one after the other and share an element of `alike`
 
 
 @dataclass(frozen=True)
@@ -61,23 +83,23 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
         slab: tells which sides have a halo.
         row_links: of the last axis, in elements from the start of a row.
     """
-    axes = np.zeros((3, columns.N_COLUMNS), dtype=np.int64)
-    axes[:, columns.FIRST], axes[:, columns.COUNT] = layout.first, layout.count
-    axes[:, columns.PITCH] = layout.pitch
+    axes = np.zeros((3, N_COLUMNS), dtype=np.int64)
+    axes[:, FIRST], axes[:, COUNT] = layout.first, layout.count
+    axes[:, PITCH] = layout.pitch
 
     links_of: list[Links] = [[], [], row_links]  # per padded axis
     for axis, padded in enumerate(layout.axis_of):
         radius = problem.stencil.radii[axis]
-        axes[padded, columns.REACH] = radius
-        axes[padded, columns.SEAM] = problem.boundary.periodic(axis) and slab.halo[axis] == (0, 0)
+        axes[padded, REACH] = radius
+        axes[padded, SEAM] = problem.boundary.periodic(axis) and slab.halo[axis] == (0, 0)
 
         first, last = layout.first[padded], layout.first[padded] + layout.count[padded] - 1
         for side in (0, 1):
             if slab.halo[axis][side]:
-                axes[padded, columns.SHRINK + side] = radius
+                axes[padded, SHRINK + side] = radius
                 continue
             links = face_links(problem, axis, side, (first, last), layout.margin[padded][side])
-            axes[padded, columns.GHOSTS + side] = len(links)
+            axes[padded, GHOSTS + side] = len(links)
             if padded < 2:
                 links_of[padded] += links
 
@@ -85,7 +107,7 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
     links_array = np.zeros((3, most, 2), dtype=np.int64)
     faces = np.zeros((3, most, 2), dtype=problem.arithmetic)
     for padded, planes in enumerate(links_of):
-        axes[padded, columns.LINKS] = len(planes)
+        axes[padded, LINKS] = len(planes)
         for k, (link, reflection) in enumerate(planes):
             links_array[padded, k], faces[padded, k] = link, reflection
     return Geometry(axes, links_array, faces)

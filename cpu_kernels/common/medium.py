@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common import columns
+from tetris_sim.cpu_kernels.common import geometry
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import (
@@ -199,14 +199,14 @@ class ConductionData:
 
     def _alike(self, ids: Array) -> Array:
         layout = self._layout
-        alike = np.ones(-(-ids.size // columns.RUN) * columns.RUN, np.uint8)
+        alike = np.ones(-(-ids.size // geometry.RUN) * geometry.RUN, np.uint8)
         alike[ids.size :] = 0
         for padded_axis in layout.axis_of:
             pitch = layout.pitch[padded_axis]
             same = ids[pitch:] == ids[:-pitch]
             alike[: ids.size - pitch] &= same
             alike[pitch : ids.size] &= same
-        return np.asarray(alike.reshape(-1, columns.RUN).min(axis=1))
+        return np.asarray(alike.reshape(-1, geometry.RUN).min(axis=1))
 
     def _wrapped(self, of_box: Callable[[Ranges], Array], shape: tuple[int, ...]) -> Any:
         rings = [self._problem.boundary.periodic(axis) for axis in range(len(shape))]
@@ -265,27 +265,27 @@ class ConductionData:
                 rule += not ring
                 if slab.halo[axis][number]:
                     continue
-                row = np.zeros(columns.N_SIDE_COLUMNS, np.int64)
+                row = np.zeros(geometry.N_SIDE_COLUMNS, np.int64)
                 inside, beyond = (0, -1) if number == 0 else (n - 1, n)
-                row[columns.AXIS], row[columns.GHOST] = padded_axis, first + beyond
-                row[columns.MIRROR] = first + (n - 1 - inside if ring else inside)
+                row[geometry.AXIS], row[geometry.GHOST] = padded_axis, first + beyond
+                row[geometry.MIRROR] = first + (n - 1 - inside if ring else inside)
                 sides.append(row)
                 if ring:
                     continue
                 face = problem.ruled_face(axis, side)
-                row[columns.KIND], row[columns.RULE] = kinds[repr(face.rule.program.tree)], rule
+                row[geometry.KIND], row[geometry.RULE] = kinds[repr(face.rule.program.tree)], rule
                 plate = self._codes(face, axis, inside)
-                row[columns.CODES] = size
+                row[geometry.CODES] = size
                 for other, (other_padded, length) in enumerate(
                     zip(layout.axis_of, plate.strides, strict=True)
                 ):
                     if other != axis:
                         pitch = length // plate.itemsize
-                        row[columns.CODE_PITCH + other_padded] = pitch
-                        row[columns.CODES] -= pitch * self._origin(other_padded)
+                        row[geometry.CODE_PITCH + other_padded] = pitch
+                        row[geometry.CODES] -= pitch * self._origin(other_padded)
                 codes.append(plate.ravel())
                 size += plate.size
-        empty = np.zeros((0, columns.N_SIDE_COLUMNS), np.int64)
+        empty = np.zeros((0, geometry.N_SIDE_COLUMNS), np.int64)
         return np.concatenate([empty, *(row[np.newaxis] for row in sides)]), np.concatenate(codes)
 
     def _codes(self, face: RuledFace, axis: int, inside: int) -> npt.NDArray[np.int32]:

@@ -19,8 +19,16 @@ from numba.core import types
 from numba.core.types.misc import unliteral
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at
-from tetris_sim.cpu_kernels.equations.numbers import KERNEL, N_NAME, N_STAGE
-from tetris_sim.cpu_kernels.equations.sides import COLUMNS, PLANES, ROWS, SHIFT, WRAP
+from tetris_sim.cpu_kernels.equations.numbers import (
+    COLUMNS,
+    KERNEL,
+    N_NAME,
+    N_STAGE,
+    PLANES,
+    ROWS,
+    SHIFT,
+    WRAP,
+)
 
 INTEGER = types.int64
 

@@ -10,18 +10,223 @@ more than LLVM needs for them, and what is compiled is kept on disk like everyth
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
-from tetris_sim.cpu_kernels.equations.sides import COEFFICIENT, COORDINATE, STATE
+from tetris_sim.cpu_kernels.equations.numbers import (
+    COEFFICIENT,
+    COLUMNS,
+    COORDINATE,
+    LIST,
+    PITCH,
+    PLANES,
+    ROWS,
+    SHIFT,
+    STATE,
+    STEP,
+)
 from tetris_sim.model.equations import Equations, Stage, as_tap, tap
+from tetris_sim.model.formula import COMPARISONS
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.program import CONSTANT, INPUT, Instruction
+from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Instruction
 from tetris_sim.support.cache import generated_module
+
+# Vector instructions of the kernel of a stage, register by register.
+#
+# Idea Numba is asked for one intrinsic, and that is the whole kernel: loops over planes, rows and
+# vectors of columns, inside them the operations of the program in their order. Types are known, so
+# nothing is inferred, and LLVM gets vectors instead of a loop that it may or may not vectorise.
+# Columns that do not fill a vector are computed one by one. Layout places: the address of each
+# stream, in a list for each plane. counts: see `sides.py`; element (plane i, row j, column k) of a
+# stream lies at its address + shift + i * step + j * pitch + k. numbers: the parameters of the
+# step. Limits What is read is never what is written. Functions of the C library are called for one
+# number at a time: vectors of them would have other last bits. Test
+# tests/kernels/test_cpu_equations.py
+
+Operations = Sequence[tuple[Any, ...]]
+_INT64, _BIT = ir.IntType(64), ir.IntType(1)
+_REALS = {"float64": (ir.DoubleType(), 8), "float32": (ir.FloatType(), 4)}
+_LIBRARY = {**{name: name for name in (*INEXACT, "fmod")}, "power": "pow"}
+_LLVM = {"fma": "fma", "sqrt": "sqrt", "abs": "fabs", "floor": "floor", "ceil": "ceil"}
+_BUILDER = {
+    "add": "fadd",
+    "subtract": "fsub",
+    "multiply": "fmul",
+    "divide": "fdiv",
+    "negative": "fneg",
+    "and": "and_",
+    "or": "or_",
+    "not": "not_",
+    "where": "select",
+}
+
+
+def make_rows(
+    dtype: str, lanes: int, kinds: Sequence[int], operations: Operations, results: Sequence[int]
+) -> Any:
+    """The intrinsic (places, counts, numbers) that computes rows.
+
+    Args:
+        dtype: float64 or float32.
+        lanes: elements of a vector.
+        kinds: of the streams.
+        operations: as `StageKernel` has them.
+        results: registers that are stored to the last streams.
+    """
+
+    @intrinsic
+    def rows(typing_context, places, counts, numbers):
+        def generate(context, builder, signature, arguments):
+            _Rows(builder, dtype, tuple(kinds), operations, tuple(results)).emit(lanes, *arguments)
+            return context.get_dummy_value()
+
+        return types.void(places, counts, numbers), generate
+
+    return rows
+
+
+@dataclass(frozen=True)
+class _Rows:
+    builder: Any
+    dtype: str
+    kinds: tuple[int, ...]
+    operations: Operations
+    results: tuple[int, ...]
+
+    def emit(self, lanes: int, places: Any, counts: Any, numbers: Any) -> None:
+        builder, (real, size) = self.builder, _REALS[self.dtype]
+
+        def entry(array: Any, k: int) -> Any:
+            return builder.load(builder.gep(array, [_INT64(k)]))
+
+        shifts = [entry(counts, SHIFT + kind) for kind in self.kinds]
+        pitches = [entry(counts, PITCH + kind) for kind in self.kinds]
+        steps = [entry(counts, STEP + kind) for kind in self.kinds]
+        used = sorted({it[1] for it in self.operations if it[0] == "number"})
+        given = {k: entry(numbers, k) for k in used}
+
+        columns = entry(counts, COLUMNS)
+        whole = builder.and_(columns, _INT64(-lanes))
+        n_planes, n_rows, apart = (entry(counts, k) for k in (PLANES, ROWS, LIST))
+        with cgutils.for_range(builder, n_planes, intp=_INT64) as plane:
+            listed, begin = builder.gep(places, [builder.mul(plane.index, apart)]), []
+            for number, (shift, step) in enumerate(zip(shifts, steps, strict=True)):
+                element = builder.add(shift, builder.mul(plane.index, step))
+                address = builder.add(entry(listed, number), builder.mul(element, _INT64(size)))
+                begin.append(builder.inttoptr(address, real.as_pointer()))
+
+            with cgutils.for_range(builder, n_rows, intp=_INT64) as row:
+                pointers = [
+                    builder.gep(pointer, [builder.mul(row.index, pitch)])
+                    for pointer, pitch in zip(begin, pitches, strict=True)
+                ]
+                for width, start, stop in ((lanes, _INT64(0), whole), (1, whole, columns)):
+                    step = _INT64(width)
+                    with cgutils.for_range_slice(builder, start, stop, step, _INT64) as (at, _):
+                        self.vector(width, pointers, given, at)
+
+    def vector(self, lanes: int, pointers: list[Any], given: dict[int, Any], at: Any) -> None:
+        """One vector of columns, from column `at` on."""
+        vector = _Vector(self.builder, *_REALS[self.dtype], lanes)
+        registers: list[Any] = []
+        for name, *arguments in self.operations:
+            if name == "load":
+                stream, column = arguments
+                one = self.kinds[stream] in (COORDINATE, COORDINATE + 1)
+                place = _INT64(0) if one else self.builder.add(at, _INT64(column))
+                registers.append(vector.load(pointers[stream], place, one=one))
+            elif name == "number":
+                registers.append(vector.broadcast(given[arguments[0]]))
+            elif name == "constant":
+                registers.append(vector.constant(float.fromhex(arguments[0])))
+            else:
+                registers.append(vector.operate(name, [registers[k] for k in arguments]))
+
+        for pointer, result in zip(pointers[-len(self.results) :], self.results, strict=True):
+            vector.store(pointer, at, registers[result])
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """Operations on vectors of some lanes; one lane is a scalar."""
+
+    builder: Any
+    real: Any
+    size: int
+    lanes: int
+    shape: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = self.real if self.lanes == 1 else ir.VectorType(self.real, self.lanes)
+        object.__setattr__(self, "shape", shape)
+
+    def load(self, pointer: Any, place: Any, *, one: bool) -> Any:
+        pointer = self.builder.gep(pointer, [place])
+        if one:
+            return self.broadcast(self.builder.load(pointer))
+        pointer = self.builder.bitcast(pointer, self.shape.as_pointer())
+        return self.builder.load(pointer, align=self.size, typ=self.shape)
+
+    def store(self, pointer: Any, place: Any, value: Any) -> None:
+        pointer = self.builder.gep(pointer, [place])
+        pointer = self.builder.bitcast(pointer, self.shape.as_pointer())
+        self.builder.store(value, pointer, align=self.size)
+
+    def broadcast(self, value: Any) -> Any:
+        if self.lanes == 1:
+            return value
+        undefined, zero = ir.Constant(self.shape, ir.Undefined), ir.IntType(32)(0)
+        one = self.builder.insert_element(undefined, value, zero)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(one, one, mask)
+
+    def constant(self, value: float) -> Any:
+        with np.errstate(over="ignore", under="ignore"):
+            value = float(np.dtype(f"f{self.size}").type(value))
+        return ir.Constant(self.shape, value if self.lanes == 1 else [value] * self.lanes)
+
+    def operate(self, name: str, arguments: list[Any]) -> Any:
+        if name in COMPARISONS:
+            compare: Callable[..., Any] = self.builder.fcmp_ordered
+            if name == "!=":  # NaN differs from everything
+                compare = self.builder.fcmp_unordered
+            return compare(name, *arguments)
+        if name in _BUILDER:
+            return getattr(self.builder, _BUILDER[name])(*arguments)
+        if name in _LLVM:
+            suffix = f"f{8 * self.size}"
+            suffix = suffix if self.lanes == 1 else f"v{self.lanes}{suffix}"
+            return self._call(f"llvm.{_LLVM[name]}.{suffix}", self.shape, arguments)
+        return self._each(name, arguments)
+
+    def _call(self, name: str, kind: Any, arguments: list[Any]) -> Any:
+        form = ir.FunctionType(kind, [kind] * len(arguments))
+        function = cgutils.get_or_insert_function(self.builder.module, form, name)
+        if not name.startswith("llvm."):
+            # LLVM may not take it for what it knows by that name.
+            function.attributes.add("nobuiltin")
+        return self.builder.call(function, arguments)
+
+    def _each(self, name: str, arguments: list[Any]) -> Any:
+        symbol = _LIBRARY[name] + ("f" if self.size == 4 else "")
+        if self.lanes == 1:
+            return self._call(symbol, self.real, arguments)
+        result = ir.Constant(self.shape, ir.Undefined)
+        for lane in range(self.lanes):
+            at = ir.IntType(32)(lane)
+            numbers = [self.builder.extract_element(it, at) for it in arguments]
+            value = self._call(symbol, self.real, numbers)
+            result = self.builder.insert_element(result, value, at)
+        return result
+
 
 _HERE = Path(__file__).parent
 
@@ -69,7 +274,7 @@ class StageKernel:
             lanes: elements of a vector.
         """
         lines = ["from numba import cfunc", "from numba.core import types", ""]
-        lines += ["from tetris_sim.cpu_kernels.equations.emit import make_rows", ""]
+        lines += ["from tetris_sim.cpu_kernels.equations.stages import make_rows", ""]
         lines += [f"KINDS = {tuple(stream.kind for stream in self.streams)}", "OPERATIONS = ("]
         lines += [f"    {it},  # r{number}" for number, it in enumerate(self.operations)]
         lines += [")", f'rows = make_rows("{dtype}", {lanes}, KINDS, OPERATIONS, {self.results})']

@@ -40,10 +40,13 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     LAG,
     MADE,
     MARGIN,
+    MIRRORED,
     NEXT,
+    NOTHING,
     NUMBERS,
     START,
     WIDTH,
+    WRAP,
 )
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
@@ -52,7 +55,6 @@ from tetris_sim.cpu_kernels.equations.planes import (
     of_name,
     of_stage,
 )
-from tetris_sim.cpu_kernels.equations.sides import MIRRORED, NOTHING, WRAP
 
 # [the row update begins]
 REAL, LANES = types.float64, 4

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.common.blocking import why_not_equations
+from tetris_sim.cpu_kernels.common.caches import why_not_equations
 from tetris_sim.cpu_kernels.common.layout import pad
 from tetris_sim.cpu_kernels.common.medium import ConductionData, conduction_bytes
-from tetris_sim.cpu_kernels.equations.plain import Sweeps, layout_of, work_bytes
+from tetris_sim.cpu_kernels.equations.steppers import Sweeps, layout_of, work_bytes
 from tetris_sim.model.method import Parameters, WithoutParameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -41,12 +41,11 @@ class PlainMethod(WithoutParameters):
         `ThreadTeam`.
         """
         # Numba takes 0.4 s to import, and planning or reading a file does not need it.
-        from tetris_sim.cpu_kernels.common.ready import TimeLoop
-        from tetris_sim.cpu_kernels.common.ready_stepper import make_stepper
+        from tetris_sim.cpu_kernels.common.ready import TimeLoop, make_stepper
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
         from tetris_sim.cpu_kernels.compiled.conduction import make_conduct
         from tetris_sim.cpu_kernels.compiled.generate import make_advance
-        from tetris_sim.cpu_kernels.equations.substeps import SubstepStepper
+        from tetris_sim.cpu_kernels.equations.steppers import SubstepStepper
 
         if problem.equations is not None:
             layout = layout_of(problem, slab)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.solvers.krylov import Cycle, LevelWork, cycle_of, in_single, largest_of
+from tetris_sim.solvers.krylov import Arithmetic, Cycle, LevelWork, cycle_of, in_single, largest_of
 from tetris_sim.solvers.multigrid import (
     Level,
     Operator,
@@ -24,6 +24,7 @@ from tetris_sim.solvers.multigrid import (
     coarsen,
     every_other,
 )
+from tetris_sim.solvers.stepper import SolvingMethod
 
 Values = npt.NDArray[Any]
 _TINY = 1e-30  # of a diagonal, relative to the largest
@@ -248,3 +249,20 @@ def _flat(operator: Operator) -> Operator:
 
 def _real(number: float, like: Values) -> Any:
     return like.dtype.type(number)
+
+
+# cpu.steady, cpu.implicit: states that are solved for with the passes of `sweeps.py`.
+
+# By point, at most: of the balance, of conjugate gradients, of all levels, and of what is needed to
+# make these.
+_BYTES = 260
+_PLAIN = (150, 0)  # without held cells or heat contents
+
+
+def _arithmetic(team: Any) -> Arithmetic:
+
+    return CpuArithmetic(team)
+
+
+STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady", _BYTES, plain=_PLAIN)
+IMPLICIT = SolvingMethod("cpu.implicit", "cpu", _arithmetic, "implicit", _BYTES)

@@ -30,7 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.tessellate.formulas import power_call, power_source
+from tetris_sim.cpu_kernels.tessellate.formulas import (
+    potentials_call,
+    potentials_source,
+    power_call,
+    power_source,
+)
 from tetris_sim.cpu_kernels.tessellate.kinds import (
     BLOCK_BITS,
     CHANGING,
@@ -39,7 +44,6 @@ from tetris_sim.cpu_kernels.tessellate.kinds import (
     imports,
     operands_of,
 )
-from tetris_sim.cpu_kernels.tessellate.potentials import potentials_call, potentials_source
 from tetris_sim.cpu_kernels.tessellate.records import kind_of
 from tetris_sim.cpu_kernels.tessellate.rows import walk
 from tetris_sim.model.problem import Problem

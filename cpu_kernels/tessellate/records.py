@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.layout import allocate_aligned
+from tetris_sim.cpu_kernels.tessellate.formulas import FEW
 from tetris_sim.cpu_kernels.tessellate.kinds import (
     BEYOND,
     BLOCK,
@@ -25,7 +26,6 @@ from tetris_sim.cpu_kernels.tessellate.kinds import (
     Conducting,
 )
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
-from tetris_sim.cpu_kernels.tessellate.potentials import FEW
 from tetris_sim.model.conduction import Coefficients, Conduction, Enthalpy, Rule, padded
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem

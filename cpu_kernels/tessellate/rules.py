@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.ghosts import COPY
 from tetris_sim.cpu_kernels.common.medium import parameters_of
-from tetris_sim.cpu_kernels.compiled.programs import constants_of
+from tetris_sim.cpu_kernels.compiled.conduction import constants_of
 from tetris_sim.cpu_kernels.tessellate.formulas import row_width, shape_of
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, rings_of

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tetris_sim.cpu_kernels.common import rims
+from tetris_sim.cpu_kernels.common import stepper
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -188,7 +188,7 @@ def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
     if share.streamed is not None or share.simulated is not None:
         return False
     if share.method.device == "cpu":
-        return rims.begins_inside(problem, share.slab, axis, block, share.threads)
+        return stepper.begins_inside(problem, share.slab, axis, block, share.threads)
     from tetris_sim.gpu_kernels.faces import extents
 
     return extents.begins_inside(problem, share.slab, axis, block)

@@ -11,7 +11,7 @@ import pytest
 
 from tetris_sim.config import load_config
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.solve.method import IMPLICIT, STEADY
+from tetris_sim.cpu_kernels.solve.arithmetic import IMPLICIT, STEADY
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine

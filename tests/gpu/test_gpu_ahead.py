@@ -11,7 +11,7 @@ from cases import run
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.cpu_kernels.common.ready_stepper import ReadyStepper
+from tetris_sim.cpu_kernels.common.ready import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes

@@ -13,7 +13,7 @@ from exact import equation_step
 
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.equations import given
+from tetris_sim.cpu_kernels.equations import tables
 from tetris_sim.cpu_kernels.equations.rings import follow
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES
@@ -197,7 +197,7 @@ def test_blocks_longer_than_their_tables_have_the_same_bits(
 ) -> None:
     method, parameters = WAYS[way]
     expected = plain("corners 2d")
-    monkeypatch.setattr(given, "_MOST_NUMBERS", 7)
+    monkeypatch.setattr(tables, "_MOST_NUMBERS", 7)
     found = run(method, problem("corners 2d"), parameters, teams[2], (STEPS,))
     np.testing.assert_array_equal(found, expected)
 

@@ -11,7 +11,7 @@ import pytest
 from cases import boundary_of, make_problem, stencil_of
 
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.ready_stepper import ReadyStepper
+from tetris_sim.cpu_kernels.common.ready import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.method import Method

@@ -16,7 +16,7 @@ from tetris_sim.cpu_kernels.common import layout
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.cpu_kernels.stream import stepper
+from tetris_sim.cpu_kernels.stream import method
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, radii_of
 from tetris_sim.cpu_kernels.stream.method import StreamMethod, candidates
 from tetris_sim.cpu_kernels.stream.work import plan_work
@@ -73,7 +73,7 @@ def canaries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     original = layout.allocate_aligned
     monkeypatch.setattr(layout, "allocate_aligned", allocate)
-    monkeypatch.setattr(stepper, "allocate_aligned", allocate)
+    monkeypatch.setattr(method, "allocate_aligned", allocate)
     return taken
 
 

@@ -28,7 +28,7 @@ from enthalpy_cases import FEW, MANY, every_face, melting
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.cpu_kernels.tessellate import stepper
+from tetris_sim.cpu_kernels.tessellate import operands
 from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_source
 from tetris_sim.cpu_kernels.tessellate.kinds import BEYOND
 from tetris_sim.cpu_kernels.tessellate.lifted import lift_slab
@@ -195,17 +195,17 @@ def test_a_slab_with_halos_gives_the_bits_of_the_whole(
     slab = Slab(start, stop, halo)
     chosen = {**NARROW, "jam": JAM.get(name, 1), "width": WIDTH.get(name, 32)}
     stepper = METHOD.prepare(problem, slab, chosen, teams[2])
-    stepper.load(part_of(state), first)
+    operands.load(part_of(state), first)
     periodic = [problem.boundary.periodic(axis) for axis in range(len(shape))]
     for axis, widths in enumerate(halo):
         for side, width in zip(SIDES, widths, strict=True):
             if width:
                 box = slab.globally(slab.halo_ranges(axis, SIDES.index(side)))
                 values = padded(lambda it: state[0][cut(it)], box, shape, periodic)
-                stepper.set_halo(axis, side, values[np.newaxis])
-    stepper.advance(steps)
-    found = stepper.interior()
-    stepper.close()
+                operands.set_halo(axis, side, values[np.newaxis])
+    operands.advance(steps)
+    found = operands.interior()
+    operands.close()
     assert found.tobytes() == part_of(expected)(slab).tobytes()
 
 
@@ -225,7 +225,7 @@ def test_numbers_are_those_of_the_step_at_which_a_state_is(
     through = advanced(begin, 0, 9, NARROW)
     assert advanced(advanced(begin, 0, 4, NARROW), 4, 5, WHOLE).tobytes() == through.tobytes()
     assert advanced(begin, 3, 9, NARROW).tobytes() != through.tobytes()
-    monkeypatch.setattr(stepper, "_MOST_NUMBERS", 1)  # a block for every step
+    monkeypatch.setattr(operands, "_MOST_NUMBERS", 1)  # a block for every step
     assert advanced(begin, 0, 9, NARROW).tobytes() == through.tobytes()
 
 

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tetris_sim.cpu_kernels.compiled.choices import (
-    add_vector,
-    any_signed,
-    divide_vector,
-    where_reached,
-    where_signed,
-)
 from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of
 from tetris_sim.cpu_kernels.compiled.vectors import (
+    add_vector,
     align_pair,
+    any_signed,
+    divide_vector,
     halves_pair,
     native_width,
     vector_operations,
+    where_reached,
+    where_signed,
 )
 
 KINDS = [

@@ -6,7 +6,7 @@ import pytest
 from cases import boundary_of, make_problem, stencil_of
 
 from tetris_sim.cpu_kernels.common.caches import Caches
-from tetris_sim.cpu_kernels.tessellate import fitting
+from tetris_sim.cpu_kernels.tessellate import method
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, _layout, _tile
 from tetris_sim.model.method import STEPS_PER_BLOCK, Fits, Parameters
 from tetris_sim.model.problem import Problem
@@ -23,22 +23,22 @@ def plate(planes: int, halo: int, shape: tuple[int, int] = (10240, 10240)) -> tu
     return problem, Slab((4000, 0), (4000 + planes, shape[1]), halos)
 
 
-def stay_of(problem: Problem, slab: Slab, parameters: Parameters, block: int) -> fitting.Stay:
+def stay_of(problem: Problem, slab: Slab, parameters: Parameters, block: int) -> method.Stay:
     rows = _layout(problem, slab, parameters).geometry(problem, slab).axes
-    return fitting.Stay(rows, THREADS, block, 2 * 64)
+    return method.Stay(rows, THREADS, block, 2 * 64)
 
 
 @pytest.mark.parametrize(("planes", "block"), [(74, 32), (74, 48), (593, 32), (1345, 32)])
 def test_a_thin_slab_takes_a_thread_less_time(
     planes: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "read_caches", lambda: Caches(48 << 10, 2 << 20, 20 << 20))
+    monkeypatch.setattr(method, "read_caches", lambda: Caches(48 << 10, 2 << 20, 20 << 20))
     problem, slab = plate(planes, block)
     found = METHOD.fitted(problem, slab, TUNED, THREADS)
     stay = stay_of(problem, slab, TUNED, block)
     layout = _layout(problem, slab, TUNED)
     before, after = (
-        fitting.turn(stay, _tile(problem, it, layout), it[STEPS_PER_BLOCK]) for it in (TUNED, found)
+        method.turn(stay, _tile(problem, it, layout), it[STEPS_PER_BLOCK]) for it in (TUNED, found)
     )
     assert after < 0.9 * before
     assert all(0 < found[name] <= TUNED[name] for name in ("tile_x", "steps_per_block"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.spectral import METHOD
+from tetris_sim.cpu_kernels.solve.spectral import METHOD
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.problem import Problem

@@ -1,0 +1,384 @@
+"""Sweeps by equations: what `cpu.plain` tells its compiled loop, and what it takes of memory."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
+from tetris_sim.cpu_kernels.common.layout import (
+    PaddedField,
+    allocate_aligned,
+    least_margins,
+    pad,
+)
+from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.compiled.generate import splice
+from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
+from tetris_sim.cpu_kernels.equations.numbers import (
+    DEPTH,
+    EVEN,
+    FIELD,
+    LAG,
+    LIST,
+    NEXT,
+    PITCH,
+    START,
+    STATE,
+    STEP,
+)
+from tetris_sim.cpu_kernels.equations.rings import Work, follow, plan_work
+from tetris_sim.cpu_kernels.equations.stages import Stream, settled
+from tetris_sim.cpu_kernels.equations.tables import (
+    coefficient_layout,
+    field_of,
+    make_tables,
+    width_of,
+)
+from tetris_sim.model.grid import OUTER
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
+
+Array = npt.NDArray[Any]
+
+
+def layout_of(problem: Problem, slab: Slab) -> PaddedField:
+    """How the state lies: with room for the ghosts of every name."""
+    assert problem.equations is not None
+    equations, ndim = settled(problem.equations), problem.grid.ndim
+    widths = [width_of(equations, name, ndim) for name in equations.ghosts]
+    margins = []
+    for axis, (low, high) in enumerate(least_margins(problem, slab)):
+        most = max((it[OUTER[ndim][axis]] for it in widths), default=0)
+        margins.append((max(low, most), max(high, most)))
+    return pad(problem, slab, margins)
+
+
+def work_bytes(problem: Problem, slab: Slab) -> int:
+    """Bytes that sweeps take beside the two copies of the state."""
+    assert problem.equations is not None
+    layout, given = layout_of(problem, slab), coefficient_layout(problem, slab, slab.halo)
+    work = settled(problem.equations).n_work * layout.field_pitch * layout.dtype.itemsize
+    return work + (0 if given is None else given.n_bytes)
+
+
+class Sweeps:
+    """What the compiled loop of `sweep.py` is told; between a stepper and it.
+
+    Attributes:
+        longest: steps that one block may have.
+    """
+
+    def __init__(self, problem: Problem, slab: Slab, layout: PaddedField, threads: int) -> None:
+        """Compile the stages and take memory for what lives within a step.
+
+        Args:
+            problem: by equations.
+            slab: which part of it.
+            layout: of the state.
+            threads: how many there are.
+        """
+        from tetris_sim.cpu_kernels.compiled.generate import copied_module
+
+        self._loop = copied_module("equations/sweep.py").advance
+        self._tables = make_tables(problem, slab, layout, slab.halo)
+        self._layout, self.longest = layout, self._tables.given.longest
+        work = self._tables.equations.n_work * layout.field_pitch
+        self._work = allocate_aligned(work * layout.dtype.itemsize, layout.dtype, 0)
+        self._places = (problem, slab, layout, threads)
+        self._known: dict[tuple[int, int], tuple[Array, ...]] = {}
+
+    @property
+    def arrays(self) -> None:
+        """None that a block hands over: all of them are known."""
+
+    def tables(self, step: int, steps: int) -> tuple[Array]:
+        """The parameters of a block."""
+        return (self._tables.given.numbers(step, steps),)
+
+    def substep(self, time: float, length: float) -> tuple[Array]:
+        """The parameters of a substep."""
+        return (self._tables.given.numbers_at(time, length),)
+
+    def work_of(self, name: str) -> Array:
+        """The array of a name that lives within a step, as it lies in memory."""
+        pitch, number = self._layout.field_pitch, self._tables.equations.work[name]
+        return self._work[number * pitch : (number + 1) * pitch]
+
+    def __call__(
+        self, thread: int, threads: int, current: Array, following: Array, *rest: Any
+    ) -> None:
+        """Advance as one of some threads; the arguments are those of `CpuStepper`."""
+        _, _, numbers, steps, barrier = rest
+        arrays = (current.ctypes.data, following.ctypes.data)
+        if arrays not in self._known:
+            self._known[arrays] = self._tell(arrays)
+        own, *_ = self._known[arrays]
+        table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
+        self._loop(thread, threads, own, *table, steps, barrier)
+
+    def _tell(self, arrays: tuple[int, int]) -> tuple[Array, ...]:
+        """What threads begin with if these are the arrays of the state before an even step and
+        after it; and the tables that it refers to.
+        """
+        tables = self._tables
+        lists = tables.lists(2, lambda stream, odd: self._address(stream, arrays, odd))
+        names = tables.names.copy()
+        for row, name in zip(names, tables.rows, strict=True):
+            # The state at the beginning is what an odd step before it would have stored.
+            new = Stream(STATE, tables.equations.results.get(name, name))
+            row[EVEN : EVEN + 2] = [self._address(new, arrays, odd) for odd in (0, 1)]
+
+        own = tables.numbers(*self._places)
+        own["lists"], own["period"], own["turns"] = lists.ctypes.data, 2, 2
+        own["list_bytes"], own["names"] = lists.strides[1], names.ctypes.data
+        return own, lists, names
+
+    def _address(self, stream: Stream, arrays: tuple[int, int], odd: int) -> int:
+        """Of a stream of the state at even or at odd steps."""
+        equations, layout = self._tables.equations, self._layout
+        now, then = arrays[odd], arrays[1 - odd]
+        if stream.name in equations.fields:
+            base, number = now, equations.fields.index(stream.name)
+        elif stream.name in equations.work:
+            base, number = int(self._work.ctypes.data), equations.work[stream.name]
+        else:
+            new = [equations.results[field] for field in equations.fields]
+            base, number = then, new.index(stream.name)
+        element = number * layout.field_pitch
+        element += int(np.dot((stream.plane, stream.row), layout.pitch[:2]))
+        return base + element * layout.dtype.itemsize
+
+
+# Choices: what may be tried when equations are streamed, how a slab is then cut, and what that
+# takes of memory.
+
+
+def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
+    """What is worth trying on a machine with these caches, the best guess first."""
+    assert problem.equations is not None
+    equations, ndim = settled(problem.equations), problem.grid.ndim
+    radii, size = equations.radii, np.dtype(problem.dtype).itemsize
+    reach, choices = max(1, *radii), []
+
+    # Steps of a reach of one, planes a visit, rows of a strip, how much of the L2 cache rings fill:
+    # they are read in order, and the L3 cache holds the rest. A row of 1000 columns is worth more
+    # than a nearer cache: what a kernel does before its first vector counts less.
+    wanted = {
+        1: ((32, 1, 1, 0.2), (64, 1, 1, 0.4)),
+        2: ((16, 4, 1, 3.3), (16, 2, 1, 1.2), (8, 4, 1, 0.9)),
+        3: ((6, 1, 32, 8.0), (4, 1, 32, 4.0), (4, 1, 16, 2.0)),
+    }[ndim]
+    for most, visit, rows, filled in wanted:
+        steps = max(1, most // reach)
+        planes = (steps + 1) * sum(follow(equations, ndim, visit).depths.values())
+        beside = rows + 2 * steps * (radii[1] if ndim == 3 else 0)
+        room = min(caches.l2 * filled, max(caches.l2, caches.l3 / 2))
+        columns = int(room / (planes * beside * size)) - 2 * steps * radii[-1]
+        choice = {STEPS_PER_BLOCK: steps, "tile_x": max(64, columns // 16 * 16), "visit": visit}
+        choices.append(choice | ({"tile_y": rows} if ndim == 3 else {}))
+    return tuple(choices)
+
+
+def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> Work:
+    """How a slab is cut."""
+    from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
+
+    assert problem.equations is not None
+    equations = settled(problem.equations)
+    computed = [n + sum(halo) for n, halo in zip(slab.shape, slab.halo, strict=True)]
+    return plan_work(
+        equations,
+        tuple(computed),
+        threads=threads,
+        lanes=native_lanes(np.dtype(problem.dtype)),
+        steps=parameters[STEPS_PER_BLOCK],
+        visit=parameters.get("visit", 1),
+        tile=(parameters.get("tile_y", 1), parameters["tile_x"]),
+    )
+
+
+def stream_bytes(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> int:
+    """Bytes of memory that streaming takes."""
+    work, layout = work_of(problem, slab, parameters, threads), layout_of(problem, slab)
+    given = coefficient_layout(problem, slab, margins_of(problem, slab, work))
+    rings = threads * work.scratch * layout.dtype.itemsize
+    return 2 * layout.n_bytes + rings + (0 if given is None else given.n_bytes)
+
+
+def margins_of(problem: Problem, slab: Slab, work: Work) -> list[tuple[int, int]]:
+    """How far around a slab stages are computed, per axis of the problem."""
+    margins = []
+    for axis, padded in enumerate(OUTER[problem.grid.ndim]):
+        ring = problem.boundary.periodic(axis)
+        deep = max(work.steps * work.reach[padded], work.around[padded]) if ring else 0
+        low, high = slab.halo[axis]
+        margins.append((low or deep, high or deep))
+    return margins
+
+
+# Substeps on the CPU: sweeps of any length, which can be taken back, and how large their errors
+# are.
+
+_READ_POINTS = 1 << 16  # points that are looked at together: they stay in the L2 cache
+
+
+class SubstepStepper(CpuStepper):
+    """A stepper of sweeps that also makes substeps; see the Protocol `Substepper`."""
+
+    def __init__(
+        self, problem: Problem, slab: Slab, team: ThreadTeam, sweeps: Sweeps, layout: PaddedField
+    ) -> None:
+        super().__init__(problem, slab, team, sweeps, layout, step_tables=sweeps)
+        assert problem.equations is not None
+        assert problem.equations.substeps is not None
+        names = problem.equations.substeps.errors
+        self._errors = [sweeps.work_of(names[field]) for field in problem.equations.fields]
+        self._sweeps, self._one = sweeps, PaddedField(**{**vars(layout), "n_fields": 1})
+
+    def substep(self, time: float, length: float) -> None:
+        """Make one; returns at once."""
+        self.slab.refuse_short_halo(1, self._radii)
+        self._team.wait()
+        tables = self._sweeps.substep(time, length)
+        self._start_block(1, self._with_tables(tables, self._geometry.axes))
+
+    def undo(self) -> None:
+        """Let the state be what it was before the last substep."""
+        self._team.wait()
+        self._current, self._next = self._next, self._current
+        self._step -= 1
+
+    def peaks(self) -> npt.NDArray[np.float64]:
+        """Largest magnitudes of each field and of its error, (2, n_fields)."""
+        self._team.wait()
+        if self.slab.n_points <= _READ_POINTS:
+            return self._look(0, 1)  # sooner done than handed over
+        lock, found = threading.Lock(), np.zeros((2, len(self._errors)))
+
+        def look(thread: int) -> None:
+            seen = self._look(thread, self._team.size)
+            with lock:
+                np.maximum(found, seen, out=found)
+
+        self._team.run(look)
+        return found
+
+    def _look(self, part: int, parts: int) -> npt.NDArray[np.float64]:
+        found = np.zeros((2, len(self._errors)))
+        for ranges in self._layout.batches(part, parts, _READ_POINTS):
+            values = [*self._layout.read(self._current, ranges)]
+            errors = [self._one.read(flat, ranges)[0] for flat in self._errors]
+            for row, fields in zip(found, (values, errors), strict=True):
+                row[:] = np.maximum(row, [max(it.max(), -it.min()) for it in fields])
+        return found
+
+
+# Streams by equations: the stepper of `cpu.stream`.
+
+_CLAIM = 8  # counters per cache line
+
+
+def make_stepper(
+    problem: Problem, slab: Slab, parameters: Parameters, team: ThreadTeam
+) -> CpuStepper:
+    """Compile the stages and take memory."""
+    work, layout = work_of(problem, slab, parameters, team.size), layout_of(problem, slab)
+    streams = Streams(problem, slab, layout, work, team)
+    return CpuStepper(
+        *(problem, slab, team, streams, layout),
+        passes=lambda steps: -(-steps // work.steps),
+        step_tables=streams,
+    )
+
+
+class Streams:
+    """What the compiled loop of `strips.py` is told; between a stepper and it.
+
+    Attributes:
+        longest: steps that one block may have.
+    """
+
+    def __init__(
+        self, problem: Problem, slab: Slab, layout: PaddedField, work: Work, team: ThreadTeam
+    ) -> None:
+        """Compile the stages; every thread touches its own rings first."""
+        dtype = np.dtype(problem.dtype)
+        constants = f"REAL, LANES = types.{dtype.name}, {native_lanes(dtype)}\n"
+        self._loop = splice("equations/strips.py", constants).advance
+        self._work = work
+        self._tables = make_tables(problem, slab, layout, margins_of(problem, slab, work))
+        self.longest = self._tables.given.longest
+        self._name_rings()
+
+        n_bytes = team.size * work.scratch * dtype.itemsize
+        self._rings = allocate_aligned(n_bytes, dtype, 0).reshape(team.size, work.scratch)
+        team.run(lambda thread: self._rings[thread].fill(0))
+        self._claims = np.zeros(2 * _CLAIM, np.int64)
+        self._own = self._tables.numbers(problem, slab, layout, team.size)
+        self._lists = self._place_rings()
+        self._choose(layout)
+
+    @property
+    def arrays(self) -> None:
+        """None that a block hands over: all of them are known."""
+
+    def tables(self, step: int, steps: int) -> tuple[Array]:
+        """The parameters of a block; nobody has begun any of its strips."""
+        self._claims[:] = 0
+        return (self._tables.given.numbers(step, steps),)
+
+    def _name_rings(self) -> None:
+        """What the tables of stages and names say of rings."""
+        tables, work = self._tables, self._work
+        tables.stages[1:, LAG] = work.follow.lags
+        for row, name in zip(tables.names, tables.rows, strict=True):
+            field = field_of(tables.equations, name)
+            row[START], row[DEPTH] = work.starts[field], work.follow.depths[field]
+            fields = tables.equations.fields
+            row[NEXT], row[FIELD] = field != name, fields.index(field) if field in fields else -1
+
+    def _place_rings(self) -> list[npt.NDArray[np.int64]]:
+        """Lists of streams of each thread."""
+        work, own, found = self._work, self._own, []
+        own["row"], own["set"], own["plane"] = work.row, work.set, work.plane
+        turns = work.follow.period + work.visit - 1  # planes of a visit follow each other
+        own["counts"][:, PITCH], own["counts"][:, STEP] = work.row, 0
+        for thread, rings in enumerate(self._rings):
+
+            def address(stream: Stream, turn: int, base: int = rings.ctypes.data) -> int:
+                field = field_of(self._tables.equations, stream.name)
+                plane = (turn + stream.plane) % work.follow.depths[field]
+                element = work.starts[field] + plane * work.plane + stream.row * work.row
+                element += work.set * (field != stream.name)
+                return base + element * self._rings.itemsize
+
+            lists = self._tables.lists(turns, address)
+            own["rings"][thread], own["lists"][thread] = rings.ctypes.data, lists.ctypes.data
+            found.append(lists)
+        own["period"], own["turns"] = work.follow.period, turns
+        own["list_bytes"], own["counts"][:, LIST] = found[0].strides[1], found[0].shape[2]
+        return found
+
+    def _choose(self, layout: PaddedField) -> None:
+        work, own = self._work, self._own
+        own["strips"], own["around"] = work.strips, work.around
+        own["block"], own["visit"] = work.steps, work.visit
+        own["past_caches"] = 2 * layout.n_bytes > read_caches().l3 * len(own)
+        own["lag"], own["last_lag"] = work.follow.lag, max(work.follow.lags)
+
+    def __call__(
+        self, thread: int, threads: int, current: Array, following: Array, *rest: Any
+    ) -> None:
+        """Advance as one of some threads; the arguments are those of `CpuStepper`."""
+        _, _, numbers, steps, barrier = rest
+        table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
+        self._loop(
+            *(thread, threads, current, following, self._own, *table),
+            *(steps, self._claims, barrier),
+        )
