@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _methods() -> tuple[GpuMethod, ...]:
-    from tetris_sim.gpu_kernels.dual_tessellation.kernel import METHOD as DUAL_TESSELLATION
-    from tetris_sim.gpu_kernels.fused.pair_method import METHODS as PAIRS
+    from tetris_sim.gpu_kernels.fused.pairs import METHODS as PAIRS
     from tetris_sim.gpu_kernels.plain.method import PlainMethod
     from tetris_sim.gpu_kernels.resident.method import ResidentMethod
-    from tetris_sim.gpu_kernels.sparse.kernel import METHOD as SPARSE
     from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
-    from tetris_sim.gpu_kernels.tcstencil.kernel import METHOD as TCSTENCIL
-    from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
+    from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import METHOD as DUAL_TESSELLATION
+    from tetris_sim.gpu_kernels.tensor_cores.sparse import METHOD as SPARSE
+    from tetris_sim.gpu_kernels.tensor_cores.tcstencil import METHOD as TCSTENCIL
+    from tetris_sim.gpu_kernels.tensor_cores.trapezoid import METHOD as TRAPEZOID
 
     return (
         STREAM,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.boundary.domain import are_in_range, course_terms
+from tetris_sim.gpu_kernels.boundary.extents import has_frame
 from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.gpu_kernels.faces.boxes import has_frame
-from tetris_sim.gpu_kernels.faces.courses import are_in_range, course_terms
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.model.homogeneous import one_stencil
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
@@ -143,8 +143,7 @@ class FusedMethod:
         """The kernel where it fits, where courses are not right with frames along their faces, and
         single sweeps.
         """
-        from tetris_sim.gpu_kernels.steppers.fused_pass import Fused
-        from tetris_sim.gpu_kernels.steppers.passes import single_step
+        from tetris_sim.gpu_kernels.steppers.passes import Fused, single_step
 
         kernel = self.kernel(problem, parameters)
         ways = [Fused(kernel)] if are_in_range(problem, kernel.depth) else []

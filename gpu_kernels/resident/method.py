@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.common.layout import by_value, pitch_slab
-from tetris_sim.gpu_kernels.common.terms import REAL, term_defines
-from tetris_sim.gpu_kernels.faces.extents import Extent
-from tetris_sim.gpu_kernels.resident.tile import Cut, Tile, proposed_tiles
+from tetris_sim.gpu_kernels.boundary.extents import Extent
+from tetris_sim.gpu_kernels.common.layout import REAL, by_value, pitch_slab, term_defines
 from tetris_sim.gpu_kernels.steppers.passes import single_step
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.grid import on_three
@@ -23,6 +23,227 @@ from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass, State
+
+# How a grid is cut into the tiles of resident.cu, one for each block of threads, and which tiles
+# are worth trying.
+
+_REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
+_SPARE_REGISTERS = 32  # of a thread, beside its points
+_MOST_SHARED = 227 * 1024
+_RESERVED_SHARED = 1024  # of each block
+_MULTIPROCESSORS = 132  # of an H200; smaller GPUs refuse tiles that do not fit
+
+# Seconds that a multiprocessor takes for a step and for an exchange, whatever and per point: H200,
+# float64, tiles on 512^2 and 1024^2 (2026-11-23), 64^3, 96^3 and 128^3 points (2026-11-24). They
+# only rank proposals.
+_STEP, _STEP_POINT = 0.08e-6, 5.2e-11
+_EXCHANGE, _EXCHANGE_POINT = 0.8e-6, 2.4e-10
+_DEEP_EXCHANGE, _DEEP_EXCHANGE_POINT = 1.8e-6, 3.0e-10  # in 3D
+_RIMS, _RIMS_POINT = 1.9e-6, 1.55e-10  # a step while rims are on their way
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A grid in tiles; axes are z, y, x.
+
+    Attributes:
+        shape: points of the grid.
+        tiles: along each axis.
+        own: points that a tile owns at most, along each axis.
+        lead: columns of a tile before these.
+        whole: whether rows of the grid lie in one tile, from its first column on.
+        wraps: whether they also end where they begin.
+        last: of a lane's columns, the one that lies at the high face.
+    """
+
+    shape: tuple[int, int, int]
+    tiles: tuple[int, int, int]
+    own: tuple[int, int, int]
+    lead: int
+    whole: bool
+    wraps: bool
+    last: int
+
+    @property
+    def blocks(self) -> int:
+        """Tiles of the grid."""
+        return math.prod(self.tiles)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block of threads computes; the parameters of the kernel.
+
+    Attributes:
+        steps: between two exchanges.
+        planes: of a warp.
+        rows: of a warp, in each of its planes.
+        columns: of a lane.
+        warps_z: warps of a block, behind each other.
+        warps_y: warps of a block, above each other.
+        blocks: that share a multiprocessor; bounds the registers of a thread.
+        copies: of what warps show each other: 2 need one barrier a step, 1 needs two.
+        rims: whether warps exchange rims with those of other blocks at each step, and compute
+            meanwhile.
+    """
+
+    steps: int
+    planes: int
+    rows: int
+    columns: int
+    warps_z: int
+    warps_y: int
+    blocks: int
+    copies: int
+    rims: int = 0
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return 32 * self.columns
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warps_z * self.warps_y
+
+    @property
+    def points(self) -> int:
+        """That a block computes in a step."""
+        return self.planes * self.warps_z * self.rows * self.warps_y * self.width
+
+    def shared_bytes(self, item: int, *, deep: bool) -> int:
+        """Rows that warps show each other, and those just outside of the tile."""
+        outer = [
+            j in (0, self.rows - 1) or (deep and i in (0, self.planes - 1))
+            for i in range(self.planes)
+            for j in range(self.rows)
+        ]
+        shown = self.copies * self.warps_z * self.warps_y * sum(outer)
+        ring = 2 * self.warps_z * self.planes + 2 * self.warps_y * self.rows * deep
+        return (shown + ring) * self.width * item
+
+    def flags(self, cut: Cut) -> int:
+        """By which blocks, or their warps, tell how far they are."""
+        return cut.blocks * (self.warps_z * self.warps_y if self.rims else 1)
+
+    def rim_bytes(self, cut: Cut, item: int) -> int:
+        """Of memory for rims of all blocks, twice, if warps exchange them."""
+        depth, height = self.warps_z * self.planes, self.warps_y * self.rows
+        return self.rims * 2 * cut.blocks * 2 * (depth + height) * self.width * item
+
+    def fits(self, item: int, *, deep: bool) -> bool:
+        """Whether a multiprocessor holds so many blocks."""
+        registers = min(_MOST_REGISTERS, _REGISTERS // (self.threads * self.blocks))
+        numbers = self.planes * self.rows * self.columns * item // 4
+        shared = self.shared_bytes(item, deep=deep) + _RESERVED_SHARED
+        return (
+            self.threads <= 1024
+            and numbers + _SPARE_REGISTERS <= registers
+            and self.blocks * shared <= _MOST_SHARED + _RESERVED_SHARED
+        )
+
+    def runs(self, cut: Cut) -> bool:
+        """Whether a large GPU runs all blocks at a time."""
+        return cut.blocks <= _MULTIPROCESSORS * self.blocks
+
+    def cut(self, shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Cut | None:
+        """The grid in such tiles, None where a tile would own fewer points than steps reach.
+
+        Args:
+            shape: points along z, y, x.
+            periodic: axes that are rings.
+        """
+        whole = shape[2] == self.width or (not periodic[2] and shape[2] < self.width)
+        # A low face lies where the columns of a lane begin.
+        lead = self.steps if periodic[2] else -(-self.steps // self.columns) * self.columns
+        lead = 0 if whole else lead
+        margin = 2 * (self.steps - 1)
+        most = (
+            self.warps_z * self.planes - margin if shape[0] > 1 else 1,
+            self.warps_y * self.rows - margin,
+            shape[2] if whole else self.width - lead - self.steps,
+        )
+        if min(most) < 1:
+            return None
+
+        z, y, x = (math.ceil(n / m) for n, m in zip(shape, most, strict=True))
+        tiles = z, y, x
+        own_z, own_y, own_x = (math.ceil(n / t) for n, t in zip(shape, tiles, strict=True))
+        own = own_z, own_y, own_x
+        for axis, (n, t, o) in enumerate(zip(shape, tiles, own, strict=True)):
+            alone = n == 1 if axis == 0 else axis == 2 and whole
+            if not alone and n - o * (t - 1) < self.steps:
+                return None
+        full = (own_z, own_y) == most[:2] and shape[0] % own_z == shape[1] % own_y == 0
+        if self.rims and not (whole and full and self.steps == 1):
+            return None
+        last = (shape[2] - 1 - (x - 1) * own[2] + lead) % self.columns
+        return Cut(shape, tiles, own, lead, whole, whole and periodic[2], last)
+
+
+def proposed_tiles(
+    shape: tuple[int, int, int], periodic: tuple[bool, bool, bool], item: int, most: int
+) -> list[Tile]:
+    """The tiles that a model expects to be fastest, at most so many, the best first."""
+    deep = shape[0] > 1
+    ranked: dict[Tile, float] = {}
+    for tile in _deep_tiles(shape, item) if deep else _flat_tiles(shape, periodic):
+        if not tile.fits(item, deep=deep) or tile in ranked:
+            continue
+        cut = tile.cut(shape, periodic)
+        if cut is not None and tile.runs(cut):
+            ranked[tile] = _seconds(tile, cut)
+    return sorted(ranked, key=lambda tile: ranked[tile])[:most]
+
+
+def _seconds(tile: Tile, cut: Cut) -> float:
+    """A step of a multiprocessor, roughly."""
+    points = math.ceil(cut.blocks / _MULTIPROCESSORS) * tile.points
+    if tile.rims:
+        return _RIMS + _RIMS_POINT * points
+    exchange = _EXCHANGE + _EXCHANGE_POINT * points
+    if cut.shape[0] > 1:
+        exchange = _DEEP_EXCHANGE + _DEEP_EXCHANGE_POINT * points
+    return _STEP + _STEP_POINT * points + exchange / tile.steps
+
+
+def _flat_tiles(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Iterator[Tile]:
+    """Of each width those with as few rows as let all tiles run at a time."""
+    sizes = itertools.product((4, 6, 8), (1, 2, 3, 5), ((12, 1), (8, 1), (8, 2)))
+    for steps, columns, (warps, blocks) in sizes:
+        one = Tile(steps, 1, shape[1] + 2 * steps, columns, 1, 1, blocks, 2)
+        cut = one.cut(shape, periodic)
+        if cut is None or cut.tiles[2] > _MULTIPROCESSORS * blocks:
+            continue
+        own = math.ceil(shape[1] / (_MULTIPROCESSORS * blocks // cut.tiles[2]))
+        rows = math.ceil((max(own, steps) + 2 * (steps - 1)) / warps)
+        yield Tile(steps, 1, rows, columns, 1, warps, blocks, 2)
+
+
+def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[Tile]:
+    """Small patches of rows."""
+    yield from _rim_tiles(math.ceil(shape[2] / 32))
+    patches = ((2, 2), (2, 4), (1, 4))
+    warps = ((4, 4), (4, 2), (2, 2))
+    sizes = itertools.product((1, 2), patches, (1, 2, 3, 4, 5), warps, (1, 2, 4))
+    for steps, (planes, rows), columns, (warps_z, warps_y), blocks in sizes:
+        for copies in (2, 1):
+            tile = Tile(steps, planes, rows, columns, warps_z, warps_y, blocks, copies)
+            if tile.fits(item, deep=True):
+                yield tile
+                break
+
+
+def _rim_tiles(columns: int) -> Iterator[Tile]:
+    """Patches with as few rows at their ends as registers allow: what is inside is computed while
+    rims are on their way.
+    """
+    patches = ((4, 4), (2, 4), (2, 3))
+    warps = ((4, 2), (2, 4), (4, 3), (2, 3), (4, 4), (2, 2))
+    for (planes, rows), (warps_z, warps_y) in itertools.product(patches, warps):
+        yield Tile(1, planes, rows, columns, warps_z, warps_y, 1, 1, 1)
+
 
 _PROPOSALS = 3  # the first was the fastest of six on most grids (H200, 2026-11-23)
 _STEPS = 256  # of a launch, about: loading and storing then take a few percent of it

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import by_value
-from tetris_sim.solvers.krylov import Cycle, LevelWork, cycle_of, in_single, largest_of
+from tetris_sim.solvers.krylov import Arithmetic, Cycle, LevelWork, cycle_of, in_single, largest_of
 from tetris_sim.solvers.multigrid import (
     Level,
     Operator,
@@ -22,6 +22,7 @@ from tetris_sim.solvers.multigrid import (
     Widths,
     every_other,
 )
+from tetris_sim.solvers.stepper import SolvingMethod
 
 _BLOCK = (64, 4, 1)  # threads along the last axis, and along the one before it
 _LINE = 256  # threads of passes without neighbours
@@ -311,3 +312,21 @@ def line_of(places: Places, n: int) -> npt.NDArray[np.int32]:
 def _turn(n: int, a: float, b: float) -> Struct:
     """`struct Turn` of gradients.cu."""
     return by_value(np.concatenate([np.array([n]), np.array([a, b]).view(np.int64)]))
+
+
+# gpu.steady, gpu.implicit: states that are solved for with the passes of `arithmetic.py`.
+
+# By point: FP64 of the operator and of five fields; levels in FP32 and halves of it; what is left
+# of making these.
+_BYTES = 120
+_HOST_BYTES = 200  # the balance, and what it is made of
+_PLAIN = (_BYTES, 48)  # without held cells or heat contents, whose balance is made on the GPU
+
+
+def _arithmetic(device: Any) -> Arithmetic:
+
+    return GpuArithmetic(device)
+
+
+STEADY = SolvingMethod("gpu.steady", "gpu", _arithmetic, "steady", _BYTES, _HOST_BYTES, _PLAIN)
+IMPLICIT = SolvingMethod("gpu.implicit", "gpu", _arithmetic, "implicit", _BYTES, _HOST_BYTES)

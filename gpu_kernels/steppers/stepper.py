@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.boundary.extents import Extent, Late, Part, begins_inside, rims
+from tetris_sim.gpu_kernels.common.body import PASSES
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
-from tetris_sim.gpu_kernels.faces.extents import Extent, Late, Part, begins_inside, rims
-from tetris_sim.gpu_kernels.steppers import finite, philox
+from tetris_sim.gpu_kernels.steppers import transfer
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
@@ -118,9 +118,9 @@ class GpuStepper:
     def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points."""
         self._state.step = step
-        numbers = philox.random_numbers(initial, self._state)
+        numbers = transfer.random_numbers(initial, self._state)
         if numbers is not None:
-            philox.fill(numbers, self._state)
+            transfer.fill(numbers, self._state)
             return
 
         def put(ranges: Ranges, here: Any) -> None:
@@ -307,7 +307,7 @@ class GpuStepper:
 
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""
-        point = finite.first_nonfinite(self._state)
+        point = transfer.first_nonfinite(self._state)
         return None if point is None else self.slab.around(point)
 
     def wait(self) -> None:

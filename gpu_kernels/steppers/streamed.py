@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.boundary.extents import Extent
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
-from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.steppers.passes import GpuMethod, Pass, State
 from tetris_sim.model.grid import LAST
 from tetris_sim.model.method import Parameters

@@ -11,33 +11,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import Box3, by_value
-from tetris_sim.gpu_kernels.common.terms import REAL
-from tetris_sim.gpu_kernels.faces.boxes import frame_of
+from tetris_sim.gpu_kernels.boundary.extents import frame_of
+from tetris_sim.gpu_kernels.common.layout import REAL, Box3, by_value
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Special
-from tetris_sim.gpu_kernels.stream.coefficients_2d import (
-    coefficients_2d_kernel,
-    coefficients_2d_parameters,
-)
-from tetris_sim.gpu_kernels.stream.curves import MOST_PIECES, merged
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
+    MOST_PIECES,
     PaletteKind,
+    Prepared,
+    WordsKernel,
+    merged,
     palette_kind,
     palette_numbers,
 )
-from tetris_sim.gpu_kernels.stream.palette_2d import (
+from tetris_sim.gpu_kernels.stream.palette_tiles import (
+    coefficients_2d_kernel,
+    coefficients_2d_parameters,
     palette_2d_kernel,
     palette_2d_parameters,
     palette_2d_words,
-)
-from tetris_sim.gpu_kernels.stream.palette_3d import (
     palette_3d_kernel,
     palette_3d_parameters,
     palette_3d_words,
 )
-from tetris_sim.gpu_kernels.stream.words import Prepared, WordsKernel
 from tetris_sim.model.conduction import Conduction, Rule
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.method import Parameters

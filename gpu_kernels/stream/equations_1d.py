@@ -12,8 +12,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, round_up
-from tetris_sim.gpu_kernels.stream.equations_2d import beside
-from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
+from tetris_sim.gpu_kernels.stream.equations_2d import beside, levels_of, n_slots, print_levels
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import LINE
-from tetris_sim.gpu_kernels.common.terms import REAL
+from tetris_sim.gpu_kernels.common.layout import LINE, REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream.kernel_1d import unit_tap_weights
 from tetris_sim.model.method import Parameters

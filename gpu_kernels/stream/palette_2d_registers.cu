@@ -14,7 +14,7 @@
 
 #if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || \
     !defined(TS_BLOCKS) || !defined(TS_EDGES) || !defined(TS_WRITTEN) || !defined(TS_MARGIN)
-#error "palette_2d_registers.cu needs macros that gpu_kernels/stream/palette_2d.py lists"
+#error "palette_2d_registers.cu needs macros that gpu_kernels/stream/palette_tiles.py lists"
 #endif
 #include "common.cuh"
 

@@ -18,7 +18,7 @@
 
 #if !defined(TS_STEPS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_AHEAD) || \
     !defined(TS_BLOCKS)
-#error "palette_3d.cu needs macros that gpu_kernels/stream/palette_3d.py lists"
+#error "palette_3d.cu needs macros that gpu_kernels/stream/palette_tiles.py lists"
 #endif
 #include "common.cuh"
 

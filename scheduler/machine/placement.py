@@ -15,8 +15,8 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.solve import arithmetic as cpu_solve
 from tetris_sim.cpu_kernels.solve.spectral import METHOD as CPU_SPECTRAL
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.gpu_kernels.solve import method as gpu_solve
-from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
+from tetris_sim.gpu_kernels.solve import arithmetic as gpu_solve
+from tetris_sim.gpu_kernels.solve.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.model.method import DeviceKind, Method
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
 from tetris_sim.scheduler.machine.devices import Device, Gpu, may_use_gpus

@@ -189,7 +189,7 @@ def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
         return False
     if share.method.device == "cpu":
         return stepper.begins_inside(problem, share.slab, axis, block, share.threads)
-    from tetris_sim.gpu_kernels.faces import extents
+    from tetris_sim.gpu_kernels.boundary import extents
 
     return extents.begins_inside(problem, share.slab, axis, block)
 

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.steppers import nccl
-from tetris_sim.gpu_kernels.steppers.mailbox import HANDLE_BYTES, Outbox
-from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, PostedPlanes
+from tetris_sim.gpu_kernels.steppers import planes
+from tetris_sim.gpu_kernels.steppers.planes import HANDLE_BYTES, GpuPlanes, Outbox, PostedPlanes
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.method import EdgePlanes
 from tetris_sim.model.problem import Problem
@@ -34,7 +33,7 @@ log = logging.getLogger("tetris_sim")
 # (2026-11-23).
 OPENING_SECONDS = 3.0
 
-_GROUPS: WeakKeyDictionary[Communicator, nccl.NcclGroup] = WeakKeyDictionary()
+_GROUPS: WeakKeyDictionary[Communicator, planes.NcclGroup] = WeakKeyDictionary()
 
 
 def possible_ways(
@@ -100,11 +99,11 @@ def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
 
         def prepare() -> None:
             made.append(stack.enter_context(Place(share.threads, "gpu", share.number).opened()))
-            library = nccl.import_nccl()
+            library = planes.import_nccl()
             made.append(library.get_unique_id() if ranks.rank == 0 else None)
 
         def join() -> None:
-            _GROUPS[ranks] = nccl.NcclGroup(made[0], ranks.size, identity, ranks.rank)
+            _GROUPS[ranks] = planes.NcclGroup(made[0], ranks.size, identity, ranks.rank)
 
         # Whoever joins waits for all others, so first all must be ready.
         if (why_not := _first_failure(ranks, prepare)) is not None:
@@ -116,7 +115,7 @@ def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
     return why_not
 
 
-def group_of(ranks: Communicator) -> nccl.NcclGroup:
+def group_of(ranks: Communicator) -> planes.NcclGroup:
     """The group that is open."""
     return _GROUPS[ranks]
 
@@ -143,7 +142,7 @@ def _first_failure(ranks: Communicator, work: Callable[[], None]) -> str | None:
 # through host memory.
 #
 # Which routes can do that is found out once: the sender opens an outbox
-# (gpu_kernels/steppers/mailbox.py), the receiver tries to open it too. Where one of them cannot,
+# (gpu_kernels/steppers/planes.py), the receiver tries to open it too. Where one of them cannot,
 # planes are sent as messages.
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.errors import ExitCode, TetrisError
-from tetris_sim.gpu_kernels.steppers.nccl import NcclGroup
-from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
+from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, NcclGroup
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.method import Box, EdgePlanes
 from tetris_sim.model.problem import Field, Problem

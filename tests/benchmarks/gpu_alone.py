@@ -26,8 +26,9 @@ from tetris_sim.gpu_kernels.common.layout import (
     by_value,
     memory_argument,
     pitch_slab,
+    term_defines,
+    term_weights,
 )
-from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.method import Parameters

@@ -31,11 +31,11 @@ from tetris_sim.bench.tables import copy_rate
 from tetris_sim.bench.timing import Work, interleave, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
+from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import (
     dual_tessellation_kernel,
     dual_tessellation_parameters,
 )
-from tetris_sim.gpu_kernels.trapezoid.kernel import trapezoid_kernel, trapezoid_parameters
+from tetris_sim.gpu_kernels.tensor_cores.trapezoid import trapezoid_kernel, trapezoid_parameters
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil

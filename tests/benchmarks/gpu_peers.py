@@ -16,9 +16,15 @@ import numpy as np
 from tetris_sim.bench.candidates import Candidate
 from tetris_sim.bench.timing import Work, random_numbers
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, pitch_slab
+from tetris_sim.gpu_kernels.common.layout import (
+    Box3,
+    box_argument,
+    by_value,
+    pitch_slab,
+    term_defines,
+    term_weights,
+)
 from tetris_sim.gpu_kernels.common.layout import memory_argument as memory_of
-from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 

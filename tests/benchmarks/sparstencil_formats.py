@@ -43,7 +43,7 @@ from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32  # noqa: E402
 from tetris_sim.gpu_kernels.fused.method import FusedMethod  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.kernel import KINDS, MADE_OF  # noqa: E402
+from tetris_sim.gpu_kernels.tensor_cores.sparse import KINDS, MADE_OF  # noqa: E402
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.stencils.catalogue import named_stencil  # noqa: E402

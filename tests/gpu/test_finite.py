@@ -12,9 +12,9 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.common.terms import STORED
+from tetris_sim.gpu_kernels.common.layout import STORED
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.steppers import finite
+from tetris_sim.gpu_kernels.steppers import transfer
 from tetris_sim.model.problem import PRECISIONS, Field
 from tetris_sim.model.slab import Slab
 
@@ -44,7 +44,7 @@ def test_the_first_point_is_found_in_any_field(
         gpu: Any = HostGpu()
         stepper: Any = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
         stepper.load(functools.partial(part_of, there))
-        assert finite.first_nonfinite(stepper._state) == wanted
+        assert transfer.first_nonfinite(stepper._state) == wanted
         box = stepper.find_nonfinite()
         if wanted is None:
             assert box is None

@@ -13,16 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.common.layout import (
-    FAR,
-    LINE,
-    Box3,
-    box_argument,
-    memory_argument,
-    pitch_slab,
-)
-from tetris_sim.gpu_kernels.faces.boxes import (
+from tetris_sim.gpu_kernels.boundary.domain import THREADS, domain_argument, ghost_tiles
+from tetris_sim.gpu_kernels.boundary.extents import (
     SHARED_BYTES,
+    Extent,
     corners_of,
     frame_of,
     has_frame,
@@ -31,8 +25,14 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     tiles_of,
     without_frame,
 )
-from tetris_sim.gpu_kernels.faces.domain import THREADS, domain_argument, ghost_tiles
-from tetris_sim.gpu_kernels.faces.extents import Extent
+from tetris_sim.gpu_kernels.common.layout import (
+    FAR,
+    LINE,
+    Box3,
+    box_argument,
+    memory_argument,
+    pitch_slab,
+)
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin

@@ -14,7 +14,7 @@ from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.faces.courses import are_in_range
+from tetris_sim.gpu_kernels.boundary.domain import are_in_range
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Robin

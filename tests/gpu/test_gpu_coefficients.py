@@ -12,7 +12,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from test_gpu_palette_method import advanced, agree, changed, cut
 
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.stream.coefficients_2d import (
+from tetris_sim.gpu_kernels.stream.palette_tiles import (
     CoefficientTile,
     coefficients_2d_kernel,
     coefficients_2d_parameters,

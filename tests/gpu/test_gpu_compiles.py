@@ -21,11 +21,11 @@ from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiat
 from enthalpy_cases import cooled_body
 
 from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.boundary.frame import frame_defines, line_frame_defines
+from tetris_sim.gpu_kernels.boundary.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
-from tetris_sim.gpu_kernels.common.terms import term_defines
-from tetris_sim.gpu_kernels.faces.frame import frame_defines, line_frame_defines
-from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
+from tetris_sim.gpu_kernels.common.layout import term_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.model.problem import PRECISIONS, Problem
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES

@@ -34,8 +34,7 @@ from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.steppers.fused_pass import Fused
-from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Pass, State
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused, Pass, State
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES

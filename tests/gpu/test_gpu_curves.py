@@ -17,10 +17,14 @@ from test_gpu_palette_method import BRANCH, advanced, agree, changed
 from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
-from tetris_sim.gpu_kernels.stream.curves import constant_conductivity, merged, table_pieces
 from tetris_sim.gpu_kernels.stream.method import METHOD
-from tetris_sim.gpu_kernels.stream.palette import PaletteKind
-from tetris_sim.gpu_kernels.stream.palette_2d import palette_2d_kernel, palette_2d_parameters
+from tetris_sim.gpu_kernels.stream.palette import (
+    PaletteKind,
+    constant_conductivity,
+    merged,
+    table_pieces,
+)
+from tetris_sim.gpu_kernels.stream.palette_tiles import palette_2d_kernel, palette_2d_parameters
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.problem import Problem
 

@@ -14,6 +14,17 @@ import pytest
 from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 
+from tetris_sim.gpu_kernels.boundary.domain import THREADS as GHOST_THREADS
+from tetris_sim.gpu_kernels.boundary.domain import domain_argument
+from tetris_sim.gpu_kernels.boundary.extents import (
+    Extent,
+    frame_of,
+    tile_of_frame,
+    tiles_of,
+    without_frame,
+)
+from tetris_sim.gpu_kernels.boundary.frame import frame_defines
+from tetris_sim.gpu_kernels.boundary.ghosts import ghost_stages, ghosts_defines, told_tiles
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
@@ -21,19 +32,9 @@ from tetris_sim.gpu_kernels.common.layout import (
     boxes_argument,
     memory_argument,
     pitch_slab,
+    term_defines,
+    term_weights,
 )
-from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
-from tetris_sim.gpu_kernels.faces.boxes import (
-    frame_of,
-    tile_of_frame,
-    tiles_of,
-    without_frame,
-)
-from tetris_sim.gpu_kernels.faces.domain import THREADS as GHOST_THREADS
-from tetris_sim.gpu_kernels.faces.domain import domain_argument
-from tetris_sim.gpu_kernels.faces.extents import Extent
-from tetris_sim.gpu_kernels.faces.frame import frame_defines
-from tetris_sim.gpu_kernels.faces.ghosts import ghost_stages, ghosts_defines, told_tiles
 from tetris_sim.model import reference
 from tetris_sim.model.deep_ghosts import Sides, contradictions, free_sides, lasting_sides
 from tetris_sim.model.problem import Field, Problem

@@ -13,11 +13,11 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
+from tetris_sim.gpu_kernels.boundary.frame import frame_defines
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots
-from tetris_sim.gpu_kernels.stream.levels_3d import levels_3d
+from tetris_sim.gpu_kernels.stream.equations_2d import levels_of, n_slots
+from tetris_sim.gpu_kernels.stream.equations_3d import levels_3d
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.model.equations import Equations, Stage, tap
 from tetris_sim.model.method import Parameters

@@ -16,7 +16,7 @@ from rim_cases import middle, set_halos
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.faces.extents import Extent, Late, begins_inside, rims
+from tetris_sim.gpu_kernels.boundary.extents import Extent, Late, begins_inside, rims
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.model import reference

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from tetris_sim.gpu_kernels.dual_tessellation.kernel import dual_tessellation_refusal
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters
-from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
+from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import dual_tessellation_refusal
+from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_kernel, sparse_parameters
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil import tcstencil_kernel, tcstencil_parameters
 from tetris_sim.model.stencil import Stencil
 
 

@@ -8,8 +8,8 @@ from emulator.half_emulation import weighted
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters
-from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
+from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_kernel, sparse_parameters
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil import tcstencil_kernel, tcstencil_parameters
 
 
 @pytest.mark.parametrize(

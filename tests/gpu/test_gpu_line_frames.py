@@ -14,7 +14,7 @@ from emulator.host_gpu import HostGpu
 from test_gpu_changing_faces import BY_NAME, advanced, agrees, body, changing
 
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.faces.frame import line_frame_defines
+from tetris_sim.gpu_kernels.boundary.frame import line_frame_defines
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 

@@ -13,14 +13,12 @@ from emulator.palette_launching import check, make_body
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_numbers
-from tetris_sim.gpu_kernels.stream.palette_2d import (
+from tetris_sim.gpu_kernels.stream.palette_tiles import (
     PaletteTile,
     Scheme,
     palette_2d_kernel,
     palette_2d_parameters,
     palette_2d_words,
-)
-from tetris_sim.gpu_kernels.stream.palette_3d import (
     palette_3d_kernel,
     palette_3d_parameters,
     palette_3d_words,

@@ -16,7 +16,7 @@ from emulator.host_gpu import HostGpu
 
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
-from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
+from tetris_sim.gpu_kernels.tensor_cores.trapezoid import METHOD as TRAPEZOID
 from tetris_sim.model.boundary import Boundary, Face, Neumann
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.plane_stack import in_planes, stacked

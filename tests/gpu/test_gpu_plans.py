@@ -16,7 +16,7 @@ from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.common.device import import_cupy
-from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import H200, predict_rate
+from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import H200, predict_rate
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine import devices
 from tetris_sim.scheduler.machine.devices import Gpu

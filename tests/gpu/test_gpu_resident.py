@@ -19,8 +19,12 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source, find_source
-from tetris_sim.gpu_kernels.resident.method import ResidentMethod, resident_defines
-from tetris_sim.gpu_kernels.resident.tile import Tile, proposed_tiles
+from tetris_sim.gpu_kernels.resident.method import (
+    ResidentMethod,
+    Tile,
+    proposed_tiles,
+    resident_defines,
+)
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK

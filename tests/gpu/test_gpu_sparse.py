@@ -17,8 +17,12 @@ from emulator.half_emulation import EPS, HALF, compare, emulated, small, weighte
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
 
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.fused.rounding import round_weights
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
+from tetris_sim.gpu_kernels.fused.formats import round_weights
+from tetris_sim.gpu_kernels.tensor_cores.sparse import (
+    sparse_kernel,
+    sparse_parameters,
+    sparse_refusal,
+)
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 

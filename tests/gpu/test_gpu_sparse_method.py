@@ -14,8 +14,8 @@ from emulator.half_emulation import emulated, faces, launches_of
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.fused.rounding import round_weights
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters, sparse_refusal
+from tetris_sim.gpu_kernels.fused.formats import round_weights
+from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters, sparse_refusal
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters

@@ -26,7 +26,7 @@ from emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.faces import frame, ghosts
+from tetris_sim.gpu_kernels.boundary import frame, ghosts
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import stepper

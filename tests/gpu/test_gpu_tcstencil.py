@@ -19,12 +19,12 @@ from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_lim
 
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
-from tetris_sim.gpu_kernels.tcstencil.kernel import (
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil import (
     tcstencil_kernel,
     tcstencil_parameters,
     tcstencil_refusal,
 )
-from tetris_sim.gpu_kernels.tcstencil.matrices import mirror_rows
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import mirror_rows
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 

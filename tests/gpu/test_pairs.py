@@ -21,9 +21,9 @@ from test_gpu_compiles import ARCHITECTURES, disassembled
 
 from tetris_sim.bench.timing import WeightKind, random_weights
 from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.layout import term_defines
 from tetris_sim.gpu_kernels.common.pairs import exactly, from_pairs, stored_weights, to_pairs
-from tetris_sim.gpu_kernels.common.terms import term_defines
-from tetris_sim.gpu_kernels.fused.pair_method import METHODS
+from tetris_sim.gpu_kernels.fused.pairs import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as FLOATS
 from tetris_sim.model import reference

@@ -14,8 +14,8 @@ from papers.sparstencil.variants import variant_kernel
 
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters
-from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
+from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil import tcstencil_kernel, tcstencil_parameters
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters

@@ -13,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32, Format, rounded
-from tetris_sim.gpu_kernels.fused.half import rounds_well
-from tetris_sim.gpu_kernels.fused.rounding import round_weights, weight_error
+from tetris_sim.gpu_kernels.fused.formats import (
+    BFLOAT16,
+    TFLOAT32,
+    Format,
+    round_weights,
+    rounded,
+    rounds_well,
+    weight_error,
+)
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method
 from tetris_sim.model.problem import Problem

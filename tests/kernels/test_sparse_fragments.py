@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers.sparstencil.reading import compressed_of, decompress, multiply, positions_of, values_of
 
-from tetris_sim.gpu_kernels.sparse.compression import compress, is_structured
-from tetris_sim.gpu_kernels.sparse.fragments import Instruction, metadata_register, value_registers
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
+    Instruction,
+    compress,
+    is_structured,
+    metadata_register,
+    value_registers,
+)
 
 INSTRUCTIONS = [
     Instruction(kind, depth)

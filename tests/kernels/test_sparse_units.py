@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers.sparstencil.reading import compressed_of, decompress
 
-from tetris_sim.gpu_kernels.fused.rounding import round_weights
-from tetris_sim.gpu_kernels.sparse.compression import is_structured
-from tetris_sim.gpu_kernels.sparse.plan import (
+from tetris_sim.gpu_kernels.fused.formats import round_weights
+from tetris_sim.gpu_kernels.tensor_cores.sparse import unit_plan, unit_width
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     INSTRUCTIONS,
     Plan,
     fragments,
+    is_structured,
     lookup_table,
     row_order,
 )
-from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 

@@ -22,14 +22,15 @@ from tetris_sim.gpu_kernels.fused.formats import (
     operand_weights,
     rounded,
 )
-from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows
-from tetris_sim.gpu_kernels.tcstencil.star import FARTHEST, TILE, star_bands, star_registers
-from tetris_sim.gpu_kernels.tcstencil.windows import (
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil import FARTHEST, TILE, star_bands, star_registers
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import (
     FIRST,
     FURTHER,
     UNUSED,
     Array,
     Bands,
+    matrix_registers,
+    mirror_rows,
     window_bands,
 )
 from tetris_sim.model.stencil import Stencil

@@ -24,7 +24,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.steppers import nccl
+from tetris_sim.gpu_kernels.steppers import planes
 from tetris_sim.model import reference
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 def library(monkeypatch: pytest.MonkeyPatch) -> ThreadNccl:
     """NCCL between threads, and GPUs that are emulated."""
     made = ThreadNccl()
-    monkeypatch.setattr(nccl, "import_nccl", lambda: made)
+    monkeypatch.setattr(planes, "import_nccl", lambda: made)
     monkeypatch.setattr(HostGpu, "close", HostGpu.release, raising=False)
     monkeypatch.setattr(Place, "open", lambda place: HostGpu())
     return made
@@ -188,7 +188,7 @@ def test_without_nccl_others_are_left(
 ) -> None:
     shares = gpus(2)
     if trouble == "missing":
-        monkeypatch.setattr(nccl, "import_nccl", on_rank(1, lambda: library))
+        monkeypatch.setattr(planes, "import_nccl", on_rank(1, lambda: library))
     if trouble == "device":
         monkeypatch.setattr(Place, "open", on_rank(1, lambda place: HostGpu()))
     if trouble == "identity":
@@ -296,4 +296,4 @@ def test_a_library_that_is_not_there_is_said(there: Any, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=there) if there else None)
     with pytest.raises(UnsupportedError, match="CuPy finds no NCCL"):
-        nccl.import_nccl()
+        planes.import_nccl()

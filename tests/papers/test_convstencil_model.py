@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from papers.convstencil import model as paper
-from tetris_sim.gpu_kernels.dual_tessellation import convstencil_model as model
+from tetris_sim.gpu_kernels.tensor_cores import dual_tessellation as model
 from tetris_sim.model.stencils.catalogue import named_stencil
 
 # Table 3: kernel, im2row, stencil2row, memory saving in percent.

@@ -14,7 +14,7 @@ from papers.convstencil.stencil2row import apply
 from papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
 from papers.sparstencil.flattening import apply_flattened, input_matrix, kernel_vector
 from papers.sparstencil.staircase import blocks, is_self_similar, is_staircase
-from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
+from tetris_sim.gpu_kernels.tensor_cores.sparse import conflict_graph
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 

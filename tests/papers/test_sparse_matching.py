@@ -19,18 +19,16 @@ from papers.sparstencil.matching import (
     maximum_matching,
 )
 from papers.sparstencil.pipeline import pad_order
-from tetris_sim.gpu_kernels.sparse.conflicts import (
+from tetris_sim.gpu_kernels.tensor_cores.sparse import (
+    ZERO,
     Graph,
+    Matching,
     augment,
+    column_order,
     conflict_graph,
     is_valid,
-    vector_graph,
-)
-from tetris_sim.gpu_kernels.sparse.permutation import (
-    ZERO,
-    Matching,
-    column_order,
     permute_columns,
+    vector_graph,
     vector_order,
 )
 

@@ -26,8 +26,8 @@ from papers.sparstencil.exploration import (
 )
 from papers.sparstencil.pipeline import apply_transformed, transform
 from papers.sparstencil.reading import decompress
-from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import compute_time
-from tetris_sim.gpu_kernels.sparse.compression import is_structured
+from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import compute_time
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import is_structured
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 

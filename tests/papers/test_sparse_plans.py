@@ -11,8 +11,8 @@ from papers.sparstencil.crush import crush_weights
 from papers.sparstencil.dense_plans import dense_patch_plan, dense_unit_plan
 from papers.sparstencil.patches import patch_plan
 from papers.sparstencil.variants import dense_fragments
-from tetris_sim.gpu_kernels.sparse.plan import INSTRUCTIONS, slot_columns
-from tetris_sim.gpu_kernels.sparse.units import unit_plan
+from tetris_sim.gpu_kernels.tensor_cores.sparse import unit_plan
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import INSTRUCTIONS, slot_columns
 from tetris_sim.model.stencils.catalogue import named_stencil
 
 

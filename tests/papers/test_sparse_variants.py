@@ -17,7 +17,7 @@ from test_gpu_sparse import agrees
 from papers.sparstencil.variants import variant_kernel
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters
+from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters
 from tetris_sim.model.stencil import Stencil
 
 

@@ -20,8 +20,8 @@ from papers.tcstencil.tiles import (
     results_per_tile,
     way_of,
 )
-from tetris_sim.gpu_kernels.tcstencil.star import suits
-from tetris_sim.gpu_kernels.tcstencil.windows import window_bands
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil import suits
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import window_bands
 from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 

@@ -3,7 +3,7 @@ numbers.
 
 A body of one material that nothing heats makes the step of a stencil; only what holds at its faces
 needs rules. Kernels that know one stencil and no faces take it, the frame along the faces follows
-the rules (`gpu_kernels/faces/frame.py`).
+the rules (`gpu_kernels/boundary/frame.py`).
 """
 
 from __future__ import annotations

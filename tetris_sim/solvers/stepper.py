@@ -1,6 +1,6 @@
 """SolvingMethod: the whole grid on one device, brought on by solving balances.
 
-`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/method.py` hand in the arithmetic of their
+`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/arithmetic.py` hand in the arithmetic of their
 device.
 """
 

@@ -15,8 +15,7 @@ from emulator.host_gpu import handed
 from emulator.launching import MANY, UNTOUCHED, Array, Memory, Triple
 from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_kind
-from tetris_sim.gpu_kernels.stream.words import WordsKernel
+from tetris_sim.gpu_kernels.stream.palette import PaletteKind, WordsKernel, palette_kind
 
 ANCHOR = 3  # number of the first owned row in the whole grid, which is no multiple of anything
 

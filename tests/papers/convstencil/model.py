@@ -1,14 +1,14 @@
 """What of ConvStencil's equations no prediction needs: products and times of 2D kernels up to 7 points
 wide, beside those of im2row, and what memory stencil2row saves.
 
-The rest, with the words for it, is in gpu_kernels/dual_tessellation/convstencil_model.py.
+The rest, with the words for it, is in gpu_kernels/tensor_cores/dual_tessellation.py.
 """
 
 from __future__ import annotations
 
 import math
 
-from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import (
+from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import (
     GROUPS_PER_TILE,
     MMA_SHAPE,
     REAL_BYTES,

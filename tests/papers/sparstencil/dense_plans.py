@@ -8,10 +8,8 @@ import numpy as np
 
 from papers.sparstencil.crush import Layout, crush_weights
 from papers.sparstencil.patches import in_2d
-from tetris_sim.gpu_kernels.sparse.compression import Array
-from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, Plan
-from tetris_sim.gpu_kernels.sparse.units import box_of, unit_matrix
+from tetris_sim.gpu_kernels.tensor_cores.sparse import box_of, unit_matrix
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import DEPTHS, ROWS, Array, Plan
 from tetris_sim.model.stencil import Stencil
 
 _QUAD = 4  # lanes that hold a column of B

@@ -1,7 +1,7 @@
 """Layout exploration (SparStencil, section 3.3): the time of a layout, and the best one.
 
 Equations 6 to 10 are the time, equation 11 the search. The model is ConvStencil's
-(`gpu_kernels/dual_tessellation/convstencil_model.py`), with the sizes of the crushed matrices.
+(`gpu_kernels/tensor_cores/dual_tessellation.py`), with the sizes of the crushed matrices.
 Equation 10 prints k' (m / 2 + n'), where m would be the rows of the grid: half of the elements of
 A', which has m' rows, are stored. Its m' is meant here. Times are in seconds, for one application
 of a k x k stencil to all points.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from papers.sparstencil.crush import Layout
-from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import (
+from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import (
     TensorMachine,
     compute_time,
     memory_time,

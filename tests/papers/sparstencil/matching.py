@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.sparse.conflicts import Graph
-from tetris_sim.gpu_kernels.sparse.permutation import Matching
+from tetris_sim.gpu_kernels.tensor_cores.sparse import Graph, Matching
 
 
 def hierarchical_matching(

@@ -6,9 +6,14 @@ import numpy as np
 
 from papers.sparstencil.pipeline import transform
 from papers.sparstencil.reading import decompress
-from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.permutation import ZERO
-from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, INSTRUCTIONS, Plan, row_order
+from tetris_sim.gpu_kernels.tensor_cores.sparse import ZERO
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
+    DEPTHS,
+    INSTRUCTIONS,
+    ROWS,
+    Plan,
+    row_order,
+)
 from tetris_sim.model.stencil import Stencil
 
 

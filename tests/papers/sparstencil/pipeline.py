@@ -15,16 +15,16 @@ from papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_
 from papers.sparstencil.matching import hierarchical_matching, maximum_matching
 from papers.sparstencil.reading import multiply
 from papers.sparstencil.staircase import is_self_similar
-from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed, compress
-from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
-from tetris_sim.gpu_kernels.sparse.permutation import (
+from tetris_sim.gpu_kernels.tensor_cores.sparse import (
     ZERO,
     Matching,
     Order,
     column_order,
+    conflict_graph,
     permute_columns,
     vector_order,
 )
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import Array, Compressed, compress
 from tetris_sim.model.stencil import Stencil
 
 

@@ -7,8 +7,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed
-from tetris_sim.gpu_kernels.sparse.fragments import ROWS, Instruction, Words
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
+    ROWS,
+    Array,
+    Compressed,
+    Instruction,
+    Words,
+)
 
 
 def decompress(compressed: Compressed) -> Array:

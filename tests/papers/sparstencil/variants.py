@@ -4,7 +4,7 @@ dense tensor cores, and other formats.
 BF16 and TF32 of float32 in memory round what they multiply, and FP64 has only dense products
 (section 4.7 of the paper), of which those of `gpu.dual_tessellation` are faster.
 
-Parameters beside those of gpu_kernels/sparse/kernel.py:
+Parameters beside those of gpu_kernels/tensor_cores/sparse.py:
     sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor
     cores.
     flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D).
@@ -20,20 +20,26 @@ import numpy.typing as npt
 
 from papers.sparstencil.dense_plans import dense_patch_plan, dense_unit_plan
 from papers.sparstencil.patches import patch_plan
-from tetris_sim.gpu_kernels.fused.formats import FORMATS, operand_weights
-from tetris_sim.gpu_kernels.fused.half import refuse_bad_rounding
+from tetris_sim.gpu_kernels.fused.formats import FORMATS, operand_weights, refuse_bad_rounding
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.sparse.fragments import LANES, ROWS, Words, value_registers
-from tetris_sim.gpu_kernels.sparse.kernel import KINDS, plan_kernel, refuse_other_dtype
-from tetris_sim.gpu_kernels.sparse.plan import (
+from tetris_sim.gpu_kernels.tensor_cores.sparse import (
+    KINDS,
+    plan_kernel,
+    refuse_other_dtype,
+    unit_plan,
+)
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     DEPTHS,
     INSTRUCTIONS,
+    LANES,
+    ROWS,
     Plan,
+    Words,
     columns_of,
     fragments,
     in_parts,
+    value_registers,
 )
-from tetris_sim.gpu_kernels.sparse.units import unit_plan
 from tetris_sim.model.stencil import Stencil
 
 

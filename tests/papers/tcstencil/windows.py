@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, Array, Bands
+from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import CHUNK, RESULTS, Array, Bands
 
 
 def apply_bands(bands: Bands, u: Array) -> Array:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.trapezoid.numerics import CHUNK, GROUP
+from tetris_sim.gpu_kernels.tensor_cores.trapezoid import CHUNK, GROUP
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.stencil import Stencil
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.trapezoid.numerics import CHUNK, GROUP, Float64, Folding
+from tetris_sim.gpu_kernels.tensor_cores.trapezoid import CHUNK, GROUP, Float64, Folding
 
 
 def apply_folding(folding: Folding, u: Float64) -> Float64:
@@ -41,7 +41,7 @@ def apply_folding(folding: Folding, u: Float64) -> Float64:
 def band(folding: Folding, dz: int, tap: int) -> Float64:
     """The banded matrix of one offset, (4 * chunks, 8): column n holds the weights from row n on.
 
-    >>> from tetris_sim.gpu_kernels.trapezoid.numerics import fold
+    >>> from tetris_sim.gpu_kernels.tensor_cores.trapezoid import fold
     >>> from tetris_sim.model.stencil import Stencil
     >>> line = fold(Stencil(((-1,), (0,), (1,)), (1.0, 2.0, 3.0)))
     >>> band(line, 0, 0)[:4, :3]

@@ -10,28 +10,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.body import body_defines
-from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.given import equations_of
-from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, ends_of, to_device
-from tetris_sim.gpu_kernels.common.terms import STORED
-from tetris_sim.gpu_kernels.faces.boxes import (
+from tetris_sim.gpu_kernels.boundary.domain import (
+    FEW,
+    THREADS,
+    course_terms,
+    domain_argument,
+    domain_of_name,
+    ghost_tiles,
+    reach_of_names,
+)
+from tetris_sim.gpu_kernels.boundary.extents import (
+    Extent,
     frame_of,
     grown_by,
     owned_and,
     tiles_of,
     with_ghosts,
 )
-from tetris_sim.gpu_kernels.faces.courses import course_terms
-from tetris_sim.gpu_kernels.faces.domain import (
-    FEW,
-    THREADS,
-    domain_argument,
-    domain_of_name,
-    ghost_tiles,
-    reach_of_names,
-)
-from tetris_sim.gpu_kernels.faces.extents import Extent
+from tetris_sim.gpu_kernels.common.body import body_defines
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.given import equations_of
+from tetris_sim.gpu_kernels.common.layout import STORED, Box3, boxes_argument, ends_of, to_device
 from tetris_sim.model.deep_ghosts import Sides, free_sides, is_image, nearly_mirrors
 from tetris_sim.model.grid import LAST
 from tetris_sim.model.problem import Problem

@@ -11,6 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.boundary.domain import domain_argument, domain_of_name, reach_of_names
+from tetris_sim.gpu_kernels.boundary.extents import (
+    SHARED_BYTES,
+    corners_of,
+    frame_of,
+    point_bytes,
+    three_radii,
+    tile_of_frame,
+    tiles_of,
+)
 from tetris_sim.gpu_kernels.common.body import body_defines, is_alike
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import (
@@ -24,19 +34,9 @@ from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     boxes_argument,
     ends_of,
+    term_defines,
     to_device,
 )
-from tetris_sim.gpu_kernels.common.terms import term_defines
-from tetris_sim.gpu_kernels.faces.boxes import (
-    SHARED_BYTES,
-    corners_of,
-    frame_of,
-    point_bytes,
-    three_radii,
-    tile_of_frame,
-    tiles_of,
-)
-from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

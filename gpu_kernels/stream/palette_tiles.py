@@ -1,0 +1,474 @@
+"""gpu.stream for bodies of a few materials in 2D: tiles of `kernel_2d.py`, ids as words beside them
+(`palette_2d.cu`, `palette_2d_registers.cu`).
+
+Two kernels. One looks at every level whether all that a warp reads is of one material, and takes
+constant weights if it is: best where materials come in large pieces. The other keeps the
+coefficients of its patch in registers: its rate depends on no geometry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.common.layout import REAL, Box3
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
+from tetris_sim.gpu_kernels.stream.palette import PaletteKind, WordsKernel
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import State
+
+MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
+OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
+_MOST_COLUMNS = 6  # of eight nibbles, two are those beside
+_LANES = 32
+_SECTOR_BYTES = 32  # the smallest piece of memory that moves
+_WORD = 16
+
+
+class Scheme(IntEnum):
+    """Where the coefficients of a face come from."""
+
+    BRANCH = 0
+    REGISTERS = 1
+
+
+@dataclass(frozen=True)
+class PaletteTile:
+    """A tile of one block of threads; the parameters of the kernels.
+
+    Attributes:
+        steps_per_block: levels that a tile is advanced.
+        rows: rows of a warp's patch.
+        columns: columns of a lane's patch.
+        warps: warps of a block, above each other.
+        blocks: blocks that share a multiprocessor.
+        edges: copies of the rows that warps hand on, 1 or 2.
+        scheme: of `Scheme`.
+        copies: of tables of conductances, one for each lane of a half warp, so that lookups have no
+            bank conflicts; or 1.
+        longest: rows that a block streams at most, 0 for any number: shorter chunks share work
+            better that differs from place to place.
+    """
+
+    steps_per_block: int
+    rows: int
+    columns: int
+    warps: int
+    blocks: int
+    edges: int
+    scheme: int
+    copies: int
+    longest: int
+
+    @property
+    def tile(self) -> Tile:
+        """What it has in common with tiles of one material."""
+        return Tile(
+            self.steps_per_block,
+            self.rows,
+            self.columns,
+            self.warps,
+            self.blocks,
+            self.edges,
+            interleaved=0,
+        )
+
+    def stream(self) -> Stream:
+        """As a tile of one material; the first patches begin at whole multiples of their rows."""
+        repeated = 2 * self.steps_per_block + self.rows - 1
+        return Stream(axis=1, repeated=repeated, unit=self.tile.height(), longest=self.longest)
+
+    def shared_bytes(self, kind: PaletteKind, item: int) -> int:
+        """`struct Shared` of the kernels."""
+        state = self.tile.shared_bytes(1, item)
+        levels = self.steps_per_block if kind.sources else 1
+        if self.scheme == Scheme.BRANCH:
+            ring = 2 * self.tile.height() + self.steps_per_block + 2
+            across = 2 * max(1, self.copies // 2)
+            tables = (across + self.copies) * kind.pairs + (4 + levels) * kind.n_ids
+            tables += kind.potentials
+            # entries of two numbers stand in front of those of one
+            return _up(state + ring * _LANES * 4, 2 * item) + _up(tables * item, 2 * item)
+        words = 2 * self.warps * (self.steps_per_block + self.rows + 2) * _LANES * 4
+        return _up(state + words + (2 * kind.pairs * self.copies + kind.n_ids) * item, _WORD)
+
+    def fits(self, kind: PaletteKind, item: int) -> bool:
+        """Whether the kernel can be compiled with it, and as many blocks as it wants find room."""
+        shared = self.shared_bytes(kind, item)
+        return (
+            self.rows >= 2
+            and 1 <= self.columns <= _MOST_COLUMNS
+            and 1 <= self.steps_per_block <= _LANES
+            and self.tile.written(1, item) > 0
+            and shared <= MOST_SHARED
+            and self.blocks * (shared + 1024) <= OF_SM
+            and (
+                self.scheme == Scheme.BRANCH
+                or (self.steps_per_block % self.rows == 0 and not kind.sources and not kind.pieces)
+            )
+        )
+
+
+def _up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+# On an H200 (10240 x 10240, float64, 8 materials, 2026-11-22, kernels alone) the first made 1150,
+# 1000, 820 GStencil/s with 60 rectangles, 200 Voronoi cells, 2000 discs; the fourth 780 with a
+# random material per point, and with all others.
+_PALETTE_TILES = (
+    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (10, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 0),
+    (12, 6, 4, 4, 2, 1, Scheme.REGISTERS, 16, 820),
+    (12, 6, 4, 4, 2, 1, Scheme.REGISTERS, 1, 820),
+    (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
+)
+
+# For heat contents: the first two for bodies of one material and of several, the last two for
+# curves of many pieces.
+_HEAT_TILES = (
+    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 660),
+    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (12, 7, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (8, 6, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
+)
+
+
+def palette_2d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """Tiles worth trying, the best guess first (the keys are those of `PaletteTile`)."""
+    item = np.dtype(dtype).itemsize
+    tiles = (PaletteTile(*numbers) for numbers in (_HEAT_TILES if kind.pieces else _PALETTE_TILES))
+    return tuple(
+        {name: int(value) for name, value in asdict(tile).items()}
+        for tile in tiles
+        if tile.fits(kind, item)
+    )
+
+
+def palette_2d_kernel(
+    kind: PaletteKind, numbers: npt.NDArray[Any], parameters: Mapping[str, int]
+) -> FusedKernel:
+    """The kernel for a palette, `palette_numbers`, with certain parameters (`PaletteTile`).
+
+    Raises:
+        ValueError: the tile does not fit.
+    """
+    tile, item = PaletteTile(**parameters), numbers.dtype.itemsize
+    if not tile.fits(kind, item):
+        msg = f"{kind} does not fit into {tile}"
+        raise ValueError(msg)
+
+    entry = "palette_2d" if tile.scheme == Scheme.BRANCH else "palette_2d_registers"
+    return FusedKernel(
+        source=f"{entry}.cu",
+        entry=entry,
+        defines={
+            **kind.defines(),
+            "TS_REAL": REAL[numbers.dtype.name],
+            "TS_DEPTH": tile.steps_per_block,
+            "TS_COLUMNS": tile.columns,
+            "TS_ROWS": tile.rows,
+            "TS_WARPS": tile.warps,
+            "TS_BLOCKS": tile.blocks,
+            "TS_EDGES": tile.edges,
+            "TS_COPIES": tile.copies,
+            "TS_WRITTEN": tile.tile.written(1, item),
+            "TS_MARGIN": tile.tile.margin(1, item),
+        },
+        depth=tile.steps_per_block,
+        tile=(1, tile.tile.height(), tile.tile.written(1, item)),
+        threads=_LANES * tile.warps,
+        shared_bytes=tile.shared_bytes(kind, item),
+        weights=numbers,
+        stream=tile.stream(),
+        by_pointer=True,
+        line=_SECTOR_BYTES,
+    )
+
+
+def palette_2d_words(parameters: Mapping[str, int], item: int) -> WordsKernel:
+    """How the words of such a kernel are made, for numbers of so many bytes."""
+    tile = PaletteTile(**parameters)
+    return WordsKernel(
+        ndim=2,
+        depth=tile.steps_per_block,
+        rows=tile.rows,
+        columns=tile.columns,
+        warps=tile.warps,
+        written=(1, tile.tile.written(1, item)),
+        margin=(0, tile.tile.margin(1, item)),
+        run=tile.rows + 2,
+    )
+
+
+# gpu.stream for 2D bodies whose faces have conductances of their own: tiles of `kernel_2d.py`,
+# arrays of coefficients beside them (`coefficients_2d.cu`).
+
+_PIECE = 16  # bytes of memory that a lane reads at once
+_SECTOR = 32  # bytes of the smallest piece of memory that moves
+
+
+@dataclass(frozen=True)
+class CoefficientTile:
+    """A tile of one block of threads; the parameters of the kernel.
+
+    Attributes:
+        steps_per_block: levels that a tile is advanced, a multiple of its rows.
+        rows: rows of a warp's patch.
+        columns: columns of a lane's patch.
+        warps: warps of a block, above each other.
+        blocks: blocks that share a multiprocessor.
+        edges: copies of the rows that warps hand on, 1 or 2.
+        longest: rows that a block streams at most, 0 for any number.
+    """
+
+    steps_per_block: int
+    rows: int
+    columns: int
+    warps: int
+    blocks: int
+    edges: int
+    longest: int
+
+    @property
+    def tile(self) -> Tile:
+        """What it has in common with tiles of one material."""
+        return Tile(
+            self.steps_per_block,
+            self.rows,
+            self.columns,
+            self.warps,
+            self.blocks,
+            self.edges,
+            interleaved=0,
+        )
+
+    def shared_bytes(self, item: int) -> int:
+        """`struct Shared` of the kernel."""
+        handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
+        return (self.warps * self.rows + 5 * handed_on) * self.tile.width() * item
+
+    def fits(self, item: int) -> bool:
+        """Whether the kernel can be compiled with it, and as many blocks as it wants find room."""
+        shared = self.shared_bytes(item)
+        return (
+            self.rows >= 3
+            and self.steps_per_block % self.rows == 0
+            and self.columns * item % _PIECE == 0
+            and self.tile.margin(1, item) % self.columns == 0
+            and self.tile.written(1, item) > 0
+            and shared <= MOST_SHARED
+            and self.blocks * (shared + 1024) <= OF_SM
+        )
+
+
+# For numbers of 8 bytes.
+_COEFFICIENT_TILES = (
+    (10, 5, 4, 4, 2, 1, 820),
+    (12, 4, 4, 4, 2, 1, 820),
+    (12, 6, 4, 4, 2, 1, 820),
+    (5, 5, 4, 4, 1, 1, 0),
+)
+
+
+def coefficients_2d_parameters(dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """Tiles worth trying, the best guess first (the keys are those of `CoefficientTile`)."""
+    item = np.dtype(dtype).itemsize
+    tiles = (
+        CoefficientTile(steps, rows, columns * 8 // item, *others)
+        for steps, rows, columns, *others in _COEFFICIENT_TILES
+    )
+    return tuple(asdict(tile) for tile in tiles if tile.fits(item))
+
+
+def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+    """The kernel with certain parameters (`CoefficientTile`).
+
+    Raises:
+        ValueError: the tile does not fit.
+    """
+    tile, kind = CoefficientTile(**parameters), np.dtype(dtype)
+    if not tile.fits(kind.itemsize):
+        msg = f"numbers of {kind.itemsize} bytes do not fit into {tile}"
+        raise ValueError(msg)
+
+    return FusedKernel(
+        source="coefficients_2d.cu",
+        entry="coefficients_2d",
+        defines={
+            "TS_REAL": REAL[kind.name],
+            "TS_DEPTH": tile.steps_per_block,
+            "TS_COLUMNS": tile.columns,
+            "TS_ROWS": tile.rows,
+            "TS_WARPS": tile.warps,
+            "TS_BLOCKS": tile.blocks,
+            "TS_EDGES": tile.edges,
+            "TS_WRITTEN": tile.tile.written(1, kind.itemsize),
+            "TS_MARGIN": tile.tile.margin(1, kind.itemsize),
+        },
+        depth=tile.steps_per_block,
+        tile=(1, tile.tile.height(), tile.tile.written(1, kind.itemsize)),
+        threads=_LANES * tile.warps,
+        shared_bytes=tile.shared_bytes(kind.itemsize),
+        weights=np.zeros(1, kind),
+        stream=Stream(
+            axis=1,
+            repeated=2 * tile.steps_per_block,
+            unit=tile.tile.height(),
+            longest=tile.longest,
+        ),
+        line=_SECTOR,
+        beside=_arrays,
+    )
+
+
+def _arrays(state: State, box: Box3) -> tuple[Any, ...]:
+    """Conductances along x and y and rates, from the first owned point on."""
+    assert state.body is not None
+    arrays, first = state.body.coefficients, state.layout.origin
+    return tuple(arrays[name][first:] for name in ("upper_x", "upper_y", "rate"))
+
+
+# gpu.stream for bodies of a few materials in 3D: tiles of `kernel_3d.py`, ids as words beside them
+# (`palette_3d.cu`).
+
+_ITEM = 8  # bytes of a number: float64
+_COLUMNS = 2  # of a thread: a word of 16 bytes
+_WIDTH = 32 * _COLUMNS
+_SECTOR_3D = 4  # numbers of the smallest piece of memory that moves
+_MOST_SHARED = 227 * 1024
+_MOST_ROWS, _MOST_STEPS = 6, 3
+
+
+@dataclass(frozen=True)
+class PaletteTile3D:
+    """A tile of one block of threads; the parameters of the kernel.
+
+    Attributes:
+        steps_per_block: steps of a launch.
+        rows: of a thread.
+        warps: of a block, below each other.
+        blocks: that share a multiprocessor.
+        ahead: planes on their way from memory.
+        copies: of tables of conductances, 16 so that lookups have no bank conflicts; or 1.
+    """
+
+    steps_per_block: int
+    rows: int
+    warps: int
+    blocks: int
+    ahead: int
+    copies: int
+
+    @property
+    def margin(self) -> tuple[int, int]:
+        """Points of a tile before those that it writes, along y and x."""
+        return self.steps_per_block, -(-self.steps_per_block // _COLUMNS) * _COLUMNS
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Points that a tile writes along y and x, along x whole sectors."""
+        x = (_WIDTH - self.margin[1] - self.steps_per_block) // _SECTOR_3D * _SECTOR_3D
+        return self.warps * self.rows - 2 * self.steps_per_block, x
+
+    def shared_bytes(self, kind: PaletteKind) -> int:
+        """`struct Shared` of the kernel."""
+        steps = self.steps_per_block
+        state = (self.ahead + 2) * self.warps * self.rows * _WIDTH * _ITEM
+        ends = max(1, 2 * (steps - 1)) * self.warps * 2 * _WIDTH * _ITEM
+        words = (2 * steps + self.ahead) * 32 * self.warps * 16
+        tables = (2 * max(1, self.copies // 2) + 2 * self.copies) * kind.pairs + (
+            8 + (steps if kind.sources else 1)
+        ) * kind.n_ids
+        return state + ends + words + -(-tables // 2) * 2 * _ITEM
+
+    def fits(self, kind: PaletteKind) -> bool:
+        """Whether the kernel can be compiled with it, and a block finds room."""
+        return (
+            1 <= self.rows <= _MOST_ROWS
+            and 1 <= self.steps_per_block <= _MOST_STEPS
+            and min(self.written) > 0
+            and self.shared_bytes(kind) <= _MOST_SHARED
+        )
+
+
+# On an H200 (1024 x 1024 x 1024, 8 materials, 2026-11-22, kernels alone) the first made 448, 386,
+# 335, 153 GStencil/s with one id, 60 boxes, 200 Voronoi cells, a random id per point, the second
+# 412, 377, 321, 254.
+_PALETTE_TILES_3D = (
+    (3, 5, 8, 1, 3, 1),
+    (3, 5, 8, 1, 3, 16),
+    (2, 5, 8, 1, 3, 1),
+    (2, 3, 8, 1, 2, 1),
+)
+
+
+def palette_3d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """Tiles worth trying, the best guess first (the keys are those of `PaletteTile3D`)."""
+    if np.dtype(dtype) != np.float64:
+        return ()
+    tiles = (PaletteTile3D(*numbers) for numbers in _PALETTE_TILES_3D)
+    return tuple(asdict(tile) for tile in tiles if tile.fits(kind))
+
+
+def palette_3d_kernel(
+    kind: PaletteKind, numbers: npt.NDArray[Any], parameters: Mapping[str, int]
+) -> FusedKernel:
+    """The kernel for a palette, `palette_numbers`, with certain parameters (`PaletteTile3D`).
+
+    Raises:
+        ValueError: the tile does not fit.
+    """
+    tile = PaletteTile3D(**parameters)
+    if not tile.fits(kind):
+        msg = f"{kind} does not fit into {tile}"
+        raise ValueError(msg)
+
+    steps = tile.steps_per_block
+    return FusedKernel(
+        source="palette_3d.cu",
+        entry="palette_3d",
+        defines={
+            **kind.defines(),
+            "TS_REAL": "double",
+            "TS_STEPS": steps,
+            "TS_ROWS": tile.rows,
+            "TS_WARPS": tile.warps,
+            "TS_AHEAD": tile.ahead,
+            "TS_BLOCKS": tile.blocks,
+            "TS_COPIES": tile.copies,
+        },
+        depth=steps,
+        tile=(1, *tile.written),
+        threads=32 * tile.warps,
+        shared_bytes=tile.shared_bytes(kind),
+        weights=numbers,
+        stream=Stream(axis=0, repeated=3 * steps - 1, unit=1),
+        by_pointer=True,
+        line=_SECTOR_3D * _ITEM,
+        spare=1,
+    )
+
+
+def palette_3d_words(parameters: Mapping[str, int]) -> WordsKernel:
+    """How the words of such a kernel are made."""
+    tile = PaletteTile3D(**parameters)
+    return WordsKernel(
+        ndim=3,
+        depth=tile.steps_per_block,
+        rows=tile.rows,
+        columns=_COLUMNS,
+        warps=tile.warps,
+        written=tile.written,
+        margin=tile.margin,
+        run=0,
+    )
