@@ -355,8 +355,8 @@ def _of_step(weight: float) -> Node:
 #     euler     Heun-Euler 2(1)
 #     rk2       Bogacki-Shampine 3(2), P. Bogacki, L. F. Shampine, Appl. Math. Lett. 2 (1989) 321,
 #               MATLAB's ode23 and SciPy's RK23
-#     rk4       Dormand-Prince 5(4), J. R. Dormand, P. J. Prince, J. Comput. Appl. Math. 6 (1980) 19,
-#               ode45 and RK45
+#     rk4       Dormand-Prince 5(4), J. R. Dormand, P. J. Prince, J. Comput. Appl. Math. 6 (1980)
+#               19, ode45 and RK45
 
 
 @dataclass(frozen=True)

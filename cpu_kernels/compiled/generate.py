@@ -9,6 +9,7 @@ nothing.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.model import grid
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.model.stencil import Offset, chain_order
@@ -23,20 +25,6 @@ from tetris_sim.support.cache import generated_module
 
 _ROOMS = Path(__file__).parents[1]
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
-_CALLEES = (
-    "compiled/intrinsics.py",
-    "compiled/barrier.py",
-    "common/columns.py",
-    "compiled/vectors.py",
-    "compiled/choices.py",
-    "plain/parts.py",
-    "tessellate/rows.py",
-    "tessellate/tiles.py",
-    "tessellate/unrolled.py",
-    "equations/planes.py",
-    "equations/numbers.py",
-    "equations/sides.py",
-)
 
 
 def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
@@ -101,10 +89,26 @@ def compiled_module(source: str) -> ModuleType:
     """A source that Numba compiles as a module of the cache folder, so that the compiled code is
     kept.
     """
-    return generated_module(source, part="kernels", salt=_callees())
+    return generated_module(source, part="kernels", salt=sources_digest())
+
+
+def digested_sources() -> list[Path]:
+    """Every file that compiled code may depend on: all of cpu_kernels, and the model, whose order
+    of a chain and placement of axes decide what the kernels' sources are.
+
+    Whole folders, because a list of callees that is kept by hand misses the next one.
+    """
+    folders = (_ROOMS, Path(grid.__file__).parent)
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
 @functools.cache
-def _callees() -> str:
-    # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    return "".join((_ROOMS / name).read_text() for name in _CALLEES)
+def sources_digest() -> str:
+    """A digest of `digested_sources`, under which compiled code is kept.
+
+    Numba's cache knows when a function's own file changed, but not the files of what it calls.
+    """
+    digest = hashlib.sha256()
+    for path in digested_sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -9,10 +9,8 @@ more than LLVM needs for them, and what is compiled is kept on disk like everyth
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tetris_sim.cpu_kernels.compiled.generate import sources_digest
 from tetris_sim.cpu_kernels.equations.numbers import (
     COEFFICIENT,
     COLUMNS,
@@ -228,9 +227,6 @@ class _Vector:
         return result
 
 
-_HERE = Path(__file__).parent
-
-
 @dataclass(frozen=True)
 class Stream:
     """Rows of one name, moved along the first two padded axes.
@@ -343,11 +339,5 @@ def compile_stages(
 ) -> list[int]:
     """Addresses of the compiled kernels; good for this process."""
     sources = [kernel.source(dtype.name, lanes) for kernel in kernels]
-    modules = [generated_module(it, part="kernels", salt=_callees()) for it in sources]
+    modules = [generated_module(it, part="kernels", salt=sources_digest()) for it in sources]
     return [module.kernel.address for module in modules]
-
-
-@functools.cache
-def _callees() -> str:
-    # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    return "".join((_HERE / name).read_text() for name in ("emit.py", "sides.py"))

@@ -180,10 +180,10 @@ def _positions(grid: Grid, axis: int, span: Ranges) -> Array:
 def beyond_sides(problem: Problem, slab: Slab) -> npt.NDArray[np.int64]:
     """What lies beyond each side, (3, 2) by padded axis and side; see `sides.py`."""
     beyond = np.full((3, 2), NOTHING, np.int64)
-    for axis, padded in enumerate(OUTER[problem.grid.ndim]):
+    for axis, outer in enumerate(OUTER[problem.grid.ndim]):
         for side, halo in enumerate(slab.halo[axis]):
             if not halo:
-                beyond[padded, side] = WRAP if problem.boundary.periodic(axis) else MIRRORED
+                beyond[outer, side] = WRAP if problem.boundary.periodic(axis) else MIRRORED
     return beyond
 
 
@@ -208,16 +208,16 @@ def reflections(problem: Problem, equations: Equations, name: str) -> Array:
     field = field_of(equations, name)
     boundary = equations.boundaries.get(field if field in equations.ghosts else name)
 
-    for axis, padded in enumerate(OUTER[problem.grid.ndim]):
-        if boundary is None or not widths[padded]:
+    for axis, outer in enumerate(OUTER[problem.grid.ndim]):
+        if boundary is None or not widths[outer]:
             continue
         for side, where in enumerate(SIDES):
-            pairs: Any = [COPY] * widths[padded]
+            pairs: Any = [COPY] * widths[outer]
             if not boundary.periodic(axis):
                 pairs = boundary.reflections(
-                    axis, where, spacing=problem.grid.spacing[axis], width=widths[padded]
+                    axis, where, spacing=problem.grid.spacing[axis], width=widths[outer]
                 )
-            faces[padded, side, : widths[padded]] = pairs
+            faces[outer, side, : widths[outer]] = pairs
     return faces
 
 

@@ -15,7 +15,8 @@ from numba.core import types
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add
 from tetris_sim.cpu_kernels.compiled.vectors import fence_stores
-from tetris_sim.cpu_kernels.stream.numbers import FACE, LINE_ELEMENTS, NUMBERS, REAL, WRAP, _inner
+from tetris_sim.cpu_kernels.stream.numbers import FACE, NUMBERS, WRAP
+from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part
 
 # [copied into each generated module from here on]

@@ -19,7 +19,6 @@ Test    tests/kernels/test_stream.py
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.cpu_kernels.compiled.generate import sources_digest
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.stencil import Offset, chain_order
 from tetris_sim.support.cache import generated_module
@@ -324,7 +324,7 @@ def make_loop(ndim: int, dtype: np.dtype[Any], lanes: int) -> Callable[..., None
         + f"REAL, LANES = types.{dtype.name}, {lanes}\n"
         + "\n\n".join(text.split(_MARK)[1] for text in texts)
     )
-    return generated_module(source, part="kernels", salt=_callees()).advance  # type: ignore[no-any-return]
+    return generated_module(source, part="kernels", salt=sources_digest()).advance  # type: ignore[no-any-return]
 
 
 def make_kernels(
@@ -332,7 +332,7 @@ def make_kernels(
 ) -> dict[str, int]:
     """Addresses of the compiled kernels of a stencil, by their names in `numbers.py`."""
     module = generated_module(
-        kernel_source(offsets, dtype.name, lanes, shape), part="kernels", salt=_callees()
+        kernel_source(offsets, dtype.name, lanes, shape), part="kernels", salt=sources_digest()
     )
     names = ("kernel", "single_kernel", "line_kernel")
     return {name: getattr(module, name).address for name in names if hasattr(module, name)}
@@ -348,12 +348,3 @@ def _imports(head: str) -> str:
         if module != "__future__" and module.rpartition(".")[2] not in ("rows", "strips"):
             statements.append("from " + statement.strip() + "\n")
     return "".join(statements)
-
-
-@functools.cache
-def _callees() -> str:
-    # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    others = (
-        _HERE.parent / "compiled" / name for name in ("intrinsics.py", "vectors.py", "barrier.py")
-    )
-    return "".join(path.read_text() for path in (*others, _HERE / "numbers.py"))

@@ -18,7 +18,7 @@ Test    tests/kernels/test_stream.py
 from __future__ import annotations
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel
-from tetris_sim.cpu_kernels.stream.numbers import (
+from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     _inner,
     last,

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel
 from tetris_sim.cpu_kernels.compiled.vectors import prefetch
-from tetris_sim.cpu_kernels.stream.numbers import (
+from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     LINE_ELEMENTS,
     _inner,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
+from tetris_sim.cpu_kernels.common.geometry import GHOSTS, RIM, SEAM, SHRINK, Geometry, geometry_of
 from tetris_sim.cpu_kernels.common.ghosts import COPY, Links, face_links
 from tetris_sim.cpu_kernels.common.layout import (
     allocate_aligned,
@@ -111,9 +111,9 @@ class LiftedField:
                 links += [outermost[j], *self._joints(side, j)]
         geometry = geometry_of(self, problem, slab, links)
         row = geometry.axes[2]
-        row[geometry.SEAM], row[geometry.RIM] = 1, self.count[2] - self.stride
-        row[geometry.SHRINK : geometry.SHRINK + 2] = 0
-        row[geometry.GHOSTS : geometry.GHOSTS + 2] = radius
+        row[SEAM], row[RIM] = 1, self.count[2] - self.stride
+        row[SHRINK : SHRINK + 2] = 0
+        row[GHOSTS : GHOSTS + 2] = radius
         return geometry
 
     def batches(self, part: int, parts: int, points: int) -> Iterator[Ranges]:

@@ -2,8 +2,8 @@
 while halos are on their way.
 
 Idea    A block whose halos along an axis are late is made in two parts, as on the CPU
-        (`cpu_kernels/common/stepper.py`): the inside loses the radius a step at either end that has a
-        halo; the rims begin in the halos and gain as much on their inner sides. A plane that the
+        (`cpu_kernels/common/stepper.py`): the inside loses the radius a step at either end that has
+        a halo; the rims begin in the halos and gain as much on their inner sides. A plane that the
         inside has left after s steps lies in one of the two arrays at step s, and what a launch of
         d steps reads beyond it lies there as well, if later launches of the inside make no fewer
         steps than earlier ones. So of a block in two parts the shorter launches come first.

@@ -31,10 +31,7 @@ from papers.sparstencil.crush import Layout  # noqa: E402
 from papers.sparstencil.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
 
 from tetris_sim.bench.gpu import random_made_there  # noqa: E402
-from tetris_sim.bench.timing import (
-    provenance,  # noqa: E402
-    random_problem,  # noqa: E402
-)
+from tetris_sim.bench.timing import provenance, random_problem  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.model.method import STEPS_PER_BLOCK  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402

@@ -36,7 +36,7 @@ from tetris_sim.bench.gpu import measured_gpu, weight_kinds  # noqa: E402
 from tetris_sim.bench.timing import (  # noqa: E402
     Work,
     interleave,
-    random_problem,  # noqa: E402
+    random_problem,
 )
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402

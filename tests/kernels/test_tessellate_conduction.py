@@ -195,17 +195,17 @@ def test_a_slab_with_halos_gives_the_bits_of_the_whole(
     slab = Slab(start, stop, halo)
     chosen = {**NARROW, "jam": JAM.get(name, 1), "width": WIDTH.get(name, 32)}
     stepper = METHOD.prepare(problem, slab, chosen, teams[2])
-    operands.load(part_of(state), first)
+    stepper.load(part_of(state), first)
     periodic = [problem.boundary.periodic(axis) for axis in range(len(shape))]
     for axis, widths in enumerate(halo):
         for side, width in zip(SIDES, widths, strict=True):
             if width:
                 box = slab.globally(slab.halo_ranges(axis, SIDES.index(side)))
                 values = padded(lambda it: state[0][cut(it)], box, shape, periodic)
-                operands.set_halo(axis, side, values[np.newaxis])
-    operands.advance(steps)
-    found = operands.interior()
-    operands.close()
+                stepper.set_halo(axis, side, values[np.newaxis])
+    stepper.advance(steps)
+    found = stepper.interior()
+    stepper.close()
     assert found.tobytes() == part_of(expected)(slab).tobytes()
 
 

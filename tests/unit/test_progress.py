@@ -9,8 +9,9 @@ from cases import make_problem
 
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.support import progress as progress_module
-from tetris_sim.support.progress import Progress, format_duration, format_time
+from tetris_sim.simulation import progress as progress_module
+from tetris_sim.simulation.progress import Progress
+from tetris_sim.support.clock import format_duration, format_time
 
 
 @pytest.fixture

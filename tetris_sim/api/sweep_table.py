@@ -108,10 +108,10 @@ def read_row(case: Case) -> Row | None:
         return None
 
     row = {"wall_s": report.wall_s, "points_per_second": report.points_per_second}
-    tables = [("", case.directory / tables.FILE)]
+    found = [("", case.directory / tables.FILE)]
     folder = case.directory / tables.FOLDER
-    tables += [(f"{path.stem}: ", path) for path in sorted(folder.glob("*.csv"))]
-    for name, path in tables:
+    found += [(f"{path.stem}: ", path) for path in sorted(folder.glob("*.csv"))]
+    for name, path in found:
         columns, rows = read_table(path)
         last = rows[-1] if rows else [float("nan")] * len(columns)
         row |= {

@@ -44,8 +44,8 @@ from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report
 from tetris_sim.simulation.resuming import RunStates
 from tetris_sim.simulation.workers import StateSnapshot
+from tetris_sim.support.clock import PhaseClock
 from tetris_sim.support.files import atomic_text
-from tetris_sim.support.progress import PhaseClock
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import first_line
 
@@ -238,9 +238,9 @@ def _plane(snapshot: Snapshot, plane: int, problem: Problem) -> StateSnapshot:
 
 # Crew: the processes of a sweep, each with cores or a GPU of its own, and how they are talked to.
 #
-# Lines of JSON go both ways: a configuration in, what became of it out. `python -m
-# tetris_sim.api.sweep_workers` is the other end. When the line to it breaks, it saves its run and ends, so
-# that a sweep that is killed leaves nobody behind.
+# Lines of JSON go both ways: a configuration in, what became of it out. The other end is
+# `python -m tetris_sim.api.sweep_workers`. When the line to it breaks, it saves its run and ends,
+# so that a sweep that is killed leaves nobody behind.
 
 _STATES = 4  # times the state that a run takes, with what it is compiled by and written from
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -352,7 +352,7 @@ class Crew:
             if self._seat.gpu is not None:
                 environ[_VISIBLE] = self._seat.gpu
             cores = ",".join(map(str, self._seat.cores))
-            root = str(Path(__file__).resolve().parents[1])
+            root = str(Path(__file__).resolve().parents[2])
             environ["PYTHONPATH"] = os.pathsep.join(
                 [root, *filter(None, [environ.get("PYTHONPATH")])]
             )

@@ -30,7 +30,7 @@ from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.workers.worker import worker_rows
 from tetris_sim.simulation.loop import Simulation, open_simulation
-from tetris_sim.support.progress import PhaseClock
+from tetris_sim.support.clock import PhaseClock
 
 STENCILS = ("heat-2d",)
 _STEPS = 1 << 30  # of the problem: a run so long that no tuning is too dear for it

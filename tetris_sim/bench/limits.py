@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +20,7 @@ from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.cpu_kernels.common.caches import find_caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled import vectors
+from tetris_sim.cpu_kernels.compiled.generate import sources_digest
 from tetris_sim.support.cache import generated_module
 
 # The compiled loops that show what the machine can do at most: multiply-adds in registers, and
@@ -93,9 +93,8 @@ def make_probes(dtype: str) -> ModuleType:
     multiply_add(state, repetitions); load_only(source, state, n, repetitions); copy(source, target,
     n, repetitions) and copy_past_caches with the same arguments.
     """
-    # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    salt = Path(str(vectors.__file__)).read_text()
-    return generated_module(probe_source(dtype, lanes(dtype)), part="baselines", salt=salt)
+    source = probe_source(dtype, lanes(dtype))
+    return generated_module(source, part="baselines", salt=sources_digest())
 
 
 def lanes(dtype: str) -> int:

@@ -20,8 +20,8 @@ from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.report import read_report
+from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import read_given
-from tetris_sim.support.progress import format_duration, format_time
 from tetris_sim.support.wording import gib, printable, spread
 
 # What is in a file or directory that a run has written? As plain data, for `info` to print.
@@ -129,8 +129,8 @@ def describe_results(directory: Path) -> Facts:
     folders = sorted(folder for folder in directory.glob(f"{FOLDER}-*") if folder.is_dir())
     indices = [folder.with_name(f"{folder.name}.h5") for folder in folders]
     facts["parts"] = [describe_fields(path) for path in indices if path.exists()]
-    tables = [*sorted((directory / tables.FOLDER).glob("*.csv")), directory / tables.FILE]
-    facts["tables"] = [describe_table(path) for path in tables if path.exists()]
+    found = [*sorted((directory / tables.FOLDER).glob("*.csv")), directory / tables.FILE]
+    facts["tables"] = [describe_table(path) for path in found if path.exists()]
     names = (pictures.INITIAL, pictures.FINAL, pictures.DIFFERENCE, pictures.OVERVIEW)
     facts["pictures"] = [str(directory / name) for name in names if (directory / name).exists()]
 

@@ -105,7 +105,7 @@ def template_name(word: str) -> str:
 def template_text(name: str) -> str:
     """The YAML text of a template."""
     return (
-        importlib.resources.files("tetris_sim")
+        importlib.resources.files("tetris_sim.commands")
         .joinpath("templates", f"{name}.yaml")
         .read_text(encoding="utf-8")
     )

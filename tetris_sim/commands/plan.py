@@ -138,7 +138,7 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.scheduler.tuning.choice import label_of
-    from tetris_sim.support.progress import format_duration, format_time
+    from tetris_sim.support.clock import format_duration, format_time
     from tetris_sim.support.wording import gib, spread
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]

@@ -21,8 +21,8 @@ from tetris_sim.commands.sources import refuse_existing, refuse_other_suffix
 from tetris_sim.errors import ConfigError, ExitCode, UnsupportedError
 from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.outputs.sampling import Plane
+from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import atomic_text
-from tetris_sim.support.progress import format_duration, format_time
 from tetris_sim.support.wording import gib, listed
 
 # A sketch of the domain: its outline, what holds at its faces, materials and probes, as SVG.
@@ -231,7 +231,8 @@ def page(runs: Sequence[Facts]) -> str:
         )
         raise UnsupportedError(msg) from error
 
-    template = files("tetris_sim").joinpath("templates/report.html").read_text(encoding="utf-8")
+    page = files("tetris_sim.commands").joinpath("templates/report.html")
+    template = page.read_text(encoding="utf-8")
     shown = {
         "runs": [
             {"name": it["name"], "fields": it["fields"], "tables": it["tables"]} for it in runs

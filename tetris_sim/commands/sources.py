@@ -22,7 +22,7 @@ from tetris_sim.outputs.figure_layout import Caption
 from tetris_sim.outputs.regions import Neighbours, neighbours
 from tetris_sim.outputs.sampling import Cut, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
-from tetris_sim.support.progress import format_time
+from tetris_sim.support.clock import format_time
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The mathematics of a simulation: grids, stencils, boundaries, bodies, equations, and the reference solver."""
+"""Mathematics of a simulation: grids, stencils, boundaries, bodies, equations, the reference."""

@@ -83,7 +83,7 @@ def _runs(true: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArr
     return rows, np.stack([begins, np.nonzero(changes == -1)[1]], axis=1)
 
 
-_SCALES = Path(__file__).parents[1] / "templates" / "colours.png"  # a row of 256 colours for each
+_SCALES = Path(__file__).with_name("colours.png")  # a row of 256 colours for each
 _ROWS = (FIELD_COLOURS, CHANGE_COLOURS)
 
 # Sizes in points, 72 to the inch, as matplotlib has them.

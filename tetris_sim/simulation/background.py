@@ -29,8 +29,9 @@ from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
 from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.simulation.progress import Progress
 from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
-from tetris_sim.support.progress import PhaseClock, Progress
+from tetris_sim.support.clock import PhaseClock
 from tetris_sim.support.stopping import Stopping
 
 # Beside: what is written down from a copy of the state while the computation goes on.

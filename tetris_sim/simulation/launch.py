@@ -30,10 +30,11 @@ from tetris_sim.scheduler.workers.recovery import Recovery
 from tetris_sim.simulation.background import Attachments, Beside, Vary
 from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, Prepared, describe, prepare
+from tetris_sim.simulation.progress import Progress
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
+from tetris_sim.support.clock import PhaseClock
 from tetris_sim.support.files import atomic_text, remove_parts
-from tetris_sim.support.progress import PhaseClock, Progress
 from tetris_sim.support.stopping import (
     NOTHING_DONE,
     Stopping,

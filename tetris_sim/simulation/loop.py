@@ -22,7 +22,7 @@ from tetris_sim.simulation.driving import Agreed, Goal, find_goal, state_of, wit
 from tetris_sim.simulation.monitors import ChangeWatch, FiniteWatch, go_on_without
 from tetris_sim.simulation.workers import Fleet, StateSnapshot
 from tetris_sim.simulation.writing import Writing
-from tetris_sim.support.progress import format_time
+from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import table
 

@@ -24,7 +24,7 @@ from tetris_sim.scheduler.workers.rebalance import restore
 from tetris_sim.scheduler.workers.recovery import KeptState, Recovery
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.workers import Fleet, Saving
-from tetris_sim.support.progress import format_time
+from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import StopReason
 
 # FiniteWatch: looks for NaN and infinity, before anything is written and every few seconds.

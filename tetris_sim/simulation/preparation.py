@@ -30,7 +30,7 @@ from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
-from tetris_sim.support.progress import format_duration, format_time
+from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.wording import count_threads
 
 _LONG = 60.0  # seconds of steps after which other ways are looked for

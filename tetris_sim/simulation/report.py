@@ -20,8 +20,8 @@ from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.workers.exchange import Traffic
 from tetris_sim.scheduler.workers.worker import WorkerRow, worker_rows
+from tetris_sim.support.clock import PhaseClock, format_duration, format_time
 from tetris_sim.support.files import read_given
-from tetris_sim.support.progress import PhaseClock, format_duration, format_time
 from tetris_sim.support.wording import count_threads, first_line, printable
 from tetris_sim.version import __version__
 

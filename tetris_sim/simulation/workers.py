@@ -28,7 +28,7 @@ from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.stepper import SolvingStepper
-from tetris_sim.support.progress import PhaseClock
+from tetris_sim.support.clock import PhaseClock
 
 # StateSnapshot: the state between two time blocks, as outputs see it; and what saves it.
 

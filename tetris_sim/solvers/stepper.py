@@ -1,7 +1,7 @@
 """SolvingMethod: the whole grid on one device, brought on by solving balances.
 
-`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/arithmetic.py` hand in the arithmetic of their
-device.
+`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/arithmetic.py` hand in the arithmetic of
+their device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """SpectralMethod: the whole grid on one device, advanced by jumps; the same code on CPU and GPU.
 
-`cpu_kernels/solve/spectral.py` and `gpu_kernels/solve/spectral.py` hand in the arrays of their device.
+`cpu_kernels/solve/spectral.py` and `gpu_kernels/solve/spectral.py` hand in the arrays of their
+device.
 """
 
 from __future__ import annotations
