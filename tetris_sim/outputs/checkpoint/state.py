@@ -16,8 +16,10 @@ import numpy.typing as npt
 from tetris_sim.model.boundary import SIDES, Boundary
 from tetris_sim.model.conduction import Conduction, Rule, RuledFace
 from tetris_sim.model.equations import Equations
+from tetris_sim.model.formula import Comparison, Constant, Operation, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Instruction
 from tetris_sim.model.slab import Ranges, batches
 
 # The digests of bodies and equations: what decides the bits of a step that is no one stencil.
@@ -86,7 +88,8 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     found = hashlib.sha256()
     for stage in equations.stages:
         programs = stage.programs
-        found.update(repr((list(stage.formulas), programs.instructions, programs.results)).encode())
+        said = (list(stage.formulas), programs.instructions, programs.results)
+        found.update(digested_text(said).encode())
     found.update(repr(sorted(equations.results.items())).encode())
     for parameter in equations.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
@@ -115,13 +118,43 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     return found.hexdigest()
 
 
+# Names under which parts of formulas have gone into digests since the first format. They are fixed:
+# with the names of today's classes, every renaming would make old checkpoints strangers.
+_DIGESTED_AS: Mapping[type, tuple[str, tuple[str, ...]]] = {
+    Constant: ("Constant", ("value",)),
+    Variable: ("Variable", ("name",)),
+    Operation: ("Operation", ("name", "arguments")),
+    Comparison: ("Comparison", ("signs", "operands")),
+    Instruction: ("Instruction", ("operation", "arguments", "name", "value")),
+}
+
+
+def digested_text(value: object) -> str:
+    """Formulas and instructions as the text that digests are made of.
+
+    >>> digested_text(Operation("+", (Variable("u"), Constant(2.0))))
+    "Operation(name='+', arguments=(Variable(name='u'), Constant(value=2.0)))"
+    """
+    if isinstance(value, list | tuple):
+        inside = ", ".join(digested_text(it) for it in value)
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if type(value) not in _DIGESTED_AS:
+        return repr(value)
+
+    name, attributes = _DIGESTED_AS[type(value)]
+    inside = ", ".join(f"{it}={digested_text(getattr(value, it))}" for it in attributes)
+    return f"{name}({inside})"
+
+
 def _add_points(found: Any, of_box: Callable[[Ranges], npt.NDArray[Any]], box: Ranges) -> None:
     for part in batches(box, _POINTS):
         found.update(np.ascontiguousarray(of_box(part)).tobytes())
 
 
 def _add_rule(found: Any, rule: Rule, dt: float) -> None:
-    found.update(repr(rule.program.tree).encode())
+    found.update(digested_text(rule.program.tree).encode())
     for parameter in rule.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
