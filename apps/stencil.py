@@ -29,7 +29,7 @@ from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.support.wording import suggestion
@@ -215,7 +215,7 @@ class StencilModel(Section):
             grid=grid,
             stencil=stencil,
             boundary=make_boundary(request.boundaries, grid.ndim, conductivity=None),
-            variable=Variable(
+            variable=StateVariable(
                 "u", "1", "u", Total("integral", "m" if grid.ndim == 1 else f"m^{grid.ndim}", 1.0)
             ),
             time=(1.0, steps),

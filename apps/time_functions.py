@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial import first_place
 from tetris_sim.apps.initial_file import Box
-from tetris_sim.config.sections.varying import Given, Table, Varying
+from tetris_sim.config.sections.varying import Given, TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.formula import (
@@ -33,7 +33,7 @@ _NOUGHT = Constant(0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class TimeFunction:
     """A number that may change with time, or with time and place.
 
     Attributes:
@@ -71,7 +71,7 @@ class Course:
         return np.asarray(np.broadcast_to(values, times.shape), np.float64)
 
 
-def read_course(given: Given, kind: Varying, key: str) -> Course:
+def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
     """What a configuration says about a number.
 
     Args:
@@ -82,15 +82,15 @@ def read_course(given: Given, kind: Varying, key: str) -> Course:
     Raises:
         ConfigError: a table cannot be read.
     """
-    if isinstance(given, Table):
+    if isinstance(given, TimeTable):
         try:
-            return Course(rows=kind.rows(given))
+            return TimeFunction(rows=kind.rows(given))
         except ValueError as error:
             msg = f"{key}: {error}"
             raise ConfigError(msg) from error
     if isinstance(given, str):
-        return Course(compile_expression(given, kind.names).tree)
-    return Course(Constant(float(given)))
+        return TimeFunction(compile_expression(given, kind.names).tree)
+    return TimeFunction(Constant(float(given)))
 
 
 def names_in(node: Node) -> frozenset[str]:
@@ -134,7 +134,7 @@ def clock() -> Parameter:
     return Parameter(TIME, lambda times: times[:, None])
 
 
-def in_program(course: Course, name: str) -> tuple[Node, list[Parameter]]:
+def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
     """A course as a part of a program: its formula if it depends on the place, else a parameter.
 
     Args:
@@ -148,7 +148,7 @@ def in_program(course: Course, name: str) -> tuple[Node, list[Parameter]]:
     return Variable(name), [Parameter(name, lambda times: course.at(times)[:, None])]
 
 
-def check_course(course: Course, times: Numbers, key: str, least: float = -math.inf) -> None:
+def check_course(course: TimeFunction, times: Numbers, key: str, least: float = -math.inf) -> None:
     """Raise where a number that is the same everywhere is not finite, or too small, sometime."""
     values = course.at(times)
     bad = ~np.isfinite(values) | (values < least)
@@ -160,7 +160,7 @@ def check_course(course: Course, times: Numbers, key: str, least: float = -math.
 
 
 def check_in_space(
-    course: Course,
+    course: TimeFunction,
     points: tuple[Mapping[str, Any], Box, Grid],
     times: Numbers,
     key: str,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.stream.method import StreamMethod
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
 from tetris_sim.model.method import Method
 
-METHODS: tuple[Method, ...] = (StreamMethod(), TessellateMethod(), PlainMethod())
+METHODS: tuple[Method, ...] = (StreamMethod(), TessellateMethod(), CpuPlainMethod())
 """The CPU methods, best guess first."""

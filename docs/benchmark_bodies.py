@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-from tetris_sim.bench.tables import Table
+from tetris_sim.bench.tables import TextTable
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
@@ -49,7 +49,7 @@ BODIES = {
 }
 
 
-def bodies_on_a_gpu(read: Read) -> Table:
+def bodies_on_a_gpu(read: Read) -> TextTable:
     """The fastest proposal for each body, with and without sources."""
     rows = read("bodies.json")[None]["gpu_rows"]
     cells = []
@@ -61,10 +61,10 @@ def bodies_on_a_gpu(read: Read) -> Table:
         ]
         cells.append([f"{mine[0]['n']}^{axes}", BODIES[body], *_of_a_gpu(mine, wanted)])
     header = ["grid", "body", "`gpu.stream`", "wanted", "with sources", "`gpu.plain`"]
-    return Table("GStencil/s of whole steps with faces, float64", header, cells, 2)
+    return TextTable("GStencil/s of whole steps with faces, float64", header, cells, 2)
 
 
-def heat_on_a_gpu(read: Read) -> Table:
+def heat_on_a_gpu(read: Read) -> TextTable:
     """The same of bodies that melt, and of arrays of coefficients."""
     rows = read("bodies.json")[None]["gpu_rows"]
     cells = []
@@ -73,7 +73,7 @@ def heat_on_a_gpu(read: Read) -> Table:
         name = PHYSICS[physics] + (f" {BODIES[body]}" if physics == "melting" else "")
         cells.append([f"{mine[0]['n']}^2", name, *_of_a_gpu(mine, wanted)])
     header = ["grid", "body", "`gpu.stream`", "wanted", "with sources", "`gpu.plain`"]
-    return Table("GStencil/s of whole steps with faces, float64", header, cells, 2)
+    return TextTable("GStencil/s of whole steps with faces, float64", header, cells, 2)
 
 
 def _of_a_gpu(rows: list[Row], wanted: int) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def _of_a_gpu(rows: list[Row], wanted: int) -> tuple[str, ...]:
     )
 
 
-def bodies_on_two_cores(read: Read) -> Table:
+def bodies_on_two_cores(read: Read) -> TextTable:
     """Rates and their ratios to the constant stencil of the same turn."""
     rows = read("bodies.json")[None]["cpu_rows"]
     cells = []
@@ -110,10 +110,10 @@ def bodies_on_two_cores(read: Read) -> Table:
         size = f"{row['n']}^{row['axes']}"
         cells.append([size, BODIES[row["body"]], rate, f"{median(ratios):.2f}"])
     header = ["grid", "body", "GStencil/s", "of the constant stencil"]
-    return Table("cpu.tessellate on two cores, float64", header, cells, 2)
+    return TextTable("cpu.tessellate on two cores, float64", header, cells, 2)
 
 
-def bodies_beside_peers(read: Read) -> Table:
+def bodies_beside_peers(read: Read) -> TextTable:
     """Lines, time to solution and difference of every program for one chip."""
     found = read("peers-bodies.json")[None]
     cells = []
@@ -124,4 +124,4 @@ def bodies_beside_peers(read: Read) -> Table:
             cells.append(["its first run", "", f"{row['first_cpu']:.1f}", ""])
     header = ["program", "lines of input", "CPU s", "largest difference [K]"]
     size = f"100 x 50 cells, 0.2 s, largest rise {found['rise']:.2f} K"
-    return Table(f"From start to answer, {size}", header, cells, 1)
+    return TextTable(f"From start to answer, {size}", header, cells, 1)

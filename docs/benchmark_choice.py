@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tetris_sim.bench.tables import Table
+from tetris_sim.bench.tables import TextTable
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
 """The runs of a file of benchmarks/ by their names."""
 
 
-def first_choice(read: Read) -> Table:
+def first_choice(read: Read) -> TextTable:
     """What is taken without a measurement, in shares of the best of all candidates: a column for
     each run on large grids, which all have the same stencils.
     """
@@ -27,10 +27,10 @@ def first_choice(read: Read) -> Table:
     for name in runs:
         header += [f"best on {name}", "first"]
     title = "The best of all candidates in GStencil/s, and the first choice in shares of it"
-    return Table(title, header, [[*key, *found] for key, found in cells.items()], 3)
+    return TextTable(title, header, [[*key, *found] for key, found in cells.items()], 3)
 
 
-def first_choice_smaller(read: Read) -> Table:
+def first_choice_smaller(read: Read) -> TextTable:
     """The same on grids that GPUs do not fill."""
     cells = []
     for run in read("first-choice.json").values():
@@ -40,4 +40,4 @@ def first_choice_smaller(read: Read) -> Table:
             names = [row[it] for it in ("stencil", "weights", "dtype")]
             cells.append([*names, shape, row["method"], rate, share])
     header = ("stencil", "weights", "dtype", "grid", "best method", "GStencil/s", "first")
-    return Table("The same on smaller grids (NVIDIA H200)", header, cells, 5)
+    return TextTable("The same on smaller grids (NVIDIA H200)", header, cells, 5)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tetris_sim.bench.tables import Table
+from tetris_sim.bench.tables import TextTable
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
@@ -24,7 +24,7 @@ _WAYS = {
 }
 
 
-def equations_on_a_gpu(read: Read) -> Table:
+def equations_on_a_gpu(read: Read) -> TextTable:
     """The fastest tile of each problem, the fastest with 8 steps a launch, and single steps."""
     rows = read("equations-gpu.json")[None]["rows"]
     cells = []
@@ -50,7 +50,7 @@ def equations_on_a_gpu(read: Read) -> Table:
         )
     header = ["grid", "equations", "type", "faces", "`gpu.stream`", "steps a launch", "with 8"]
     header += ["wanted", "`gpu.plain`", "one sweep"]
-    return Table("Billions of points and steps a second", header, cells, 4)
+    return TextTable("Billions of points and steps a second", header, cells, 4)
 
 
 def _same(row: Row, case: tuple[Any, ...]) -> bool:
@@ -62,17 +62,17 @@ def _rate(row: Row) -> float:
     return float(median(row["rates"]))
 
 
-def equations_on_two_cores(read: Read) -> Table:
+def equations_on_two_cores(read: Read) -> TextTable:
     """Rates, and how many times those of the other ways of the same turn cpu.stream makes."""
     cells = [
         [row["equations"], f"{row['n']}^2", _WAYS[row["way"]], rate, ratio]
         for row, rate, ratio in _beside_stream(read("equations-cpu.json")[None]["cpu_rows"])
     ]
     header = ["equations", "grid", "way", "GPoint-steps/s", "cpu.stream is so many times as fast"]
-    return Table("Two threads, float64, periodic faces", header, cells, 3)
+    return TextTable("Two threads, float64, periodic faces", header, cells, 3)
 
 
-def equations_on_one_and_two_cores(read: Read) -> Table:
+def equations_on_one_and_two_cores(read: Read) -> TextTable:
     """The same by threads, and what py-pde takes to its first step."""
     cells = []
     for row, rate, ratio in _beside_stream(read("equations-peers.json")[None]["cpu_rows"]):
@@ -80,7 +80,7 @@ def equations_on_one_and_two_cores(read: Read) -> Table:
         threads = str(row["threads"])
         cells.append([row["equations"], threads, _WAYS[row["way"]], rate, ratio, first])
     header = ["equations", "threads", "way", "GPoint-steps/s", "cpu.stream: times", "compiling, s"]
-    return Table("1024^2, float64, periodic faces", header, cells, 3)
+    return TextTable("1024^2, float64, periodic faces", header, cells, 3)
 
 
 def _beside_stream(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:

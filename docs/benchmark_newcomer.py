@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-from tetris_sim.bench.tables import Table
+from tetris_sim.bench.tables import TextTable
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
@@ -15,7 +15,7 @@ Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
 PROGRAMS = ("tetris_sim", "FiPy", "py-pde")
 
 
-def newcomer(read: Read) -> Table:
+def newcomer(read: Read) -> TextTable:
     """Lines, tries, seconds and error of each task and program, and the first time of ours."""
     cells, runs = [], read("newcomer.json")
     for run in runs.values():
@@ -28,6 +28,6 @@ def newcomer(read: Read) -> Table:
             cells.append([what, row["program"], *numbers, f"{row['error']:.1g}"])
     header = ("task", "program", "lines", "tries", "s", "CPU s", "first time, s", "error")
     where = " and ".join(str(name) for name in runs)
-    return Table(
+    return TextTable(
         f"From start to answer, errors of the range of the answer ({where})", header, cells, 2
     )

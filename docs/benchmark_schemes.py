@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-from tetris_sim.bench.tables import Table
+from tetris_sim.bench.tables import TextTable
 
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
 """The runs of a file of benchmarks/ by their names."""
@@ -21,7 +21,7 @@ WANTED = {
 """Seconds of a jump over 3.8 million steps."""
 
 
-def jumps(read: Read) -> Table:
+def jumps(read: Read) -> TextTable:
     """Seconds by device, faces and steps."""
     result, cells = read("schemes.json")[None], []
     for row in result["rows"]:
@@ -31,10 +31,10 @@ def jumps(read: Read) -> Table:
         seconds = (f"{row['first_s']:.2g}", others, wanted, f"{row['error']:.1g}")
         cells.append([place, FACES[row["faces"]], f"{row['steps']}", *seconds])
     header = ["device", "faces", "steps", "first jump", "others", "wanted", "error"]
-    return Table("Seconds of a jump, 9600 x 9600, float64", header, cells, 2)
+    return TextTable("Seconds of a jump, 9600 x 9600, float64", header, cells, 2)
 
 
-def steady_beside_pyamg(read: Read) -> Table:
+def steady_beside_pyamg(read: Read) -> TextTable:
     """Seconds and iterations by size, for the same matrix and residual."""
     cells = []
     for row in read("steady-peers.json")[None]["rows"]:
@@ -43,4 +43,4 @@ def steady_beside_pyamg(read: Read) -> Table:
         numbers = (str(here[0]["iterations"]), f"{theirs:.3g}", str(peer["iterations"]))
         cells.append([f"{row['n']}^3", f"{mine:.2g}", *numbers, f"{theirs / mine:.2g}"])
     header = ["points", "s", "iterations", "pyamg, s", "its iterations", "times"]
-    return Table("Hierarchy and solution, two threads, float64", header, cells, 1)
+    return TextTable("Hierarchy and solution, two threads, float64", header, cells, 1)

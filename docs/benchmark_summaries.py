@@ -28,7 +28,7 @@ from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
 from tetris_sim.bench.result import read_result
-from tetris_sim.bench.tables import Bounds, Table, billions, bounds_of, grid, percent
+from tetris_sim.bench.tables import Bounds, TextTable, billions, bounds_of, grid, percent
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
@@ -116,7 +116,7 @@ SHOWN = ("heat-1d", "heat-2d", "box-2d9p", "box-2d49p", "heat-3d", "box-3d27p")
 """Stencils among the headlines."""
 
 
-def cpu_goals(read: Read) -> Table:
+def cpu_goals(read: Read) -> TextTable:
     """The best CPU method of each stencil beside what was wanted."""
     rows = []
     for kernel in _kernels(read("cpu.json"), "kernels"):
@@ -126,12 +126,12 @@ def cpu_goals(read: Read) -> Table:
             cells += [f"{best['ratio_to_prange']:.2f}", f"{wanted:.0%}"]
             rows.append([*cells, *_judged(best["share_of_fma"], wanted, percent)])
     numbers = ("GStencil/s", "x prange", "wanted of FMA limit", "measured", "reached")
-    return Table(
+    return TextTable(
         "The fastest method of each stencil, float64", ("stencil", "method", *numbers), rows, 2
     )
 
 
-def gpu_goals(read: Read) -> Table:
+def gpu_goals(read: Read) -> TextTable:
     """The best GPU method of each stencil beside what was wanted and what others have."""
     rows = []
     for kernel in _kernels(read("gpu.json"), "gpu_kernels"):
@@ -141,10 +141,10 @@ def gpu_goals(read: Read) -> Table:
         cells = [kernel["stencil"], kernel["weights"], best["name"], _rounded(wanted)]
         rows.append([*cells, *_judged(measured, wanted, _rounded), _rounded(peer)])
     header = ("stencil", "weights", "method", "wanted", "measured", "reached", "best peer")
-    return Table("GStencil/s of the fastest method, float64", header, rows, 3)
+    return TextTable("GStencil/s of the fastest method, float64", header, rows, 3)
 
 
-def tensor_goals(read: Read) -> Table:
+def tensor_goals(read: Read) -> TextTable:
     """Methods on FP64 tensor cores beside what was wanted of each."""
     rows = []
     for kernel in _kernels(read("gpu.json"), "gpu_kernels"):
@@ -157,10 +157,10 @@ def tensor_goals(read: Read) -> Table:
     header = ["stencil"]
     for method in TENSOR_WANTED:
         header += [f"wanted of {method}", "measured", "reached"]
-    return Table("GStencil/s on FP64 tensor cores", header, rows, 1)
+    return TextTable("GStencil/s on FP64 tensor cores", header, rows, 1)
 
 
-def missed_goals(read: Read) -> Table:
+def missed_goals(read: Read) -> TextTable:
     """Kernels alone that stay below what was wanted of their methods."""
     rows = []
     for case in read("gpu-counters.json")["float64"]["gpu_counters"]:
@@ -172,10 +172,10 @@ def missed_goals(read: Read) -> Table:
             cells = [case["stencil"], case["weights"], case["method"], _rounded(wanted)]
             rows.append([*cells, billions(case["rate"]), billions(case["sustained"]["rate"])])
     header = ("stencil", "weights", "method", "wanted", "one launch", "sustained")
-    return Table("GStencil/s of kernels alone that miss what was wanted", header, rows, 3)
+    return TextTable("GStencil/s of kernels alone that miss what was wanted", header, rows, 3)
 
 
-def half_goals(read: Read) -> Table:
+def half_goals(read: Read) -> TextTable:
     """Both methods of float16 beside what was wanted and what others have."""
     alone = read("half-tiles.json")["gpu.tcstencil"]["rows"]
     rows = []
@@ -199,10 +199,10 @@ def half_goals(read: Read) -> Table:
 
     header = ("stencil", "TCStencil's own code", "gpu.tcstencil, one step per launch")
     header += ("wanted with fusion", "gpu.tcstencil (steps)", "SPIDER", "gpu.sparse (steps)")
-    return Table("GStencil/s at 10240 x 10240, float16", header, rows, 1)
+    return TextTable("GStencil/s at 10240 x 10240, float16", header, rows, 1)
 
 
-def convstencil_ladder(read: Read) -> Table:
+def convstencil_ladder(read: Read) -> TextTable:
     """What each technique of ConvStencil adds, beside what the paper says."""
     ladders = {
         ladder["stencil"]: {row["name"]: row["over_previous"] for row in ladder["steps"]}
@@ -214,10 +214,10 @@ def convstencil_ladder(read: Read) -> Table:
         measured = (ladders[name][rung] for name in LADDER_STENCILS)
         rows.append([rung, *(f"{factor:.2f}" for factor in (*factors, *measured))])
     header = ["rung", *(f"{name}, paper" for name in LADDER_STENCILS), *LADDER_STENCILS]
-    return Table("Times the rung above", header, rows, 1)
+    return TextTable("Times the rung above", header, rows, 1)
 
 
-def case_study(read: Read) -> Table:
+def case_study(read: Read) -> TextTable:
     """Table 3 of the Tetris paper remade."""
     (result,) = read("case-study.json").values()
     slowest = min(row["points_per_second"] for row in result["rows"].values())
@@ -235,10 +235,10 @@ def case_study(read: Read) -> Table:
         rows.append([*cells, paper_rate, paper_seconds])
 
     numbers = ("GStencil/s", "time to 3.8e6 steps", "x first", "paper: GStencil/s", "time")
-    return Table("The copper plate", ("devices, method", "how", *numbers), rows, 2)
+    return TextTable("The copper plate", ("devices, method", "how", *numbers), rows, 2)
 
 
-def headlines(read: Read) -> Table:
+def headlines(read: Read) -> TextTable:
     """The fastest of everything."""
     rows = [
         *_of_kernels(
@@ -250,7 +250,9 @@ def headlines(read: Read) -> Table:
         *_of_case_study(read),
     ]
     words = ("page", "stencil, grid", "dtype", "device", "date", "method")
-    return Table("The fastest method of each", (*words, "GStencil/s", "that is"), rows, len(words))
+    return TextTable(
+        "The fastest method of each", (*words, "GStencil/s", "that is"), rows, len(words)
+    )
 
 
 def _of_kernels(
@@ -340,7 +342,7 @@ def _judged(
     return write(measured), "" if wanted is None else "yes" if measured >= wanted else "no"
 
 
-SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
+SUMMARIES: Mapping[str, Callable[[Read], TextTable]] = {
     "cpu goals": cpu_goals,
     "gpu goals": gpu_goals,
     "tensor goals": tensor_goals,

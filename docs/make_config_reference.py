@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 from tetris_sim.apps import MODELS
 from tetris_sim.config.sections.quantities import IntervalText, Quantity, Section
 from tetris_sim.config.sections.schema import Request
-from tetris_sim.config.sections.varying import Table, Varying
+from tetris_sim.config.sections.varying import TimeTable, Varying
 from tetris_sim.model.formula import FUNCTIONS
 
 PAGE = Path(__file__).parent / "guide" / "configuration.md"
@@ -76,7 +76,7 @@ def _with_children(name: str, section: type[Section]) -> list[str]:
 
 def _sections(annotation: Any, field: FieldInfo | None = None) -> list[type[Section]]:
     if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [] if annotation is Table else [annotation]  # the introduction explains tables
+        return [] if annotation is TimeTable else [annotation]  # the introduction explains tables
     return [section for part in get_args(annotation) for section in _sections(part)]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @functools.cache
 def _methods() -> tuple[GpuMethod, ...]:
     from tetris_sim.gpu_kernels.fused.pairs import METHODS as PAIRS
-    from tetris_sim.gpu_kernels.plain.method import PlainMethod
+    from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
     from tetris_sim.gpu_kernels.resident.method import ResidentMethod
     from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
     from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import METHOD as DUAL_TESSELLATION
@@ -40,7 +40,7 @@ def _methods() -> tuple[GpuMethod, ...]:
         TCSTENCIL,
         SPARSE,
         *PAIRS,
-        PlainMethod(),
+        GpuPlainMethod(),
     )
 
 

@@ -21,11 +21,11 @@ from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.placement import own_part
 from tetris_sim.scheduler.plan.find import find_offers
-from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer, refuse_shortages
+from tetris_sim.scheduler.plan.offer import GUESSES, Measures, WorkerCandidate, refuse_shortages
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
 from tetris_sim.scheduler.plan.words import describe_messages, describe_unopened
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.scheduler.workers.direct import OPENING_SECONDS, between_gpus, possible_ways
 from tetris_sim.scheduler.workers.measuring import (
     LONG_BYTES,
@@ -40,7 +40,7 @@ def make_plan(
     machine: Machine,
     compute: ComputeSection | None = None,
     *,
-    begun_with: Asked | None = None,
+    begun_with: TuningRequest | None = None,
     use_cache: bool = True,
 ) -> Plan:
     """Decide how to advance `problem` on `machine`; measures for a few seconds unless that was done
@@ -71,7 +71,7 @@ def plan_together(
     compute: ComputeSection,
     ranks: Communicator,
     *,
-    begun_with: Asked | None = None,
+    begun_with: TuningRequest | None = None,
     use_cache: bool = True,
 ) -> Plan:
     """The plan of all ranks, the same on each of them; `make_plan` for one alone.
@@ -114,7 +114,7 @@ def draft(
     machine: Machine,
     compute: ComputeSection,
     *,
-    begun_with: Asked | None,
+    begun_with: TuningRequest | None,
     use_cache: bool,
 ) -> Draft:
     """The plan of one process, before it is said in sentences; see `make_plan`."""
@@ -142,7 +142,7 @@ def draft(
 
 def _choose_messages(
     problem: Problem,
-    by_rank: Sequence[Sequence[Offer]],
+    by_rank: Sequence[Sequence[WorkerCandidate]],
     compute: ComputeSection,
     ranks: Communicator,
 ) -> tuple[GpuMessages, Link, tuple[Reason, ...]]:
@@ -177,7 +177,7 @@ def _choose_messages(
 
 
 def _saved_at_most(
-    problem: Problem, offers: Sequence[Offer], link: Link, compute: ComputeSection
+    problem: Problem, offers: Sequence[WorkerCandidate], link: Link, compute: ComputeSection
 ) -> float:
     """Time that the run would save if messages took none [s]."""
     as_it_is, without = (

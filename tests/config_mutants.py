@@ -18,7 +18,7 @@ from typing import Any
 from tetris_sim.commands.init import TEMPLATES, template_text
 from tetris_sim.config import Config, make_config, read_config
 from tetris_sim.config.errors import ConfigMistakesError
-from tetris_sim.config.section_checks import Kind, keys_of, tags_of
+from tetris_sim.config.section_checks import KeyKind, keys_of, tags_of
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import TetrisError
 from tetris_sim.model.problem import Problem
@@ -110,7 +110,7 @@ def _all_keys(section: Any = Config) -> Iterator[str]:
             yield from _all_keys(inner)
 
 
-def _inner(kind: Kind) -> list[Any]:
+def _inner(kind: KeyKind) -> list[Any]:
     if kind.section is not None:
         return [kind.section]
     return list(tags_of(kind).values()) if kind.tag is not None else []

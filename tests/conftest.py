@@ -187,11 +187,11 @@ def _plain_is_compiled() -> None:
     """What made-up methods compute with is compiled, so that no budget is spent on it."""
     from tuner_cases import problem_of
 
-    from tetris_sim.cpu_kernels.plain.method import PlainMethod
-    from tetris_sim.scheduler.machine.placement import Place
+    from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
+    from tetris_sim.scheduler.machine.placement import ComputeResource
     from tetris_sim.scheduler.tuning.measure import check_method
 
-    assert check_method(problem_of(), PlainMethod(), {}, place=Place(1)) is None
+    assert check_method(problem_of(), CpuPlainMethod(), {}, place=ComputeResource(1)) is None
 
 
 @pytest.fixture

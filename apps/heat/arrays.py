@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
-from tetris_sim.apps.time_functions import Course
+from tetris_sim.apps.time_functions import TimeFunction
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Robin
 from tetris_sim.model.conduction import (
@@ -143,8 +143,8 @@ def rule_faces(boundary: Boundary, grid: Grid, k: Numbers, *, heated: bool) -> B
     return Boundary(tuple(pairs))
 
 
-def _number(value: float) -> Course:
-    return Course(Constant(float(value)))
+def _number(value: float) -> TimeFunction:
+    return TimeFunction(Constant(float(value)))
 
 
 def stable_step(conduction: Conduction, grid: Grid, periodic: Sequence[bool]) -> float:

@@ -15,11 +15,11 @@ from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.geometry import make_condition
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.heat.sections import BeamSource
-from tetris_sim.apps.heat.survey import Openness, Survey
+from tetris_sim.apps.heat.survey import GridScan, Openness
 from tetris_sim.apps.initial import first_place, positions, shape_of
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.time_functions import (
-    Course,
+    TimeFunction,
     check_course,
     check_in_space,
     formula,
@@ -104,14 +104,14 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
     return (flux if axes else Variable(name)), parameters
 
 
-def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> Course:
+def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> TimeFunction:
     given = getattr(beam.path, axis)
     if given is None:
         given = grid.size[grid.axis_names.index(axis)] / 2
     return read_course(given, Varying(LENGTH, _OF_TIME), f"{key}.path.{axis}")
 
 
-def _parameter(name: str, at: object, courses: Sequence[Course]) -> Parameter:
+def _parameter(name: str, at: object, courses: Sequence[TimeFunction]) -> Parameter:
     """A parameter out of a function of times; numbers if none of the courses changes."""
     steady = all(course.value is not None for course in courses)
     return Parameter(name, at(np.zeros(1))[0] if steady else at)  # type: ignore[operator,arg-type]
@@ -152,7 +152,7 @@ class FaceMaker:
     def __init__(
         self,
         boundaries: Mapping[str, FaceCondition],
-        found: Survey,
+        found: GridScan,
         beams: Mapping[int, BeamSource],
         times: Numbers,
         *,
@@ -288,7 +288,9 @@ class FaceMaker:
             ],
         )
 
-    def _check(self, course: Course, axis: int, name: str, patch: tuple[str, Box, Any]) -> None:
+    def _check(
+        self, course: TimeFunction, axis: int, name: str, patch: tuple[str, Box, Any]
+    ) -> None:
         key, plane, marked = patch
         if not course.in_space:
             least = 0.0 if key.endswith(".h") else -np.inf

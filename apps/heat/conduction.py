@@ -17,7 +17,7 @@ import numpy as np
 
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
-from tetris_sim.apps.heat.geometry import Painting
+from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.materials import in_potentials
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
 from tetris_sim.apps.heat.sections import (
@@ -29,7 +29,7 @@ from tetris_sim.apps.heat.sections import (
     stamps,
     texts_in,
 )
-from tetris_sim.apps.heat.survey import Openness, Survey, resistances, survey
+from tetris_sim.apps.heat.survey import GridScan, Openness, resistances, survey
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.time_functions import check_course, check_in_space
 from tetris_sim.config.sections.schema import Request
@@ -118,7 +118,7 @@ def _with(box: Ranges, axis: int, span: tuple[int, int]) -> Ranges:
 
 
 def graded_coefficients(
-    found: Survey, contacts: Iterable[ContactSection], beyond: Openness
+    found: GridScan, contacts: Iterable[ContactSection], beyond: Openness
 ) -> GradedCoefficients:
     """Those of a body, by id.
 
@@ -195,7 +195,7 @@ class Body:
     """
 
     grid: Grid
-    found: Survey
+    found: GridScan
     heatings: dict[int, Heating]
     boundary: Boundary
     coefficients: GradedCoefficients | None
@@ -274,7 +274,7 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         raise ConfigError(msg)
     regions = model.regions or (RegionSection(material=next(iter(model.substances()))),)
     volumes = [(n, it) for n, it in enumerate(model.sources) if isinstance(it, VolumeSource)]
-    painting = Painting(grid, regions, volumes, tuple(model.substances().values()))
+    painting = RasterizedBody(grid, regions, volumes, tuple(model.substances().values()))
     found = survey(painting, model.contacts, grid, openness(request, grid))
     mistakes |= painting.mistakes
 
@@ -321,7 +321,7 @@ def _times(request: Request) -> Numbers:
     return np.linspace(0.0, end, _TIMES)
 
 
-def _read_source(number: int, source: VolumeSource, found: Survey, times: Numbers) -> Heating:
+def _read_source(number: int, source: VolumeSource, found: GridScan, times: Numbers) -> Heating:
     """The numbers of a source, all of them finite."""
     key, grid = f"model.sources.{number}", found.painting.grid
     heating = read_source(source, key)

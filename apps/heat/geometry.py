@@ -1,5 +1,5 @@
-"""Painting: which material fills each point and which sources heat it, from regions laid over one
-another.
+"""RasterizedBody: which material fills each point and which sources heat it, from regions laid over
+one another.
 
 A point's state is its filling and the set of sources over it. States are numbered as they turn up
 while the whole grid is looked at once, block by block (`survey.py`); afterwards the numbers are
@@ -23,7 +23,7 @@ from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.sections import (
     BoxSection,
     FluidSection,
-    Place,
+    Location,
     RegionSection,
     Substance,
     VolumeSource,
@@ -168,7 +168,7 @@ Shape = Callable[[Box], Mask | None]  # None where no point of the box belongs
 Labels = Callable[[Box], npt.NDArray[Any]]
 
 
-def make_shape(place: Place, grid: Grid, key: str) -> Shape:
+def make_shape(place: Location, grid: Grid, key: str) -> Shape:
     """The points of a place.
 
     Args:
@@ -322,7 +322,7 @@ class Layer:
     label: int | None = None
 
 
-class Painting:
+class RasterizedBody:
     """The state of every point.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tetris_sim.model.conduction import Conduction, Curve, Enthalpy, Medium, Numbers
-from tetris_sim.model.problem import Field, InitialField, Total, Variable, View
+from tetris_sim.model.problem import Field, InitialField, StateVariable, Total, View
 from tetris_sim.model.slab import Ranges, Slab
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Melting:
 
 
 @dataclass(frozen=True)
-class Properties:
+class MaterialCurves:
     """A material whose properties depend on temperature.
 
     Attributes:
@@ -153,7 +153,7 @@ class _Pieces:
 
 
 def make_enthalpy(
-    materials: Sequence[Properties],
+    materials: Sequence[MaterialCurves],
     kinds: Sequence[int],
     spacing: Sequence[float],
     *,
@@ -189,7 +189,7 @@ def make_enthalpy(
     )
 
 
-def liquid_fraction(materials: Sequence[Properties], kinds: Sequence[int]) -> Curve:
+def liquid_fraction(materials: Sequence[MaterialCurves], kinds: Sequence[int]) -> Curve:
     """How much of it is molten, for the knots of `make_enthalpy`."""
     pieces = [_pieces(material) for material in materials]
     most = max(len(it.temperature) for it in pieces)
@@ -203,7 +203,7 @@ def liquid_fraction(materials: Sequence[Properties], kinds: Sequence[int]) -> Cu
     return Curve(begins[list(kinds)], slopes[list(kinds)])
 
 
-def fastest(material: Properties) -> tuple[float, float, float]:
+def fastest(material: MaterialCurves) -> tuple[float, float, float]:
     """Largest conductivity [W/(m K)], smallest heat capacity [J/(m^3 K)] and largest diffusivity
     [m^2/s] of a material at any temperature.
     """
@@ -239,7 +239,7 @@ def _last_slope(temperature: Numbers, widths: Numbers) -> float:
     return float((temperature[-1] - temperature[-2]) / widths[-1])
 
 
-def _pieces(material: Properties) -> _Pieces:
+def _pieces(material: MaterialCurves) -> _Pieces:
     """The material at temperatures so close that straight lines between them are accurate."""
     temperatures = _temperatures(material)
     k = _interpolate(temperatures, material.conductivity)
@@ -270,7 +270,7 @@ def _latent(melting: Melting, density: float, temperatures: Numbers) -> Numbers:
     return np.asarray(whole * (np.arange(len(temperatures)) >= after))
 
 
-def _temperatures(material: Properties) -> Numbers:
+def _temperatures(material: MaterialCurves) -> Numbers:
     """Where pieces begin: the points of the tables, where melting begins and ends, and as many
     between them as straight lines need; a unit below and above, where everything stays as it is.
     """
@@ -290,7 +290,7 @@ def _temperatures(material: Properties) -> Numbers:
     return np.sort(np.array(marks))
 
 
-def _parts(material: Properties, low: float, high: float, span: float, intervals: int) -> int:
+def _parts(material: MaterialCurves, low: float, high: float, span: float, intervals: int) -> int:
     """Pieces of an interval in which T and phi are as accurate as wished."""
     worst = 0.0
     for table in (material.heat_capacity, material.conductivity):
@@ -325,14 +325,14 @@ def make_melting(
     return Melting(latent_heat, ends[0], ends[-1])
 
 
-def properties_of(filling: Filling) -> Properties:
+def properties_of(filling: Filling) -> MaterialCurves:
     """What the curves of a filling follow from."""
     it = filling.substance
     if it is None:
-        return Properties(_UNIT, _UNIT, 1.0)
+        return MaterialCurves(_UNIT, _UNIT, 1.0)
     if it.properties is not None:
         return it.properties
-    return Properties(((0.0, it.conductivity[0]),), ((0.0, it.capacity),), 1.0)
+    return MaterialCurves(((0.0, it.conductivity[0]),), ((0.0, it.capacity),), 1.0)
 
 
 def enthalpy_of(
@@ -392,7 +392,7 @@ def from_temperatures(
 
 def make_view(
     conduction: Conduction, fillings: Sequence[Filling], heat: Total
-) -> tuple[Variable, View]:
+) -> tuple[StateVariable, View]:
     """The state as a variable, and what people see of it.
 
     Args:
@@ -400,13 +400,13 @@ def make_view(
         fillings: of the kinds of its enthalpy.
         heat: what the integral of heat content means.
     """
-    state = Variable("heat_content", "J/m^3", "heat content", heat)
+    state = StateVariable("heat_content", "J/m^3", "heat content", heat)
     own = Total(heat.name, heat.unit, math.nan)
-    temperature = Variable("temperature", "degC", "temperature", own)
+    temperature = StateVariable("temperature", "degC", "temperature", own)
     medium, it = conduction.medium, conduction.enthalpy
     assert it is not None
     materials = [properties_of(filling) for filling in fillings]
-    curves: list[tuple[Variable, Callable[[Numbers, Any], Numbers]]] = [
+    curves: list[tuple[StateVariable, Callable[[Numbers, Any], Numbers]]] = [
         (temperature, lambda state, ids: it.of(it.temperature, state, ids))
     ]
     kinds = it.kinds.tolist()
@@ -415,7 +415,7 @@ def make_view(
         integral = Total("liquid volume", heat.unit.replace("J", "m^3", 1), 1.0)
         curves.append(
             (
-                Variable("liquid_fraction", "1", "liquid fraction", integral),
+                StateVariable("liquid_fraction", "1", "liquid fraction", integral),
                 lambda state, ids: np.clip(it.of(liquid, state, ids), 0.0, 1.0),
             )
         )

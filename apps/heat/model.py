@@ -33,7 +33,7 @@ from tetris_sim.config.sections.quantities import (
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.conduction import star_mean
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
 from tetris_sim.support.wording import suggestion
@@ -45,7 +45,7 @@ _HEAT_UNIT = {1: "J/m^2", 2: "J/m", 3: "J"}  # per square metre of cross-section
 
 
 @dataclass(frozen=True)
-class Properties:
+class ThermalProperties:
     """Thermal properties of a body, as far as they are known.
 
     Attributes:
@@ -147,7 +147,7 @@ class HeatModel(Section):
             found[name] = section.substance(name)
         return found
 
-    def body(self) -> Properties:
+    def body(self) -> ThermalProperties:
         """The properties that follow from the material and the numbers given.
 
         With a diffusivity of your own, conductivity and heat capacity are made to fit it: the heat
@@ -173,13 +173,13 @@ class HeatModel(Section):
                     "specific_heat"
                 )
                 raise ValueError(msg)
-            return Properties(conductivity / density / specific_heat, conductivity, capacity)
+            return ThermalProperties(conductivity / density / specific_heat, conductivity, capacity)
 
         if self.conductivity is not None:
-            return Properties(
+            return ThermalProperties(
                 self.diffusivity, self.conductivity, self.conductivity / self.diffusivity
             )
-        return Properties(
+        return ThermalProperties(
             self.diffusivity, None if capacity is None else self.diffusivity * capacity, capacity
         )
 
@@ -310,7 +310,9 @@ class HeatModel(Section):
             grid=grid,
             stencil=euler_step(operator, chosen[0] / cfl_unit),
             boundary=make_boundary(request.boundaries, grid.ndim, conductivity=conductivity),
-            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, capacity)),
+            variable=StateVariable(
+                "temperature", "degC", "temperature", _total(grid.ndim, capacity)
+            ),
             time=chosen,
             dt_limit=_limit(request, dt_limit),
             continued=dt is not None,
@@ -338,7 +340,7 @@ class HeatModel(Section):
             raise UnstableStepError(msg) from error
 
         conduction, view = body.conduction(), None
-        variable = Variable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+        variable = StateVariable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
         if conduction.enthalpy is not None:
             variable, view = make_view(conduction, found.painting.fillings, _total(grid.ndim, 1.0))
         return assemble(

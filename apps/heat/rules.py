@@ -28,7 +28,7 @@ import numpy as np
 
 from tetris_sim.apps.heat.sections import VolumeSource
 from tetris_sim.apps.time_functions import (
-    Course,
+    TimeFunction,
     clock,
     formula,
     in_program,
@@ -109,7 +109,7 @@ class Surface:
         return it.of(it.potential, state, ids)
 
 
-def held(value: Course, surface: Surface, *, on_ghost: bool = False) -> Rule:
+def held(value: TimeFunction, surface: Surface, *, on_ghost: bool = False) -> Rule:
     """A temperature on the face, or on the ghost."""
     if value.in_space:
         tree = formula(
@@ -123,9 +123,9 @@ def held(value: Course, surface: Surface, *, on_ghost: bool = False) -> Rule:
 def flowing(
     surface: Surface,
     *,
-    flux: Sequence[Course] = (),
-    h: Course | None = None,
-    ambient: Course | None = None,
+    flux: Sequence[TimeFunction] = (),
+    h: TimeFunction | None = None,
+    ambient: TimeFunction | None = None,
     emissivity: float = 0.0,
     beams: Sequence[tuple[Node, list[Parameter]]] = (),
 ) -> Rule:
@@ -139,7 +139,7 @@ def flowing(
         emissivity: of radiation; 0 for none.
         beams: more fluxes as parts of the program.
     """
-    h, ambient = h or Course(), ambient or Course()
+    h, ambient = h or TimeFunction(), ambient or TimeFunction()
     given, flows = [*flux, h, ambient], h.value == 0 and emissivity == 0
     linear = surface.enthalpy is None or flows
     if linear and emissivity == 0 and not beams and not any(it.in_space for it in given):
@@ -176,7 +176,9 @@ def _sum(a: Node, b: Node) -> Node:
     return Operation("add", (a, b))
 
 
-def _linear(surface: Surface, flux: Sequence[Course], h: Course, ambient: Course) -> Rule:
+def _linear(
+    surface: Surface, flux: Sequence[TimeFunction], h: TimeFunction, ambient: TimeFunction
+) -> Rule:
     """A flux and convection that are the same everywhere."""
     k, d = surface.conductivity[None, :], surface.distance
 
@@ -222,11 +224,11 @@ def _radiating(parts: dict[str, Node], s: float) -> Node:
     return formula("2*(t - zero) - mirror", t=t, zero=Constant(_ZERO), mirror=parts["mirror"])
 
 
-def _constant(courses: Sequence[Course]) -> bool:
+def _constant(courses: Sequence[TimeFunction]) -> bool:
     return all(course.value is not None for course in courses)
 
 
-def _affine(a: object, b: object, courses: Sequence[Course]) -> Rule:
+def _affine(a: object, b: object, courses: Sequence[TimeFunction]) -> Rule:
     """Ghosts a + b * mirror; functions of times become numbers if none of the courses changes."""
     values = [it(np.zeros(1))[0] if callable(it) and _constant(courses) else it for it in (a, b)]
     return Rule(AFFINE, (Parameter("a", values[0]), Parameter("b", values[1])))  # type: ignore[arg-type]
@@ -328,8 +330,8 @@ class Heating:
         is_total: whether the strength is its power.
     """
 
-    strength: Course
-    factor: Course
+    strength: TimeFunction
+    factor: TimeFunction
     is_total: bool
 
     def at(self, times: Numbers) -> Numbers:

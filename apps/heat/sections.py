@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.heat.materials import MATERIALS, Properties, Table, fastest, make_melting
+from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fastest, make_melting
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
@@ -80,7 +80,7 @@ class Substance:
     conductivity: tuple[float, ...]
     capacity: float
     diffusivity: tuple[float, ...]
-    properties: Properties | None = None
+    properties: MaterialCurves | None = None
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -145,7 +145,7 @@ class MaterialSection(Section):
             diffusivity = tuple(number / density / c for number in along)
             found = Substance(name, along, density * c, diffusivity)
         else:
-            properties = Properties(
+            properties = MaterialCurves(
                 _rows(k) if isinstance(k, TemperatureTable) else ((0.0, along[0]),),
                 tuple((t, density * it) for t, it in _rows(c)),
                 density,
@@ -162,7 +162,7 @@ def _rows(number: Any) -> Table:
     return number.table if isinstance(number, TemperatureTable) else ((0.0, number),)
 
 
-def _of_properties(name: str, properties: Properties, along: tuple[Any, ...]) -> Substance:
+def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]) -> Substance:
     """The substance of a material that depends on temperature; `along` says of numbers how they
     differ from axis to axis.
     """
@@ -194,7 +194,7 @@ class BoxSection(Section):
         return span
 
 
-class Place(Section):
+class Location(Section):
     """Where something is: all of what is given must hold; the whole body if nothing is."""
 
     box: BoxSection | None = None
@@ -209,7 +209,7 @@ class FluidSection(Section):
     h: HeatTransferCoefficient
 
 
-class RegionSection(Place):
+class RegionSection(Location):
     """A part of the body and what fills it; later regions lie over earlier ones."""
 
     name: str | None = None
@@ -264,7 +264,7 @@ def _as_table(value: object) -> object:
     return {"table": value} if isinstance(value, str | list | tuple) else value
 
 
-class VolumeSource(Place):
+class VolumeSource(Location):
     """Heat in a part of the body: a total power, spread evenly, or a power per volume."""
 
     type: Literal["volume"] = "volume"
@@ -382,7 +382,7 @@ def _region(
     yield from _place(region, path, axes)
 
 
-def _place(place: Place, path: KeyPath, axes: Sequence[str]) -> Mistakes:
+def _place(place: Location, path: KeyPath, axes: Sequence[str]) -> Mistakes:
     for axis in set(AXIS_NAMES) - set(axes):
         if place.box is not None and getattr(place.box, axis) is not None:
             yield (*path, "box", axis), f"the grid has the axes {listed(axes, 'and')} only"

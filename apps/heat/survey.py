@@ -1,4 +1,4 @@
-"""Survey: one look at every point of a body, before anything is computed.
+"""GridScan: one look at every point of a body, before anything is computed.
 
 It finds which states occur (`painting.py`), how many cells each source heats, which materials touch
 along which axis, and the largest stable time step: a step of conduction is stable if dt times the
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.geometry import Filling, Painting, States, block_box, blocks_of
+from tetris_sim.apps.heat.geometry import Filling, RasterizedBody, States, block_box, blocks_of
 from tetris_sim.apps.heat.materials import enthalpy_of
 from tetris_sim.apps.heat.sections import ContactSection
 from tetris_sim.apps.initial import shape_of, slices_in
@@ -44,7 +44,7 @@ class Openness:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class GridScan:
     """What a look at every point found.
 
     Attributes:
@@ -57,7 +57,7 @@ class Survey:
         limiting: name of the material that sets it.
     """
 
-    painting: Painting
+    painting: RasterizedBody
     conductance: Numbers
     resistance: Numbers
     volumes: Numbers
@@ -184,8 +184,8 @@ def capacities(fillings: Sequence[Filling]) -> Numbers:
 
 
 def survey(
-    painting: Painting, contacts: Iterable[ContactSection], grid: Grid, openness: Openness
-) -> Survey:
+    painting: RasterizedBody, contacts: Iterable[ContactSection], grid: Grid, openness: Openness
+) -> GridScan:
     """Look at every point.
 
     Args:
@@ -224,7 +224,7 @@ def survey(
     rates = largest / capacities(fillings)
     limiting = int(np.argmax(rates))
     dt_limit = 1 / float(rates[limiting]) if rates[limiting] > 0 else math.inf
-    return Survey(
+    return GridScan(
         painting,
         conductance,
         resistances(fillings, contacts),

@@ -14,8 +14,8 @@ from tetris_sim.apps.pde.fields import inner_boundary
 from tetris_sim.apps.pde.schemes import (
     MOST_STAGES,
     PAIRS,
-    Made,
     Scheme,
+    SchemeStages,
     System,
     make_pair,
     make_rkl2,
@@ -23,7 +23,7 @@ from tetris_sim.apps.pde.schemes import (
     nothing_yet,
 )
 from tetris_sim.apps.pde.simplify import spacing_name
-from tetris_sim.apps.pde.stability import Limits, find_limits
+from tetris_sim.apps.pde.stability import StepLimits, find_limits
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
@@ -32,7 +32,7 @@ from tetris_sim.model.conduction import Numbers, star_mean
 from tetris_sim.model.equations import Equations, Offset, Substeps, as_tap
 from tetris_sim.model.formula import Node
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import InitialField, Problem, Variable
+from tetris_sim.model.problem import InitialField, Problem, StateVariable
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
 from tetris_sim.model.stencil import Stencil
 
@@ -150,7 +150,7 @@ class Parts:
     scheme: Scheme
     boundaries: Mapping[str, Boundary]
     initial: InitialField
-    variables: tuple[Variable, ...]
+    variables: tuple[StateVariable, ...]
     dtype: np.dtype[Any]
 
     def values(self, dt: float) -> dict[str, float]:
@@ -187,7 +187,7 @@ def assemble_equations(
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made)
     # The step of a run that goes on was found when it began.
-    limits = Limits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
+    limits = StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
     equations = make_equations(parts, made, taken)
     return as_one_stencil(problem_of(parts, equations, (taken, steps), limits.given))
@@ -206,7 +206,7 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
     return as_one_stencil(replace(problem, start=start))
 
 
-def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[Made, Limits]:
+def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[SchemeStages, StepLimits]:
     """(a step by the fewest stages of rkl2 with which it is stable, its limits)."""
     given = dt if dt is not None else time.dt
     counts = range(3, MOST_STAGES) if isinstance(given, float) else (_AUTOMATIC_STAGES,)
@@ -277,7 +277,7 @@ def problem_of(
 
 
 def make_equations(
-    parts: Parts, made: Made, dt: float, changing: Collection[str] = (TIME,)
+    parts: Parts, made: SchemeStages, dt: float, changing: Collection[str] = (TIME,)
 ) -> Equations:
     """The stages with the numbers of a time step.
 
@@ -313,7 +313,7 @@ def make_equations(
     )
 
 
-def _refuse_inner_drives(parts: Parts, made: Made) -> None:
+def _refuse_inner_drives(parts: Parts, made: SchemeStages) -> None:
     """Raise where the ghosts of a part of a formula would follow from a value that changes."""
     held = {name for name, it in parts.system.drives.items() if any(one.holds for one in it)}
     for tree in made.inner.values():
@@ -325,7 +325,7 @@ def _refuse_inner_drives(parts: Parts, made: Made) -> None:
             raise ConfigError(msg)
 
 
-def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> Limits:
+def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> StepLimits:
     horizon = time.t_end if time.t_end is not None else 0.0
     return find_limits(
         *(parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon),
@@ -334,7 +334,7 @@ def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> Limit
 
 
 def _choose(
-    time: TimeSection, limits: Limits, dt: float | None, *, grows: bool, scheme: Scheme
+    time: TimeSection, limits: StepLimits, dt: float | None, *, grows: bool, scheme: Scheme
 ) -> tuple[float, int]:
     """The time step [s] and the number of steps."""
     automatic = dt is None and (time.dt is None or time.dt == "auto")
@@ -379,7 +379,7 @@ def _counted(time: TimeSection, dt: float | None, wanted: float | None = None) -
     return (taken if dt is not None else time.t_end / steps), steps
 
 
-def _check_scalars(parts: Parts, made: Made) -> None:
+def _check_scalars(parts: Parts, made: SchemeStages) -> None:
     """Raise where numbers of the user make none, as 1/k with k = 0 does."""
     values = parts.values(1.0)
     for parameter in made.hoist.parameters(values):

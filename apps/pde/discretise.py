@@ -16,8 +16,8 @@ from typing import Literal
 
 from tetris_sim.apps.pde.simplify import (
     ONE,
+    Dependence,
     Hoist,
-    Kind,
     Offset,
     Term,
     Weight,
@@ -265,11 +265,11 @@ class Discretiser:
             msg = "the equations become too large; write them with fewer operators in operators"
             raise ConfigError(msg)
         kind = self.hoist.kind(node)
-        if kind is Kind.SCALAR:
+        if kind is Dependence.SCALAR:
             return [Term(node)]
         if isinstance(node, Variable):
             return [Term(ONE, self._read(node, offset))]
-        if kind is Kind.PLACE:
+        if kind is Dependence.PLACE:
             return [Term(ONE, tap(self.hoist.coefficient(node), offset))]
 
         match node:
@@ -283,7 +283,7 @@ class Discretiser:
                 return self._negative(a, offset)
             case Operation("multiply" | "divide"):
                 return self._product(node, offset)
-            case Operation("power", (a, b)) if self.hoist.kind(b) is Kind.SCALAR:
+            case Operation("power", (a, b)) if self.hoist.kind(b) is Dependence.SCALAR:
                 return [Term(ONE, Operation("power", (self.build(a, offset), self._exponent(b))))]
             case Operation(name, arguments) if name in OPERATIONS:
                 return [
@@ -337,9 +337,9 @@ class Discretiser:
         below: list[Node] = []
         for factor, divides in _factors(node):
             kind = self.hoist.kind(factor)
-            if kind is Kind.SCALAR:
+            if kind is Dependence.SCALAR:
                 scalar = over(scalar, factor) if divides else times(scalar, factor)
-            elif kind is Kind.PLACE:
+            elif kind is Dependence.PLACE:
                 places.append((factor, divides))
             elif divides:
                 below.append(self.build(factor, offset))
@@ -399,7 +399,7 @@ class Discretiser:
 
     def _point(self, node: Node) -> tuple[Node, Callable[[Offset], Node]]:
         """What an operator reads: a scalar before it, and a function of the offset."""
-        if self.hoist.kind(node) is Kind.SCALAR:
+        if self.hoist.kind(node) is Dependence.SCALAR:
             return Constant(0.0), lambda offset: ONE  # derivatives of what is the same everywhere
         if has_operators(node):
             name = self._inner_name(node)
@@ -437,7 +437,7 @@ class Discretiser:
     def _div_grad(self, k: Node, u: Node) -> list[Term]:
         """Differences of what flows through faces: what one point gains the other loses."""
         scalar, point = self._point(u)
-        if self.hoist.kind(k) is Kind.SCALAR:
+        if self.hoist.kind(k) is Dependence.SCALAR:
             sums = linear("laplace", self.space.spacing, self.space.accuracy)
             return [
                 term

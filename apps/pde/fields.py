@@ -14,7 +14,7 @@ from tetris_sim.apps.boundaries import find_face, is_constant, make_boundary
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial import make_initial, unusable_constant
 from tetris_sim.apps.pde.language import Mistake
-from tetris_sim.apps.time_functions import TIME, Course, formula, names_in, read_course
+from tetris_sim.apps.time_functions import TIME, TimeFunction, formula, names_in, read_course
 from tetris_sim.config.sections.conditions import (
     ExpressionInitial,
     FaceCondition,
@@ -27,7 +27,7 @@ from tetris_sim.config.sections.conditions import (
     RobinFace,
 )
 from tetris_sim.config.sections.quantities import TEMPERATURE, Section
-from tetris_sim.config.sections.varying import Table, Varying
+from tetris_sim.config.sections.varying import TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import (
     SIDES,
@@ -129,7 +129,7 @@ def changing_key(condition: FaceCondition) -> str | None:
         keys = ("flux",) if isinstance(condition, NeumannFace) else ("value",)
     for key in keys:
         given = getattr(condition, key, 0.0)
-        if isinstance(given, Table):
+        if isinstance(given, TimeTable):
             return key
         if isinstance(given, str):
             names = names_in(compile_expression(given, (*AXIS_NAMES, TIME)).tree)
@@ -171,7 +171,7 @@ def drives_of(field: str, faces: Mapping[str, FaceCondition], ndim: int) -> list
     return found
 
 
-def _as_formula(course: Course) -> Node:
+def _as_formula(course: TimeFunction) -> Node:
     """A course as a formula of t; of a table the sum of its rises."""
     if course.rows is None:
         return course.tree

@@ -37,7 +37,7 @@ from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.model.formula import ExpressionError, Node
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import PAIRS, InitialField, Problem, Total, Variable, state_dtype
+from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
 _SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
@@ -243,7 +243,7 @@ class PdeModel(Section):
         # A file of initial values may be gone when a run is continued.
         return (lambda slab: make()(slab)) if continued else make()
 
-    def _variables(self, ndim: int) -> tuple[Variable, ...]:
+    def _variables(self, ndim: int) -> tuple[StateVariable, ...]:
         found = []
         for name, it in self.fields.items():
             names = [(name, it.unit, it.long_name or name)]
@@ -254,9 +254,9 @@ class PdeModel(Section):
         return tuple(found)
 
 
-def variable(name: str, unit: str, long_name: str, ndim: int) -> Variable:
+def variable(name: str, unit: str, long_name: str, ndim: int) -> StateVariable:
     """One field of the state, whose integral has its unit times a volume."""
     volume = "m" if ndim == 1 else f"m^{ndim}"
-    return Variable(
+    return StateVariable(
         name, unit, long_name, Total("integral", volume if unit == "1" else f"{unit} {volume}", 1.0)
     )

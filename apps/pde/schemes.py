@@ -74,7 +74,7 @@ class System:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class SchemeStages:
     """The stages of a step.
 
     Attributes:
@@ -97,13 +97,13 @@ def velocity_of(name: str) -> str:
     return f"{name}_velocity"
 
 
-def nothing_yet(system: System) -> Made:
+def nothing_yet(system: System) -> SchemeStages:
     """No stages."""
     hoist = Hoist(system.right_sides, system.values)
-    return Made((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
+    return SchemeStages((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
 
 
-def make_stages(system: System, scheme: Scheme) -> Made:
+def make_stages(system: System, scheme: Scheme) -> SchemeStages:
     """The stages of a step by a scheme.
 
     Raises:
@@ -129,14 +129,14 @@ def make_stages(system: System, scheme: Scheme) -> Made:
 
 def _stage(
     system: System,
-    made: Made,
+    made: SchemeStages,
     ending: str,
     *,
     scale: Node,
     start: str = "",
     late: float = 0.0,
     weighted: bool = False,
-) -> Made:
+) -> SchemeStages:
     """One more evaluation of the right-hand sides: u + scale f(start, t + late h)."""
     found = discretised(system, made.hoist, start, late, prefix=f"e{len(made.stages)}.")
     formulas = {}
@@ -152,8 +152,8 @@ def _stage(
 
 
 def extended(
-    made: Made, found: Discretised, formulas: dict[str, Node], copies: dict[str, str]
-) -> Made:
+    made: SchemeStages, found: Discretised, formulas: dict[str, Node], copies: dict[str, str]
+) -> SchemeStages:
     """With the stages of one more evaluation of the right-hand sides.
 
     Args:
@@ -189,7 +189,7 @@ def _later(tree: Node, late: float) -> Node:
     return substitute(tree, {TIME: then})
 
 
-def _leapfrog(system: System, made: Made) -> Made:
+def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
     nowhere = (0,) * system.space.ndim
     trees, dampings = {}, {}
     for name, tree in system.second.items():
@@ -303,7 +303,7 @@ def rkl2_factor(z: npt.NDArray[Any], stages: int) -> npt.NDArray[Any]:
     return now
 
 
-def make_rkl2(system: System, made: Made, stages: int) -> Made:
+def make_rkl2(system: System, made: SchemeStages, stages: int) -> SchemeStages:
     """The stages of a step.
 
     Args:
@@ -420,7 +420,9 @@ PAIRS: dict[str, Pair] = {
 }
 
 
-def make_pair(system: System, made: Made, pair: Pair) -> tuple[Made, dict[str, str]]:
+def make_pair(
+    system: System, made: SchemeStages, pair: Pair
+) -> tuple[SchemeStages, dict[str, str]]:
     """(the stages of a step by a pair, the name of the error of each field).
 
     Args:

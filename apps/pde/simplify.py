@@ -36,7 +36,7 @@ def spacing_name(axis: str) -> str:
     return f"@{axis}"
 
 
-class Kind(enum.Enum):
+class Dependence(enum.Enum):
     """What a part of a formula depends on."""
 
     SCALAR = "nothing but constants and time"
@@ -83,21 +83,21 @@ class Hoist:
         self._taken = {*fields, *taken, *AXIS_NAMES, TIME, "dt"}
         self.scalars: dict[Node, str] = {}
         self.coefficients: dict[Node, str] = {}
-        self._kinds: dict[int, tuple[Node, Kind]] = {}  # by identity, of trees that are kept
+        self._kinds: dict[int, tuple[Node, Dependence]] = {}  # by identity, of trees that are kept
 
-    def kind(self, tree: Node) -> Kind:
+    def kind(self, tree: Node) -> Dependence:
         """What a formula depends on."""
         if id(tree) not in self._kinds:
             self._kinds[id(tree)] = tree, self._find_kind(tree)
         return self._kinds[id(tree)][1]
 
-    def _find_kind(self, tree: Node) -> Kind:
+    def _find_kind(self, tree: Node) -> Dependence:
         names = names_in(tree)
         if names & self._fields or has_operators(tree):
-            return Kind.VALUE
+            return Dependence.VALUE
         if not names.intersection(AXIS_NAMES):
-            return Kind.SCALAR
-        return Kind.MOVING if TIME in names else Kind.PLACE
+            return Dependence.SCALAR
+        return Dependence.MOVING if TIME in names else Dependence.PLACE
 
     def scalar(self, tree: Node) -> Node:
         """What stands for a scalar in a program: a number that was written, or a parameter."""

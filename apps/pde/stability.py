@@ -53,7 +53,7 @@ _LONGEST_GROWTH = 8.0  # a wave that grows by more in a step, e^8, is no part of
 
 
 @dataclass(frozen=True)
-class Limits:
+class StepLimits:
     """Largest stable time steps [s].
 
     Attributes:
@@ -73,7 +73,7 @@ def find_limits(
     initial: InitialField,
     horizon: float,
     stages: int = MOST_STAGES,
-) -> Limits:
+) -> StepLimits:
     """The largest stable time steps.
 
     Args:
@@ -90,15 +90,15 @@ def find_limits(
     mixed = np.concatenate([spectrum, samples.eigenvalues(scheme, mixed=True)])
     automatic = longest_step(mixed, scheme, stages)
     if not mixed.size:
-        return Limits(math.inf, math.inf)  # nothing is finite; the run will say so
+        return StepLimits(math.inf, math.inf)  # nothing is finite; the run will say so
     if scheme == "leapfrog":
-        return Limits(longest_step(spectrum, scheme), automatic)
+        return StepLimits(longest_step(spectrum, scheme), automatic)
     # What grows is followed, by a factor of e in a step at most, and leaves the values of the
     # beginning, for which half of the step is set aside.
     fastest = float(mixed.real.max(initial=0.0))
     if fastest > _ROUNDING * np.abs(mixed).max():
         automatic = min(automatic / 2, 1 / fastest)
-    return Limits(longest_step(spectrum, scheme, stages), automatic)
+    return StepLimits(longest_step(spectrum, scheme, stages), automatic)
 
 
 def grow_shortest(

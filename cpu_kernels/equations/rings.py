@@ -86,7 +86,7 @@ def _divisor(of: int, least: int) -> int:
 
 
 @dataclass(frozen=True)
-class Work:
+class RingWork:
     """How a slab is cut, and how the rings of a strip lie in elements.
 
     Attributes:
@@ -132,7 +132,7 @@ def plan_work(
     steps: int,
     visit: int,
     tile: tuple[int, int],
-) -> Work:
+) -> RingWork:
     """Cut a slab.
 
     Args:
@@ -170,7 +170,7 @@ def plan_work(
     for name, depth in done.depths.items():
         starts[name] = size
         size += depth * plane
-    return Work(done, steps, visit, strips, reach, around, row, plane, starts, size)
+    return RingWork(done, steps, visit, strips, reach, around, row, plane, starts, size)
 
 
 def _parts(planes: int, strips: int, threads: int, reach: int) -> int:

@@ -84,7 +84,9 @@ def make_rows(
     @intrinsic
     def rows(typing_context, places, counts, numbers):
         def generate(context, builder, signature, arguments):
-            _Rows(builder, dtype, tuple(kinds), operations, tuple(results)).emit(lanes, *arguments)
+            _VectorRows(builder, dtype, tuple(kinds), operations, tuple(results)).emit(
+                lanes, *arguments
+            )
             return context.get_dummy_value()
 
         return types.void(places, counts, numbers), generate
@@ -93,7 +95,7 @@ def make_rows(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _VectorRows:
     builder: Any
     dtype: str
     kinds: tuple[int, ...]
@@ -228,7 +230,7 @@ class _Vector:
 
 
 @dataclass(frozen=True)
-class Stream:
+class RowStream:
     """Rows of one name, moved along the first two padded axes.
 
     Attributes:
@@ -257,7 +259,7 @@ class StageKernel:
         results: registers of `made`.
     """
 
-    streams: tuple[Stream, ...]
+    streams: tuple[RowStream, ...]
     made: tuple[str, ...]
     operations: tuple[tuple[str | int, ...], ...]
     results: tuple[int, ...]
@@ -290,9 +292,9 @@ def stage_kernel(stage: Stage, equations: Equations, problem: Problem) -> StageK
     """
     axes = dict(zip(problem.grid.axis_names, OUTER[problem.grid.ndim], strict=True))
     numbers = {it.name: k for k, it in enumerate(equations.parameters)}
-    streams: dict[Stream, int] = {}
+    streams: dict[RowStream, int] = {}
 
-    def load(stream: Stream, column: int = 0) -> tuple[str | int, ...]:
+    def load(stream: RowStream, column: int = 0) -> tuple[str | int, ...]:
         return "load", streams.setdefault(stream, len(streams)), column
 
     def operation(it: Instruction) -> tuple[str | int, ...]:
@@ -304,14 +306,14 @@ def stage_kernel(stage: Stage, equations: Equations, problem: Problem) -> StageK
             name, offset = found
             plane, row, column = on_three(offset, 0, OUTER)
             given = name in (equations.coefficients or {})
-            return load(Stream(COEFFICIENT if given else STATE, name, plane, row), column)
+            return load(RowStream(COEFFICIENT if given else STATE, name, plane, row), column)
         if it.name in axes:
-            return load(Stream(COORDINATE + axes[it.name], it.name))
+            return load(RowStream(COORDINATE + axes[it.name], it.name))
         return "number", numbers[it.name]
 
     operations = tuple(operation(it) for it in stage.programs.instructions)
     made = tuple(stage.formulas)
-    written = tuple(Stream(STATE, name) for name in made)
+    written = tuple(RowStream(STATE, name) for name in made)
     return StageKernel((*streams, *written), made, operations, stage.programs.results)
 
 

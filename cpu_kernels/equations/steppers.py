@@ -31,8 +31,8 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     STATE,
     STEP,
 )
-from tetris_sim.cpu_kernels.equations.rings import Work, follow, plan_work
-from tetris_sim.cpu_kernels.equations.stages import Stream, settled
+from tetris_sim.cpu_kernels.equations.rings import RingWork, follow, plan_work
+from tetris_sim.cpu_kernels.equations.stages import RowStream, settled
 from tetris_sim.cpu_kernels.equations.tables import (
     coefficient_layout,
     field_of,
@@ -131,7 +131,7 @@ class Sweeps:
         names = tables.names.copy()
         for row, name in zip(names, tables.rows, strict=True):
             # The state at the beginning is what an odd step before it would have stored.
-            new = Stream(STATE, tables.equations.results.get(name, name))
+            new = RowStream(STATE, tables.equations.results.get(name, name))
             row[EVEN : EVEN + 2] = [self._address(new, arrays, odd) for odd in (0, 1)]
 
         own = tables.numbers(*self._places)
@@ -139,7 +139,7 @@ class Sweeps:
         own["list_bytes"], own["names"] = lists.strides[1], names.ctypes.data
         return own, lists, names
 
-    def _address(self, stream: Stream, arrays: tuple[int, int], odd: int) -> int:
+    def _address(self, stream: RowStream, arrays: tuple[int, int], odd: int) -> int:
         """Of a stream of the state at even or at odd steps."""
         equations, layout = self._tables.equations, self._layout
         now, then = arrays[odd], arrays[1 - odd]
@@ -185,7 +185,7 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
     return tuple(choices)
 
 
-def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> Work:
+def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> RingWork:
     """How a slab is cut."""
     from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 
@@ -211,7 +211,7 @@ def stream_bytes(problem: Problem, slab: Slab, parameters: Parameters, threads: 
     return 2 * layout.n_bytes + rings + (0 if given is None else given.n_bytes)
 
 
-def margins_of(problem: Problem, slab: Slab, work: Work) -> list[tuple[int, int]]:
+def margins_of(problem: Problem, slab: Slab, work: RingWork) -> list[tuple[int, int]]:
     """How far around a slab stages are computed, per axis of the problem."""
     margins = []
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
@@ -228,7 +228,7 @@ def margins_of(problem: Problem, slab: Slab, work: Work) -> list[tuple[int, int]
 _READ_POINTS = 1 << 16  # points that are looked at together: they stay in the L2 cache
 
 
-class SubstepStepper(CpuStepper):
+class CpuSubstepStepper(CpuStepper):
     """A stepper of sweeps that also makes substeps; see the Protocol `Substepper`."""
 
     def __init__(
@@ -305,7 +305,7 @@ class Streams:
     """
 
     def __init__(
-        self, problem: Problem, slab: Slab, layout: PaddedField, work: Work, team: ThreadTeam
+        self, problem: Problem, slab: Slab, layout: PaddedField, work: RingWork, team: ThreadTeam
     ) -> None:
         """Compile the stages; every thread touches its own rings first."""
         dtype = np.dtype(problem.dtype)
@@ -351,7 +351,7 @@ class Streams:
         own["counts"][:, PITCH], own["counts"][:, STEP] = work.row, 0
         for thread, rings in enumerate(self._rings):
 
-            def address(stream: Stream, turn: int, base: int = rings.ctypes.data) -> int:
+            def address(stream: RowStream, turn: int, base: int = rings.ctypes.data) -> int:
                 field = field_of(self._tables.equations, stream.name)
                 plane = (turn + stream.plane) % work.follow.depths[field]
                 element = work.starts[field] + plane * work.plane + stream.row * work.row

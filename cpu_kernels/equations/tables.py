@@ -31,8 +31,8 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     WRAP,
 )
 from tetris_sim.cpu_kernels.equations.stages import (
+    RowStream,
     StageKernel,
-    Stream,
     compile_stages,
     settled,
     stage_kernel,
@@ -44,7 +44,7 @@ from tetris_sim.model.grid import OUTER, Grid, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Ranges, Slab, batches
 
-# Given: what a step by equations reads beside the state, as arrays of one slab.
+# StepInputs: what a step by equations reads beside the state, as arrays of one slab.
 #
 # Coefficients lie as the state does, with margins as wide as stages reach; coordinates are a line
 # per axis; parameters are tables, made for the steps of a block.
@@ -75,7 +75,7 @@ def coefficient_layout(problem: Problem, slab: Slab, margins: Margins) -> Padded
     return PaddedField(**{**vars(layout), "n_fields": len(names)})
 
 
-class Given:
+class StepInputs:
     """Coefficients and coordinates of one slab, and the parameters of its blocks.
 
     Attributes:
@@ -121,7 +121,7 @@ class Given:
         most = _MOST_NUMBERS // max(1, len(equations.parameters))
         self.longest = sys.maxsize if endless else most
 
-    def address(self, stream: Stream) -> int:
+    def address(self, stream: RowStream) -> int:
         """Where the element of padded index (0, 0, 0) of a stream that is no state would lie."""
         if stream.kind == COEFFICIENT:
             names = list(self._equations.coefficients or {})
@@ -237,13 +237,13 @@ class Tables:
 
     equations: Equations
     kernels: Sequence[StageKernel]
-    given: Given
+    given: StepInputs
     stages: Array
     names: Array
     rows: Sequence[str]
     faces: Array
 
-    def lists(self, period: int, state: Callable[[Stream, int], int]) -> npt.NDArray[np.int64]:
+    def lists(self, period: int, state: Callable[[RowStream, int], int]) -> npt.NDArray[np.int64]:
         """Lists of the addresses of streams, (stages, period, most streams).
 
         Args:
@@ -318,5 +318,5 @@ def make_tables(problem: Problem, slab: Slab, layout: PaddedField, margins: Marg
     names = np.zeros((len(rows), N_NAME), np.int64)
     names[:, WIDTH : WIDTH + 3] = [width_of(equations, name, ndim) for name in rows]
     faces = np.stack([reflections(problem, equations, name) for name in rows])
-    given = Given(problem, slab, layout.first, margins)
+    given = StepInputs(problem, slab, layout.first, margins)
     return Tables(equations, kernels, given, stages, names, rows, faces)

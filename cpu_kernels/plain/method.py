@@ -17,7 +17,7 @@ from tetris_sim.model.slab import Slab
 
 
 @dataclass(frozen=True)
-class PlainMethod(WithoutParameters):
+class CpuPlainMethod(WithoutParameters):
     """Read the whole slab and write the whole slab, once per step."""
 
     name: str = "cpu.plain"
@@ -45,13 +45,13 @@ class PlainMethod(WithoutParameters):
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
         from tetris_sim.cpu_kernels.compiled.conduction import make_conduct
         from tetris_sim.cpu_kernels.compiled.generate import make_advance
-        from tetris_sim.cpu_kernels.equations.steppers import SubstepStepper
+        from tetris_sim.cpu_kernels.equations.steppers import CpuSubstepStepper
 
         if problem.equations is not None:
             layout = layout_of(problem, slab)
             sweeps = Sweeps(problem, slab, layout, device.size)
             if problem.equations.substeps is not None:
-                return SubstepStepper(problem, slab, device, sweeps, layout)
+                return CpuSubstepStepper(problem, slab, device, sweeps, layout)
             return CpuStepper(problem, slab, device, sweeps, layout, step_tables=sweeps)
         if problem.conduction is None:
             advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.solvers.krylov import Arithmetic, Cycle, LevelWork, cycle_of, in_single, largest_of
 from tetris_sim.solvers.multigrid import (
-    Level,
+    GridLevel,
     Operator,
     Places,
     Shares,
@@ -72,7 +72,7 @@ class CpuArithmetic:
         """See `hierarchy.coarsen`."""
         return coarsen(operator, axis, xp, places)
 
-    def level(self, level: Level) -> CpuLevel:
+    def level(self, level: GridLevel) -> CpuLevel:
         """A level where it is worked on."""
         return CpuLevel(level, self)
 
@@ -198,7 +198,7 @@ class CpuLevel:
         reached_u: the part of u that a finer level takes.
     """
 
-    def __init__(self, level: Level, arithmetic: CpuArithmetic) -> None:
+    def __init__(self, level: GridLevel, arithmetic: CpuArithmetic) -> None:
         self._level, self._device = level, arithmetic
         self.points = math.prod(level.shape)
         self.f, self.u, self._v = (np.zeros(level.shape, np.float32) for _ in range(3))

@@ -26,7 +26,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations.steppers import equation_candidates, stream_bytes
 from tetris_sim.cpu_kernels.stream.kernels import best_shape, fused_shape, make_kernels, make_loop
 from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
-from tetris_sim.cpu_kernels.stream.work import Work, plan_work
+from tetris_sim.cpu_kernels.stream.work import StripWork, plan_work
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
@@ -41,7 +41,7 @@ _CLAIM = 8  # counters per cache line
 
 
 def make_stepper(
-    problem: Problem, slab: Slab, work: Work, layout: PaddedField, team: ThreadTeam
+    problem: Problem, slab: Slab, work: StripWork, layout: PaddedField, team: ThreadTeam
 ) -> CpuStepper:
     """Compile the loop and take memory; every thread touches its own scratch memory first."""
     dtype = np.dtype(problem.dtype)
@@ -101,7 +101,7 @@ def _constants(problem: Problem) -> npt.NDArray[Any]:
 
 
 def _numbers(
-    problem: Problem, slab: Slab, work: Work, layout: PaddedField, threads: int
+    problem: Problem, slab: Slab, work: StripWork, layout: PaddedField, threads: int
 ) -> npt.NDArray[np.void]:
     """What every thread begins with; see `numbers.py`."""
     shape, radii = work.shape, on_three(problem.stencil.radii, 0, OUTER)
@@ -233,7 +233,7 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
     return tuple(choices)
 
 
-def _work(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> Work:
+def _work(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> StripWork:
     offsets, width = problem.stencil.offsets, parameters["width"]
     if problem.grid.ndim == 1:
         shape = fused_shape(offsets, width, parameters["fused"])
@@ -252,7 +252,7 @@ def _work(problem: Problem, slab: Slab, parameters: Parameters, threads: int) ->
     )
 
 
-def _layout(problem: Problem, slab: Slab, work: Work) -> PaddedField:
+def _layout(problem: Problem, slab: Slab, work: StripWork) -> PaddedField:
     """Room beyond periodic faces for all that a block reads, and beyond the last row for a strip
     that is too wide.
     """

@@ -1,5 +1,5 @@
-"""Work: how a slab is cut into parts and strips, and how much scratch memory that takes. Arithmetic
-only.
+"""StripWork: how a slab is cut into parts and strips, and how much scratch memory that takes.
+Arithmetic only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALIGNED = 64  # elements; every piece of scratch memory begins on a cache line
 
 
 @dataclass(frozen=True)
-class Work:
+class StripWork:
     """The cut, and the layout of a thread's scratch memory in elements.
 
     Attributes:
@@ -58,7 +58,7 @@ def plan_work(
     shape: KernelShape,
     steps: int,
     tile: tuple[int, int],
-) -> Work:
+) -> StripWork:
     """Cut a slab for some threads.
 
     Args:
@@ -100,7 +100,7 @@ def plan_work(
     # Threads at the same place of different pages would be in each other's way in a shared cache.
     scratch = starts[-1] + (0 if starts[-1] * np.dtype(problem.dtype).itemsize % 4096 else _ALIGNED)
     constants, rings, across, along, line, _ = starts
-    return Work(
+    return StripWork(
         lanes,
         shape,
         steps,

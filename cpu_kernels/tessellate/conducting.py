@@ -88,7 +88,7 @@ def _box(kind: Conducting, lanes: int, jam: int) -> Iterator[str]:
 
     bodies = {}
     for together in dict.fromkeys((jam, 1)):
-        rows = _Rows(kind, lanes, together, _PITCH[inner], f"tag_{inner}", kind.ring(jam))
+        rows = _RecordRows(kind, lanes, together, _PITCH[inner], f"tag_{inner}", kind.ring(jam))
         tag = f"tag = i * tag_{outer} + j * tag_{inner}"
         bodies[together] = [tag, *rows.before(), *rows.lines()]
     yield from walk((inner, outer), bodies, each, above=kind.above)
@@ -104,7 +104,7 @@ def body_source(problem: Problem, lanes: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RecordRows:
     """The lines that compute some rows that lie side by side."""
 
     kind: Conducting

@@ -26,7 +26,7 @@ from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift
 from tetris_sim.cpu_kernels.tessellate.tiles import (
     N_KINDS,
     N_STAGES,
-    Axis,
+    TileAxis,
     lay,
     least_width,
     n_along,
@@ -123,7 +123,7 @@ def turn(stay: Stay, tile: Tile, steps: int) -> float:
     return size * (longest + _FETCHED * float(units) / stay.threads) / steps
 
 
-def _cuts(stay: Stay, tile: Tile, steps: int) -> tuple[Axis, Axis, Axis]:
+def _cuts(stay: Stay, tile: Tile, steps: int) -> tuple[TileAxis, TileAxis, TileAxis]:
     """As in the middle of a block."""
     later = (stay.block - steps) // 2
     first, second, third = (lay(stay.rows[axis], tile[axis], steps, later) for axis in range(3))
@@ -142,7 +142,7 @@ def _widths(stay: Stay, axis: int, width: int, steps: int) -> list[int]:
     return [width, *sorted(n for n in cut if width == 0 or n < width)]
 
 
-def _cost(cuts: Sequence[Axis], kind: int, steps: int) -> float:
+def _cost(cuts: Sequence[TileAxis], kind: int, steps: int) -> float:
     """All steps of a tile, as long as the average tile of its kind."""
     extent = []
     for axis, cut in enumerate(cuts):

@@ -18,9 +18,15 @@ from tetris_sim.cpu_kernels.compiled.generate import compiled_module, splice
 from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_source
 from tetris_sim.cpu_kernels.tessellate.kinds import CHANGING, OPERANDS, STEADY
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
-from tetris_sim.cpu_kernels.tessellate.records import Body, kind_of, make_body, rings_of, surrounded
+from tetris_sim.cpu_kernels.tessellate.records import (
+    BodyRecords,
+    kind_of,
+    make_body,
+    rings_of,
+    surrounded,
+)
 from tetris_sim.cpu_kernels.tessellate.rules import (
-    Ghosts,
+    RuleGhosts,
     changing_numbers,
     code_ghosts,
     ghost_numbers,
@@ -50,8 +56,8 @@ class Operands:
         problem: Problem,
         slab: Slab,
         layout: LiftedField,
-        body: Body,
-        ghosts: Ghosts,
+        body: BodyRecords,
+        ghosts: RuleGhosts,
         jam: int,
         team: ThreadTeam,
     ) -> None:

@@ -84,7 +84,7 @@ def record_bytes(problem: Problem, layout: LiftedField) -> int:
 
 
 @dataclass(frozen=True)
-class Body:
+class BodyRecords:
     """A slab of a body.
 
     Attributes:
@@ -102,7 +102,7 @@ class Body:
     several: npt.NDArray[np.int32]
 
 
-def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> Body:
+def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> BodyRecords:
     """The body as the threads of a stepper read it.
 
     Args:
@@ -126,7 +126,7 @@ def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> Body:
         used = records[: (int(numbers.max()) + 1) * kind.slots * layout.lanes]
         last = used.reshape(-1, kind.slots, layout.lanes)[:, -1]
         several = np.ascontiguousarray(last.any(axis=1), np.int32)
-    return Body(records, numbers, tags, patterns, several)
+    return BodyRecords(records, numbers, tags, patterns, several)
 
 
 def _tag_ghosts(tags: npt.NDArray[np.int32], problem: Problem, slab: Slab) -> None:

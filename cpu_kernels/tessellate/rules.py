@@ -41,7 +41,7 @@ def why_not_ruled(problem: Problem) -> str | None:
 
 
 @dataclass(frozen=True)
-class Ghosts:
+class RuleGhosts:
     """The ghosts of a slab.
 
     Attributes:
@@ -70,7 +70,7 @@ def shapes_of_faces(problem: Problem) -> tuple[Program, ...]:
     return tuple({shape_of(program): program for program in programs}.values())
 
 
-def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> Ghosts:
+def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> RuleGhosts:
     """The ghosts of all faces.
 
     Args:
@@ -102,7 +102,7 @@ def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> Ghosts:
             faces.append((face.rule, found))
             n_codes += len(found)
         _write_codes(codes, layout, slab, axis, side, numbers)
-    return Ghosts(codes, tuple(faces), tuple(rules), np.concatenate(about))
+    return RuleGhosts(codes, tuple(faces), tuple(rules), np.concatenate(about))
 
 
 def _picked(rule: Rule, codes: npt.NDArray[np.int64]) -> Rule:
@@ -175,7 +175,7 @@ def _write_codes(
     )
 
 
-def ghost_numbers(problem: Problem, ghosts: Ghosts, first: int, steps: int) -> Values:
+def ghost_numbers(problem: Problem, ghosts: RuleGhosts, first: int, steps: int) -> Values:
     """(a, b) by step and code, (n, n_codes, 2); n is 1 if nothing changes.
 
     Args:

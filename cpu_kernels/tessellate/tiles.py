@@ -32,7 +32,7 @@ N_STAGES = 4  # of three axes: a tile is inverted along none, one, two or three 
 N_KINDS = 8  # upright or inverted along each of three axes; axis d is inverted if bit d is set
 
 
-class Axis(NamedTuple):
+class TileAxis(NamedTuple):
     """How one axis is cut during one block of steps.
 
     Attributes:
@@ -68,7 +68,7 @@ def least_width(steps: int, radius: int) -> int:
     return max(2 * (steps - 1) * radius, radius, 1)
 
 
-def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> Axis:
+def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> TileAxis:
     """Cut one axis for a block of `steps` that `later` further steps will follow before the halo is
     renewed.
 
@@ -90,9 +90,9 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> Axis:
     if tile > 0:
         count = (high - low - 2 * rim) // max(tile, least_width(steps, numbers[REACH]))
     if count < 2:
-        return Axis(low, high, 1, numbers[REACH], numbers[SHRINK], numbers[SHRINK + 1], 0, 0)
+        return TileAxis(low, high, 1, numbers[REACH], numbers[SHRINK], numbers[SHRINK + 1], 0, 0)
 
-    return Axis(
+    return TileAxis(
         low + rim,
         high - rim,
         count,
@@ -104,19 +104,19 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> Axis:
     )
 
 
-def cut(axis: Axis, k: int) -> int:
+def cut(axis: TileAxis, k: int) -> int:
     """The point where upright tile k begins."""
     return axis.low + (axis.high - axis.low) * k // axis.n_upright
 
 
-def n_along(axis: Axis, inverted: int) -> int:
+def n_along(axis: TileAxis, inverted: int) -> int:
     """Number of upright (or inverted) intervals along one axis; the seam is the last of the
     inverted ones.
     """
     return axis.n_upright - 1 + axis.seam if inverted else axis.n_upright
 
 
-def span(axis: Axis, inverted: int, k: int, piece: int, step: int) -> tuple[int, int]:
+def span(axis: TileAxis, inverted: int, k: int, piece: int, step: int) -> tuple[int, int]:
     """First and one past the last point of interval k at a step of the block; piece 1 is empty but
     for the seam.
     """
@@ -134,12 +134,12 @@ def span(axis: Axis, inverted: int, k: int, piece: int, step: int) -> tuple[int,
     return cut(axis, k) + begin, cut(axis, k + 1) - end
 
 
-def n_pieces(axis: Axis, inverted: int, k: int) -> int:
+def n_pieces(axis: TileAxis, inverted: int, k: int) -> int:
     """In how many pieces interval k comes."""
     return 2 if inverted and k == axis.n_upright - 1 else 1
 
 
-def at_end(axis: Axis, inverted: int, k: int) -> bool:
+def at_end(axis: TileAxis, inverted: int, k: int) -> bool:
     """Whether interval k may hold points within the radius of an end of the axis, which ghosts
     mirror.
     """
@@ -157,7 +157,7 @@ def stage_of(kind: int) -> int:
     return (kind & 1) + (kind >> 1 & 1) + (kind >> 2 & 1)
 
 
-def n_tiles(axes: tuple[Axis, Axis, Axis], kind: int) -> int:
+def n_tiles(axes: tuple[TileAxis, TileAxis, TileAxis], kind: int) -> int:
     """Number of tiles of a kind."""
     return (
         n_along(axes[0], kind & 1)
@@ -166,7 +166,9 @@ def n_tiles(axes: tuple[Axis, Axis, Axis], kind: int) -> int:
     )
 
 
-def place(axes: tuple[Axis, Axis, Axis], kind: int, number: int) -> tuple[int, int, int]:
+def place(
+    axes: tuple[TileAxis, TileAxis, TileAxis], kind: int, number: int
+) -> tuple[int, int, int]:
     """Which interval along each axis the tile with a number has; neighbours along the last axis
     come one by one.
     """

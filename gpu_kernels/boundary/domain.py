@@ -26,14 +26,14 @@ from tetris_sim.gpu_kernels.common.pairs import stored_numbers
 from tetris_sim.model.boundary import SIDES, Reflection, Side
 from tetris_sim.model.conduction import Parameter
 from tetris_sim.model.deep_ghosts import (
-    Course,
+    BoundaryExpansion,
     has_course,
     make_course,
     nearly_mirrors,
     next_weight,
 )
 from tetris_sim.model.grid import LAST
-from tetris_sim.model.homogeneous import FaceCourse, face_course
+from tetris_sim.model.homogeneous import FaceTimeFunction, face_course
 from tetris_sim.model.problem import PAIR, Problem
 from tetris_sim.model.slab import Slab
 
@@ -234,8 +234,8 @@ def _cut(pieces: tuple[Mirrored, ...]) -> Iterator[tuple[int, ...]]:
         yield (i, j, k, i + 1, min(j + rows, y[1]), min(k + lanes, x[1]), *told)
 
 
-# Courses: what faces that change with time add to ghosts that last for a block of steps, for the
-# blocks that come, in the memory of a GPU (`ghosts.cu`).
+# BoundaryExpansions: what faces that change with time add to ghosts that last for a block of steps,
+# for the blocks that come, in the memory of a GPU (`ghosts.cu`).
 
 _UPLOADS = 2  # that may be under way
 _IN_RANGE = 2.0**-40  # of the largest number: terms are at most as large as what faces give
@@ -253,7 +253,7 @@ def are_in_range(problem: Problem, depth: int) -> bool:
     return all(np.abs(made.parts).max() < most for _, made in _courses(problem, depth).values())
 
 
-class Courses:
+class BoundaryExpansions:
     """A window of launches that moves on; launches are told which of them is theirs.
 
     Attributes:
@@ -324,9 +324,11 @@ def _values(a: Parameter, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.array(np.broadcast_to(values.reshape(-1, 1)[:, 0], times.shape))
 
 
-def _courses(problem: Problem, depth: int) -> dict[Place, tuple[FaceCourse, Course]]:
+def _courses(
+    problem: Problem, depth: int
+) -> dict[Place, tuple[FaceTimeFunction, BoundaryExpansion]]:
     """Those of all faces that have one."""
-    found: dict[Place, tuple[FaceCourse, Course]] = {}
+    found: dict[Place, tuple[FaceTimeFunction, BoundaryExpansion]] = {}
     for axis, side in itertools.product(range(problem.grid.ndim), (0, 1)):
         if problem.boundary.periodic(axis) or not has_course(problem, axis, side):
             continue

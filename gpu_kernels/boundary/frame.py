@@ -1,6 +1,6 @@
-"""Frame: the points near faces that a fused kernel leaves, advanced by as many steps at once
-(`frame.cu`, of a body `frame_conduction.cu`, by equations `frame_equations.cu`; of a line of one
-material `frame_line.cu`).
+"""BoundaryStrip: the points near faces that a fused kernel leaves, advanced by as many steps at
+once (`frame.cu`, of a body `frame_conduction.cu`, by equations `frame_equations.cu`; of a line of
+one material `frame_line.cu`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _listed(values: Iterable[Any]) -> str:
     return text or "{}"
 
 
-class Frame:
+class BoundaryStrip:
     """The compiled kernel and the faces it knows."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, depth: int) -> None:

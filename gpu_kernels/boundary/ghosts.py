@@ -1,5 +1,5 @@
-"""Ghosts: the points beyond faces, filled before a step or before a block of steps that needs them
-(`ghosts.cu`, for rules `ruled_ghosts.cu`).
+"""GhostFill: the points beyond faces, filled before a step or before a block of steps that needs
+them (`ghosts.cu`, for rules `ruled_ghosts.cu`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Boxes = Callable[[Extent], tuple[Box3, Box3]]  # an extent without and with ghos
 Tables = Callable[[Box3, Box3], npt.NDArray[np.int32]]  # of what blocks write between the two
 
 
-class Ghosts:
+class GhostFill:
     """Ghosts beyond some sides of a slab, for so many steps at once.
 
     Attributes:
@@ -105,7 +105,7 @@ class NameGhosts:
             self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, later: int) -> tuple[Any, int]:
-        """As of `Ghosts`."""
+        """As of `GhostFill`."""
         return self._tiles.around(Extent(later))
 
 
@@ -136,7 +136,7 @@ class RuledGhosts:
             self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, extent: Extent) -> tuple[Any, int]:
-        """As of `Ghosts`."""
+        """As of `GhostFill`."""
         return self._tiles.around(extent)
 
 

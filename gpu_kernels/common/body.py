@@ -1,5 +1,5 @@
-"""Body: what a slab is made of, what heats it and what holds at its faces, in the memory of a GPU
-(`body.cuh`).
+"""DeviceBody: what a slab is made of, what heats it and what holds at its faces, in the memory of a
+GPU (`body.cuh`).
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def id_dtype(problem: Problem) -> np.dtype[Any]:
     return np.dtype(np.uint8 if conduction_of(problem).medium.n_ids <= 1 << 8 else np.uint16)
 
 
-class Body:
+class DeviceBody:
     """The arrays of one slab, and the numbers of rules for the steps that come.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Given: what a step by equations reads beside the state, on a GPU (`equations.cuh`)."""
+"""DeviceStepInputs: what a step by equations reads beside the state, on a GPU (`equations.cuh`)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _numbers_of_steps(problem: Problem) -> dict[str, str]:
     return found
 
 
-class Given:
+class DeviceStepInputs:
     """The arrays of one slab, and the numbers of the steps that come.
 
     Attributes:

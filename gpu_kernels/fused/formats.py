@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused.kernel import Stream
+from tetris_sim.gpu_kernels.fused.kernel import StreamedAxis
 from tetris_sim.model.stencil import Stencil
 
 # Weights in FP16 whose sum is that of the weights.
@@ -198,7 +198,7 @@ _REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, 
 
 
 @dataclass(frozen=True)
-class Stage:
+class SharedTile:
     """What lies in shared memory at a time.
 
     Attributes:
@@ -213,7 +213,7 @@ class Stage:
     row_points: int
     rows: int
     tile: tuple[int, int, int]
-    stream: Stream
+    stream: StreamedAxis
 
 
 def half_refusal(

@@ -20,11 +20,11 @@ from tetris_sim.model.grid import on_three
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice
-    from tetris_sim.gpu_kernels.steppers.passes import State
+    from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamedAxis:
     """How an axis is cut into chunks, one per block of threads, which streams through it.
 
     A chunk costs its points and some before them that only the first levels need, so long chunks
@@ -124,13 +124,13 @@ class FusedKernel:
     threads: int
     shared_bytes: int
     weights: npt.NDArray[Any] = field(repr=False)
-    stream: Stream | None = None
+    stream: StreamedAxis | None = None
     by_pointer: bool = False
     line: int = LINE
     begins: int = 1
     spare: int = 0
     anchored: bool = False
-    beside: Callable[[State, Box3], tuple[Any, ...]] | None = None
+    beside: Callable[[DeviceState, Box3], tuple[Any, ...]] | None = None
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
         """(blocks along x, y, z for a box on a GPU that holds `slots` of them at a time, points of
@@ -173,7 +173,7 @@ class CompiledKernel:
             to_device(device, kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
         )
 
-    def cut(self, box: Box3, state: State | None = None) -> Launch:
+    def cut(self, box: Box3, state: DeviceState | None = None) -> Launch:
         """How a box is shared by blocks of threads; of a state, if its body matters."""
         grid, chunk = self._kernel.cut(box, self.slots)
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)

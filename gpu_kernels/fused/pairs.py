@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.pairs import from_pairs, in_pairs, to_pairs
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers.passes import Pass
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.stepper import Arrival, GpuStepper
@@ -79,7 +79,7 @@ class PairMethod:
     """
 
     name: str
-    inner: FusedMethod | PlainMethod
+    inner: FusedMethod | GpuPlainMethod
     device: Literal["gpu"] = "gpu"
     exact: bool = False
     epsilon: float = 2.0**-47
@@ -125,5 +125,5 @@ class PairMethod:
 
 METHODS = (
     PairMethod("gpu.stream_pairs", STREAM),
-    PairMethod("gpu.plain_pairs", PlainMethod()),
+    PairMethod("gpu.plain_pairs", GpuPlainMethod()),
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # errors are.
 
 
-class SubstepStepper(GpuStepper):
+class GpuSubstepStepper(GpuStepper):
     """A stepper of single passes that also makes substeps; see the Protocol `Substepper`."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, passes: list[Pass]) -> None:
@@ -72,7 +72,7 @@ _MOST_TERMS = 3000
 
 
 @dataclass(frozen=True)
-class PlainMethod(WithoutParameters):
+class GpuPlainMethod(WithoutParameters):
     """Read the whole slab and write the whole slab, once per step."""
 
     name: str = "gpu.plain"
@@ -101,7 +101,7 @@ class PlainMethod(WithoutParameters):
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
-        make = GpuStepper if problem.substeps is None else SubstepStepper
+        make = GpuStepper if problem.substeps is None else GpuSubstepStepper
         return make(problem, slab, device, self.passes(problem, slab, parameters))
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:

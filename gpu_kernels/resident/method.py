@@ -22,7 +22,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
-    from tetris_sim.gpu_kernels.steppers.passes import Pass, State
+    from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass
 
 # How a grid is cut into the tiles of resident.cu, one for each block of threads, and which tiles
 # are worth trying.
@@ -43,7 +43,7 @@ _RIMS, _RIMS_POINT = 1.9e-6, 1.55e-10  # a step while rims are on their way
 
 
 @dataclass(frozen=True)
-class Cut:
+class ResidentCut:
     """A grid in tiles; axes are z, y, x.
 
     Attributes:
@@ -71,7 +71,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Tile:
+class ResidentTile:
     """What a block of threads computes; the parameters of the kernel.
 
     Attributes:
@@ -123,11 +123,11 @@ class Tile:
         ring = 2 * self.warps_z * self.planes + 2 * self.warps_y * self.rows * deep
         return (shown + ring) * self.width * item
 
-    def flags(self, cut: Cut) -> int:
+    def flags(self, cut: ResidentCut) -> int:
         """By which blocks, or their warps, tell how far they are."""
         return cut.blocks * (self.warps_z * self.warps_y if self.rims else 1)
 
-    def rim_bytes(self, cut: Cut, item: int) -> int:
+    def rim_bytes(self, cut: ResidentCut, item: int) -> int:
         """Of memory for rims of all blocks, twice, if warps exchange them."""
         depth, height = self.warps_z * self.planes, self.warps_y * self.rows
         return self.rims * 2 * cut.blocks * 2 * (depth + height) * self.width * item
@@ -143,11 +143,13 @@ class Tile:
             and self.blocks * shared <= _MOST_SHARED + _RESERVED_SHARED
         )
 
-    def runs(self, cut: Cut) -> bool:
+    def runs(self, cut: ResidentCut) -> bool:
         """Whether a large GPU runs all blocks at a time."""
         return cut.blocks <= _MULTIPROCESSORS * self.blocks
 
-    def cut(self, shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Cut | None:
+    def cut(
+        self, shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]
+    ) -> ResidentCut | None:
         """The grid in such tiles, None where a tile would own fewer points than steps reach.
 
         Args:
@@ -179,15 +181,15 @@ class Tile:
         if self.rims and not (whole and full and self.steps == 1):
             return None
         last = (shape[2] - 1 - (x - 1) * own[2] + lead) % self.columns
-        return Cut(shape, tiles, own, lead, whole, whole and periodic[2], last)
+        return ResidentCut(shape, tiles, own, lead, whole, whole and periodic[2], last)
 
 
 def proposed_tiles(
     shape: tuple[int, int, int], periodic: tuple[bool, bool, bool], item: int, most: int
-) -> list[Tile]:
+) -> list[ResidentTile]:
     """The tiles that a model expects to be fastest, at most so many, the best first."""
     deep = shape[0] > 1
-    ranked: dict[Tile, float] = {}
+    ranked: dict[ResidentTile, float] = {}
     for tile in _deep_tiles(shape, item) if deep else _flat_tiles(shape, periodic):
         if not tile.fits(item, deep=deep) or tile in ranked:
             continue
@@ -197,7 +199,7 @@ def proposed_tiles(
     return sorted(ranked, key=lambda tile: ranked[tile])[:most]
 
 
-def _seconds(tile: Tile, cut: Cut) -> float:
+def _seconds(tile: ResidentTile, cut: ResidentCut) -> float:
     """A step of a multiprocessor, roughly."""
     points = math.ceil(cut.blocks / _MULTIPROCESSORS) * tile.points
     if tile.rims:
@@ -208,20 +210,22 @@ def _seconds(tile: Tile, cut: Cut) -> float:
     return _STEP + _STEP_POINT * points + exchange / tile.steps
 
 
-def _flat_tiles(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Iterator[Tile]:
+def _flat_tiles(
+    shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]
+) -> Iterator[ResidentTile]:
     """Of each width those with as few rows as let all tiles run at a time."""
     sizes = itertools.product((4, 6, 8), (1, 2, 3, 5), ((12, 1), (8, 1), (8, 2)))
     for steps, columns, (warps, blocks) in sizes:
-        one = Tile(steps, 1, shape[1] + 2 * steps, columns, 1, 1, blocks, 2)
+        one = ResidentTile(steps, 1, shape[1] + 2 * steps, columns, 1, 1, blocks, 2)
         cut = one.cut(shape, periodic)
         if cut is None or cut.tiles[2] > _MULTIPROCESSORS * blocks:
             continue
         own = math.ceil(shape[1] / (_MULTIPROCESSORS * blocks // cut.tiles[2]))
         rows = math.ceil((max(own, steps) + 2 * (steps - 1)) / warps)
-        yield Tile(steps, 1, rows, columns, 1, warps, blocks, 2)
+        yield ResidentTile(steps, 1, rows, columns, 1, warps, blocks, 2)
 
 
-def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[Tile]:
+def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[ResidentTile]:
     """Small patches of rows."""
     yield from _rim_tiles(math.ceil(shape[2] / 32))
     patches = ((2, 2), (2, 4), (1, 4))
@@ -229,20 +233,20 @@ def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[Tile]:
     sizes = itertools.product((1, 2), patches, (1, 2, 3, 4, 5), warps, (1, 2, 4))
     for steps, (planes, rows), columns, (warps_z, warps_y), blocks in sizes:
         for copies in (2, 1):
-            tile = Tile(steps, planes, rows, columns, warps_z, warps_y, blocks, copies)
+            tile = ResidentTile(steps, planes, rows, columns, warps_z, warps_y, blocks, copies)
             if tile.fits(item, deep=True):
                 yield tile
                 break
 
 
-def _rim_tiles(columns: int) -> Iterator[Tile]:
+def _rim_tiles(columns: int) -> Iterator[ResidentTile]:
     """Patches with as few rows at their ends as registers allow: what is inside is computed while
     rims are on their way.
     """
     patches = ((4, 4), (2, 4), (2, 3))
     warps = ((4, 2), (2, 4), (4, 3), (2, 3), (4, 4), (2, 2))
     for (planes, rows), (warps_z, warps_y) in itertools.product(patches, warps):
-        yield Tile(1, planes, rows, columns, warps_z, warps_y, 1, 1, 1)
+        yield ResidentTile(1, planes, rows, columns, warps_z, warps_y, 1, 1, 1)
 
 
 _PROPOSALS = 3  # the first was the fastest of six on most grids (H200, 2026-11-23)
@@ -346,11 +350,11 @@ class Resident:
     ghosts = 1
     by_course, by_rules = False, False
 
-    def __init__(self, tile: Tile, cut: Cut, depth: int) -> None:
+    def __init__(self, tile: ResidentTile, cut: ResidentCut, depth: int) -> None:
         self.depth = depth
         self._tile, self._cut = tile, cut
 
-    def prepare(self, state: State) -> None:
+    def prepare(self, state: DeviceState) -> None:
         """Compile, and take flags.
 
         Raises:
@@ -394,7 +398,9 @@ class Resident:
             )
 
 
-def resident_defines(problem: Problem, tile: Tile, cut: Cut) -> dict[str, str | int]:
+def resident_defines(
+    problem: Problem, tile: ResidentTile, cut: ResidentCut
+) -> dict[str, str | int]:
     """Parameters of resident.cu."""
     _, periodic = _axes_of(problem)
 
@@ -435,8 +441,8 @@ def _axes_of(problem: Problem) -> tuple[tuple[int, int, int], tuple[bool, bool, 
     return on_three(problem.grid.shape, 1), on_three(rings, False)
 
 
-def _tile(parameters: Parameters) -> Tile:
-    return Tile(**{field.name: parameters[field.name] for field in fields(Tile)})
+def _tile(parameters: Parameters) -> ResidentTile:
+    return ResidentTile(**{field.name: parameters[field.name] for field in fields(ResidentTile)})
 
 
 @functools.lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import by_value
 from tetris_sim.solvers.krylov import Arithmetic, Cycle, LevelWork, cycle_of, in_single, largest_of
 from tetris_sim.solvers.multigrid import (
-    Level,
+    GridLevel,
     Operator,
     Places,
     Shares,
@@ -58,7 +58,7 @@ class GpuArithmetic:
         for number in range(n):
             work(number)
 
-    def level(self, level: Level) -> GpuLevel:
+    def level(self, level: GridLevel) -> GpuLevel:
         """A level where it is worked on."""
         return GpuLevel(level, self)
 
@@ -187,7 +187,7 @@ class GpuLevel:
         reached_u: the part of u that a finer level takes.
     """
 
-    def __init__(self, level: Level, arithmetic: GpuArithmetic) -> None:
+    def __init__(self, level: GridLevel, arithmetic: GpuArithmetic) -> None:
         self._arithmetic, xp = arithmetic, arithmetic.xp
         shape, order = level.shape, places_of_axes(level.shape)
         self.f, self.u, self._v = (xp.zeros(shape, np.float32) for _ in range(3))

@@ -13,14 +13,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.boundary.domain import Courses, course_terms
+from tetris_sim.gpu_kernels.boundary.domain import BoundaryExpansions, course_terms
 from tetris_sim.gpu_kernels.boundary.extents import Extent, has_frame, owned_and, without_frame
-from tetris_sim.gpu_kernels.boundary.frame import Frame, Tiles
-from tetris_sim.gpu_kernels.boundary.ghosts import Ghosts, NameGhosts, RuledGhosts
-from tetris_sim.gpu_kernels.common.body import Body, RuleNumbers, body_defines
+from tetris_sim.gpu_kernels.boundary.frame import BoundaryStrip, Tiles
+from tetris_sim.gpu_kernels.boundary.ghosts import GhostFill, NameGhosts, RuledGhosts
+from tetris_sim.gpu_kernels.common.body import DeviceBody, RuleNumbers, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import (
-    Given,
+    DeviceStepInputs,
     constants_of,
     equations_of,
     first_readers,
@@ -59,7 +59,7 @@ class Pass(Protocol):
     Attributes:
         depth: steps that it makes.
         ghosts: steps for which it wants ghosts that last (`pitch_slab`).
-        by_course: whether it needs `Courses` that are right.
+        by_course: whether it needs `BoundaryExpansions` that are right.
     """
 
     depth: int
@@ -70,7 +70,7 @@ class Pass(Protocol):
     def by_rules(self) -> bool:
         """Whether it reads the numbers of rules."""
 
-    def prepare(self, state: State) -> None:
+    def prepare(self, state: DeviceState) -> None:
         """Compile, and keep what the launches need."""
 
     def launch(self, extent: Extent) -> None:
@@ -88,7 +88,7 @@ class GpuMethod(Method, Protocol):
         """Ways to advance a slab, the one that makes the most steps first, a single step last."""
 
 
-class State:
+class DeviceState:
     """The two arrays of a slab. `now` holds the state at `step`, `then` takes the next one."""
 
     def __init__(
@@ -117,12 +117,12 @@ class State:
         self.weights = by_value(term_weights(problem))
         self.body = None
         if problem.conduction is not None:
-            self.body = Body(problem, slab, layout, device, depth)
+            self.body = DeviceBody(problem, slab, layout, device, depth)
         self.given = None
         if problem.equations is not None:
-            self.given = Given(problem, slab, layout, device, depth)
+            self.given = DeviceStepInputs(problem, slab, layout, device, depth)
             self.constants = by_value(constants_of(problem))
-        self.courses: Courses | None = None
+        self.courses: BoundaryExpansions | None = None
         # of the next launch's first step in the numbers of rules, and of the launch in courses
         self.row = self.launch = 0
 
@@ -186,7 +186,7 @@ class State:
     def follow_courses(self, depth: int) -> None:
         """Take what passes of so many steps need of faces that change with time."""
         if self.problem.conduction is not None and course_terms(self.problem, depth):
-            self.courses = Courses(self.problem, self.device, depth)
+            self.courses = BoundaryExpansions(self.problem, self.device, depth)
 
     def place(self, slab: Slab) -> None:
         """Let the arrays be another slab of the same shape, with neighbours on the same sides."""
@@ -233,11 +233,11 @@ class Sweep:
     depth = ghosts = 1
     by_course, by_rules = False, True
 
-    def prepare(self, state: State) -> None:
+    def prepare(self, state: DeviceState) -> None:
         """Compile."""
         self._state = state
         self._function = state.device.function("plain.cu", "sweep", term_defines(state.problem))
-        self._ghosts = Ghosts(
+        self._ghosts = GhostFill(
             state.problem, state.slab, state.device, free_sides(state.slab), self.depth
         )
         self._ghosts.prepare(Extent(self.depth))
@@ -258,7 +258,7 @@ class ConductionSweep:
     depth = ghosts = 1
     by_course, by_rules = False, True
 
-    def prepare(self, state: State) -> None:
+    def prepare(self, state: DeviceState) -> None:
         """Compile."""
         self._state = state
         self._function = state.device.function(
@@ -283,7 +283,7 @@ class StagedSweep:
     depth = ghosts = 1
     by_course, by_rules = False, True
 
-    def prepare(self, state: State) -> None:
+    def prepare(self, state: DeviceState) -> None:
         """Compile."""
         self._state, problem = state, state.problem
         self.planes = 1 if state.layout.field_pitch < _MANY_POINTS else _PLANES
@@ -333,7 +333,7 @@ def single_step(problem: Problem) -> Pass:
     return Sweep() if problem.conduction is None else ConductionSweep()
 
 
-def _block(state: State) -> tuple[int, int, int]:
+def _block(state: DeviceState) -> tuple[int, int, int]:
     return _SWEEP_BLOCK if state.layout.count[1] > 1 else _SWEEP_BLOCK_1D
 
 
@@ -398,13 +398,13 @@ class Fused:
             and has_frame(problem, self.depth)
         )
 
-    def prepare(self, state: State) -> None:
+    def prepare(self, state: DeviceState) -> None:
         """Compile both, and find out what they write."""
         self._state, self._problem = state, self._as_advanced(state.problem)
         self._inner = CompiledKernel(self._kernel, state.device)
-        self._frame = Frame(self._problem, state.slab, state.device, self.depth)
+        self._frame = BoundaryStrip(self._problem, state.slab, state.device, self.depth)
         lasting = lasting_sides(self._problem, state.slab)
-        self._ghosts = Ghosts(self._problem, state.slab, state.device, lasting, self.depth)
+        self._ghosts = GhostFill(self._problem, state.slab, state.device, lasting, self.depth)
         if self.by_course:
             state.follow_courses(self.depth)
         # The frame of a line is a few blocks of threads that take long, others are many.

@@ -14,7 +14,7 @@ from tetris_sim.gpu_kernels.common.body import PASSES
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.steppers import transfer
-from tetris_sim.gpu_kernels.steppers.passes import Pass, State
+from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
 from tetris_sim.model.boundary import SIDES, Side
@@ -47,7 +47,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class GpuMoment:
+class GpuEvent:
     """See `Moment` of method.py.
 
     Attributes:
@@ -62,7 +62,7 @@ class GpuMoment:
         """Return when it has happened."""
         self.event.synchronize()
 
-    def since(self, earlier: GpuMoment) -> float:
+    def since(self, earlier: GpuEvent) -> float:
         """Time between the two [s]."""
         return float(self.device.cupy.cuda.get_elapsed_time(earlier.event, self.event)) / 1e3
 
@@ -85,7 +85,7 @@ class GpuStepper:
         self.slab = slab
         self._problem, self._device, self._passes = problem, device, passes
         self._arriving: deque[Arrival] = deque()
-        self._ends: deque[GpuMoment] = deque()  # of blocks that may be under way
+        self._ends: deque[GpuEvent] = deque()  # of blocks that may be under way
         self._begun: tuple[int, int] | None = None  # steps and axis of `advance_inner`
         self._met: set[Parts] = set()
         self._records: dict[Parts, Any] = {}
@@ -99,7 +99,7 @@ class GpuStepper:
                 cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype)
                 for _ in "ab"
             ]
-            self._state = State(problem, slab, self._layout, device, arrays, depth)
+            self._state = DeviceState(problem, slab, self._layout, device, arrays, depth)
             for way in passes:
                 way.prepare(self._state)
 
@@ -316,12 +316,12 @@ class GpuStepper:
         self._arriving.clear()
         self._ends.clear()
 
-    def mark(self) -> GpuMoment:
+    def mark(self) -> GpuEvent:
         """When the GPU has done what was launched so far."""
         with self._device.use():
             # Who waits for it sleeps: CPU threads beside the GPU need the core.
             event = self._device.cupy.cuda.Event(block=True)
-            return GpuMoment(self._device, self._device.stream.record(event))
+            return GpuEvent(self._device, self._device.stream.record(event))
 
     def settle(self) -> None:
         """Return when the GPU is done with all but the last block."""

@@ -1,5 +1,5 @@
-"""GpuConveyor: pieces of a slab in host memory are brought to a GPU, advanced there and taken back,
-all at a time.
+"""GpuChunkPipeline: pieces of a slab in host memory are brought to a GPU, advanced there and taken
+back, all at a time.
 
 Copies in each direction have a stream of their own beside that of the kernels. Four arrays take
 turns: one is filled, two change places while a piece is advanced, one is emptied. Planes lie in
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.boundary.extents import Extent
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
-from tetris_sim.gpu_kernels.steppers.passes import GpuMethod, Pass, State
+from tetris_sim.gpu_kernels.steppers.passes import DeviceState, GpuMethod, Pass
 from tetris_sim.model.grid import LAST
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Field, Problem
@@ -142,11 +142,11 @@ class _Ways:
     """How pieces of one shape are advanced: the passes, and the two arrays that they are given."""
 
     arrays: list[Any]
-    state: State
+    state: DeviceState
     passes: list[Pass]
 
 
-class GpuConveyor:
+class GpuChunkPipeline:
     """See the Protocol `Conveyor` of scheduler/workers/streamed.py for what the calls mean.
 
     Args:
@@ -270,7 +270,7 @@ class GpuConveyor:
                 del self._ways[next(iter(self._ways))]
             arrays: list[Any] = [None, None]
             layout = self._layout(slab)
-            state = State(self._problem, slab, layout, self._device, arrays, self._depth)
+            state = DeviceState(self._problem, slab, layout, self._device, arrays, self._depth)
             passes = self._method.passes(self._problem, slab, self._parameters)
             for way in passes:
                 way.prepare(state)

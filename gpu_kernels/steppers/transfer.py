@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import STORED, box_argument, by_value, to_device
-from tetris_sim.gpu_kernels.steppers.passes import State
+from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.problem import Field, InitialField, RandomField, RandomNumbers
 from tetris_sim.model.slab import Ranges
@@ -31,7 +31,7 @@ from tetris_sim.model.slab import Ranges
 _FINITE_THREADS, _MOST_ROWS, _MOST_PLANES = 256, 1024, 64  # blocks of a launch, which go on
 
 
-def first_nonfinite(state: State) -> tuple[int, ...] | None:
+def first_nonfinite(state: DeviceState) -> tuple[int, ...] | None:
     """The first owned point that is not finite in some field, counted in the slab; None if all are.
 
     Waits for what the GPU was told before.
@@ -63,7 +63,7 @@ _RANDOM_THREADS, _PER_THREAD = 256, 4
 _MOST_BLOCKS = 65535
 
 
-def random_numbers(initial: InitialField, state: State) -> RandomNumbers | None:
+def random_numbers(initial: InitialField, state: DeviceState) -> RandomNumbers | None:
     """What a GPU can make of an initial field; None if the host has to.
 
     It does not look for numbers that are not finite, so there must be none.
@@ -77,7 +77,7 @@ def random_numbers(initial: InitialField, state: State) -> RandomNumbers | None:
     return numbers if many and finite else None
 
 
-def fill(numbers: RandomNumbers, state: State) -> None:
+def fill(numbers: RandomNumbers, state: DeviceState) -> None:
     """Write the owned points of a slab; returns when they are there."""
     device, slab = state.device, state.slab
     touched = [

@@ -19,7 +19,7 @@ from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
     MOST_PIECES,
     PaletteKind,
-    Prepared,
+    PaletteWords,
     WordsKernel,
     merged,
     palette_kind,
@@ -43,7 +43,7 @@ from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
-    from tetris_sim.gpu_kernels.steppers.passes import State
+    from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 
 def conduction_refusal(problem: Problem) -> str | None:
@@ -168,9 +168,9 @@ class _Beside:
     def __init__(self, words: WordsKernel) -> None:
         self._words = words
         self._of: tuple[Any, ...] = ()  # slab and box of the words that are kept
-        self._made: Prepared | None = None
+        self._made: PaletteWords | None = None
 
-    def __call__(self, state: State, box: Box3) -> tuple[Any, ...]:
+    def __call__(self, state: DeviceState, box: Box3) -> tuple[Any, ...]:
         """The arguments for a box that is written."""
         words, start = self._words, on_three(state.slab.start, 0)
         whole = self._anchored(_largest(state, box, words.depth), start)
@@ -196,7 +196,7 @@ class _Beside:
         return box[0], (first, first + (-(-(high - low) // tile) + 1) * tile), box[2]
 
 
-def _largest(state: State, box: Box3, depth: int) -> Box3:
+def _largest(state: DeviceState, box: Box3, depth: int) -> Box3:
     """The largest box that will be written with the halos that a slab has: that of the first pass
     after they came.
     """
@@ -212,7 +212,7 @@ def _largest(state: State, box: Box3, depth: int) -> Box3:
     return spans[0], spans[1], spans[2]
 
 
-def _make(words: WordsKernel, state: State, box: Box3) -> Prepared:
+def _make(words: WordsKernel, state: DeviceState, box: Box3) -> PaletteWords:
     """The words of a box."""
     around = _within_images(words.needed(box), state)
     with state.device.use() as cupy:
@@ -225,7 +225,7 @@ def _make(words: WordsKernel, state: State, box: Box3) -> Prepared:
     return made
 
 
-def _within_images(box: Box3, state: State) -> Box3:
+def _within_images(box: Box3, state: DeviceState) -> Box3:
     """What of a box lies in the grid or in one image of it on each side."""
     spans = list(box)
     for three, n, start in zip(
@@ -239,7 +239,7 @@ def _within_images(box: Box3, state: State) -> Box3:
     return spans[0], spans[1], spans[2]
 
 
-def _ids(state: State, around: Box3, cupy: Any) -> Any:
+def _ids(state: DeviceState, around: Box3, cupy: Any) -> Any:
     """Ids of a box on the GPU: those of the slab and its halo lie there, a little more comes from
     the host.
     """
@@ -271,7 +271,7 @@ def _cut(box: Box3, whole: Box3) -> tuple[slice, ...]:
     )
 
 
-def _sources(state: State) -> tuple[Any, npt.NDArray[np.void]]:
+def _sources(state: DeviceState) -> tuple[Any, npt.NDArray[np.void]]:
     """(numbers of rules on the GPU, `struct SourcePlace`): what heats the points comes first."""
     assert state.body is not None
     source, place = _conduction(state.problem).source, [0, 0, 0, 0]

@@ -27,7 +27,7 @@ _PROPOSED = 6
 
 
 @dataclass(frozen=True)
-class Span:
+class PointSpan:
     """What a warp holds; the parameters of the kernel.
 
     Attributes:
@@ -61,21 +61,21 @@ class _Needs1:
     operations: int
     longest: int
 
-    def halo(self, it: Span) -> int:
+    def halo(self, it: PointSpan) -> int:
         """Points of a warp in front of those that it writes."""
         return round_up(it.steps_per_block * self.radius, _SECTOR_BYTES // self.item)
 
-    def written(self, it: Span) -> int:
+    def written(self, it: PointSpan) -> int:
         """Points that a warp writes: whole sectors."""
         unit = _SECTOR_BYTES // self.item
         left = _LANES * it.columns - self.halo(it) - it.steps_per_block * self.radius
         return left // unit * unit
 
-    def shared_bytes(self, it: Span) -> int:
+    def shared_bytes(self, it: PointSpan) -> int:
         """A stage for each warp."""
         return _WARPS * _LANES * _pitch(it.columns) * self.item
 
-    def fits(self, it: Span) -> bool:
+    def fits(self, it: PointSpan) -> bool:
         """Whether the kernel can be compiled with a span, and has something to write."""
         return (
             it.columns >= self.beside
@@ -83,7 +83,7 @@ class _Needs1:
             and self.shared_bytes(it) <= _MOST_SHARED
         )
 
-    def is_light(self, it: Span) -> bool:
+    def is_light(self, it: PointSpan) -> bool:
         """Whether it should not spill, and compiles soon: the compiler has about twice as many
         values of a formula under way as it has operations (found by compiling).
         """
@@ -92,7 +92,7 @@ class _Needs1:
         most = min(255, _REGISTERS // (_LANES * _WARPS * it.blocks) // 8 * 8)
         return registers <= most and it.columns * self.operations <= _MOST_OPERATIONS
 
-    def cost(self, it: Span) -> float:
+    def cost(self, it: PointSpan) -> float:
         """What a point and step costs, about: operations and shuffles of a lane, memory once a
         launch, by the share of points that is written; fewer warps hide less.
         """
@@ -130,12 +130,12 @@ def equations_1d_refusal(problem: Problem) -> str | None:
 
 
 def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
-    """Spans worth trying, the best guess first (the keys are those of `Span`)."""
+    """Spans worth trying, the best guess first (the keys are those of `PointSpan`)."""
     needs = _needs(problem)
     found = [
         span
         for span in itertools.starmap(
-            Span,
+            PointSpan,
             itertools.product(
                 (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1),
                 (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40),
@@ -145,19 +145,19 @@ def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
         if needs.fits(span) and needs.is_light(span)
     ]
 
-    best: dict[tuple[int, int], Span] = {}
+    best: dict[tuple[int, int], PointSpan] = {}
     for span in sorted(found, key=needs.cost):
         best.setdefault((span.steps_per_block, span.blocks), span)
     return tuple(asdict(span) for span in sorted(best.values(), key=needs.cost)[:_PROPOSED])
 
 
 def equations_1d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
-    """The kernel for a problem with certain parameters (`Span`).
+    """The kernel for a problem with certain parameters (`PointSpan`).
 
     Raises:
         ValueError: the span does not fit.
     """
-    span, needs = Span(**parameters), _needs(problem)
+    span, needs = PointSpan(**parameters), _needs(problem)
     if not needs.fits(span):
         msg = f"these equations do not fit into {span}: take more columns, or fewer steps"
         raise ValueError(msg)

@@ -14,22 +14,22 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines, names_of
 from tetris_sim.gpu_kernels.common.layout import Box3
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
+from tetris_sim.gpu_kernels.stream.kernel_2d import StreamTile
 from tetris_sim.model.equations import Equations, Stage
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 
 if TYPE_CHECKING:
-    from tetris_sim.gpu_kernels.steppers.passes import State
+    from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 # Which names of a step by equations are alive between its stages, and in which patch of a lane each
 # lies (`struct Level` of equations_2d.cu and equations_1d.cu).
 
 
 @dataclass(frozen=True)
-class Level:
+class StreamLevel:
     """A stage of a step, and the patches before and after it.
 
     Attributes:
@@ -58,7 +58,7 @@ class Level:
         return max(abs(offset[-1]) for name in self.before for offset in (*self.taps(name), (0,)))
 
 
-def levels_of(equations: Equations) -> tuple[Level, ...]:
+def levels_of(equations: Equations) -> tuple[StreamLevel, ...]:
     """The stages of a step. Fields are in the first slots before it, and again after it."""
     results = {equations.results[name]: slot for slot, name in enumerate(equations.fields)}
     before = {name: slot for slot, name in enumerate(equations.fields)}
@@ -68,7 +68,7 @@ def levels_of(equations: Equations) -> tuple[Level, ...]:
         alive = [name for name in (*before, *stage.formulas) if name in later or name in results]
         last = number == len(equations.stages) - 1
         after = results if last else _placed(alive, before)
-        levels.append(Level(stage, before, after))
+        levels.append(StreamLevel(stage, before, after))
         before = after
     return tuple(levels)
 
@@ -82,7 +82,7 @@ def _placed(alive: Sequence[str], before: dict[str, int]) -> dict[str, int]:
     return after
 
 
-def n_slots(levels: Sequence[Level]) -> int:
+def n_slots(levels: Sequence[StreamLevel]) -> int:
     """Patches that a lane needs."""
     slots = [slot for it in levels for both in (it.before, it.after) for slot in both.values()]
     return 1 + max(slots)
@@ -99,7 +99,9 @@ def print_levels(equations: Equations) -> str:
     return " ".join(texts)
 
 
-def _numbers(equations: Equations, level: Level) -> tuple[dict[str, int], dict[str, list[int]]]:
+def _numbers(
+    equations: Equations, level: StreamLevel
+) -> tuple[dict[str, int], dict[str, list[int]]]:
     """Numbers and tables of a level."""
     names = names_of(equations)
     n_before, n_after = (max(it.values(), default=-1) + 1 for it in (level.before, level.after))
@@ -149,7 +151,7 @@ _PROPOSED = 6
 
 @dataclass(frozen=True)
 class EquationsTile:
-    """A tile of one block of threads; the parameters of the kernel, as of `Tile`."""
+    """A tile of one block of threads; the parameters of the kernel, as of `StreamTile`."""
 
     steps_per_block: int
     rows: int
@@ -159,9 +161,9 @@ class EquationsTile:
     edges: int
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> StreamTile:
         """What it has in common with tiles of one stencil."""
-        return Tile(**asdict(self), interleaved=0)
+        return StreamTile(**asdict(self), interleaved=0)
 
     def written(self, reach: int, item: int) -> int:
         """Columns that it writes."""
@@ -335,13 +337,13 @@ def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
         threads=_LANES * tile.warps,
         shared_bytes=math.ceil(needs.shared_bytes(tile) / 16) * 16,
         weights=constants_of(problem),
-        stream=Stream(axis=1, repeated=2 * shift, unit=tile.tile.height()),
+        stream=StreamedAxis(axis=1, repeated=2 * shift, unit=tile.tile.height()),
         line=_SECTOR_BYTES,
         beside=beside,
     )
 
 
-def beside(state: State, box: Box3) -> tuple[Any, ...]:
+def beside(state: DeviceState, box: Box3) -> tuple[Any, ...]:
     """What kernels for equations read beside fields."""
     assert state.given is not None
     return (state.given.argument(),)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.boundary.extents import has_frame
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines, names_of
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, round_up
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, round_up
 from tetris_sim.gpu_kernels.stream.equations_2d import beside, choose_tiles, print_structure
 from tetris_sim.model.equations import Equations, Offset
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
@@ -475,7 +475,9 @@ def equations_3d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
         threads=tile.threads,
         shared_bytes=needs.shared_bytes(tile),
         weights=constants_of(problem),
-        stream=Stream(axis=0, repeated=2 * steps * needs.reach + steps * len(levels) - 1, unit=1),
+        stream=StreamedAxis(
+            axis=0, repeated=2 * steps * needs.reach + steps * len(levels) - 1, unit=1
+        ),
         line=_SECTOR_BYTES,
         beside=beside,
     )

@@ -1,9 +1,10 @@
 """gpu.stream in 2D: tiles that stay in registers are streamed down the rows, several steps per
 launch (`stream_2d.cu`).
 
-This module decides which sums the kernel makes (`Scheme`) and what its weights are; `tiles_2d.py`
-how large tiles are. Levels are carried divided by one of the weights to the power of the level, so
-that the first term of a point's sum costs nothing; what is stored is multiplied by that power.
+This module decides which sums the kernel makes (`StreamScheme`) and what its weights are;
+`tiles_2d.py` how large tiles are. Levels are carried divided by one of the weights to the power of
+the level, so that the first term of a point's sum costs nothing; what is stored is multiplied by
+that power.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.layout import REAL
 from tetris_sim.gpu_kernels.common.pairs import stored_numbers, stored_weights
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_1d import scale_back
 from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Stencil
@@ -33,7 +34,7 @@ _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
 
 
 @dataclass(frozen=True)
-class Tile:
+class StreamTile:
     """A tile of one block of threads; the parameters of the kernel.
 
     Attributes:
@@ -82,12 +83,12 @@ class Tile:
             * sector
         )
 
-    def stream(self, reach: int, anchored: bool = False) -> Stream:
+    def stream(self, reach: int, anchored: bool = False) -> StreamedAxis:
         """How blocks share the rows: those that only the first levels of a block's first tile need
         are repeated, and where patches are anchored those before them.
         """
         before = self.rows - 1 if anchored else 0
-        return Stream(
+        return StreamedAxis(
             axis=1, repeated=2 * self.steps_per_block * reach + before, unit=self.height()
         )
 
@@ -197,7 +198,7 @@ _PAIRS: Mapping[int, tuple[tuple[int, ...], ...]] = {
 # Of planes with few points a radius: two such tiles write 256 columns. 1,024 planes of 256^2 points
 # make 1,439 G point-steps a second with it, 1,257 with the best one above (heat-2d, float64, an
 # H200, 2026-11-23).
-_PLANES = Tile(16, 12, 5, 8, 1, 1, 0)
+_PLANES = StreamTile(16, 12, 5, 8, 1, 1, 0)
 _FEW = 8  # points per unit of radius; stars have half as many
 
 
@@ -207,7 +208,7 @@ def farthest() -> int:
 
 
 def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `Tile`)."""
+    """Tiles worth trying, the best guess first (the keys are those of `StreamTile`)."""
     item = np.dtype(dtype).itemsize
     tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
     if is_mirrored(stencil):
@@ -215,7 +216,7 @@ def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     if np.dtype(dtype) == PAIR:
         tiles_of = _PAIRS
     tiles = [
-        Tile(steps, rows, columns * 8 // item, *others)
+        StreamTile(steps, rows, columns * 8 // item, *others)
         for steps, rows, columns, *others in tiles_of.get(max(1, stencil.radius), ())
     ]
     return tuple(asdict(tile) for tile in tiles if tile.fits(stencil.radii, item))
@@ -242,7 +243,7 @@ def is_mirrored(stencil: Stencil) -> bool:
 _SAFE_POWER = {"float64": 1e100, "float32": 1e20, PAIR.name: 1e15}
 
 
-class Scheme(IntEnum):
+class StreamScheme(IntEnum):
     """How the sum of a point is made (`stream_2d_rows.cuh`)."""
 
     TAPS = 0
@@ -262,7 +263,7 @@ class Arrangement:
         counts: points of the stencil that share each of the others.
     """
 
-    scheme: Scheme
+    scheme: StreamScheme
     unit: bool
     weights: tuple[float, ...]
     counts: tuple[int, ...]
@@ -295,13 +296,13 @@ def stream_2d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 def stream_2d_kernel(
     stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """The kernel for a stencil with certain parameters (`Tile`).
+    """The kernel for a stencil with certain parameters (`StreamTile`).
 
     Raises:
         ValueError: the stencil does not fit into such a tile, or the tile not into shared memory.
     """
     kind = np.dtype(dtype)
-    tile = Tile(**parameters)
+    tile = StreamTile(**parameters)
     if not tile.fits(stencil.radii, kind.itemsize):
         msg = (
             f"stencils of radii {stencil.radii} do not fit into {tile}: take more rows and "
@@ -327,7 +328,7 @@ def stream_2d_kernel(
 
 
 def _defines(
-    stencil: Stencil, kind: np.dtype[Any], tile: Tile, arrangement: Arrangement
+    stencil: Stencil, kind: np.dtype[Any], tile: StreamTile, arrangement: Arrangement
 ) -> dict[str, str | int]:
     reach_y, reach_x = stencil.radii
     return {
@@ -357,7 +358,7 @@ def _hands_on_sums(stencil: Stencil, arrangement: Arrangement, kind: np.dtype[An
     into registers; of pairs sums are not settled between two warps.
     """
     fits = stencil.radius <= _FAR_FOR_SUMS and kind != PAIR
-    return arrangement.scheme == Scheme.MIRRORED and fits
+    return arrangement.scheme == StreamScheme.MIRRORED and fits
 
 
 def _row_taps(stencil: Stencil) -> list[int]:
@@ -381,7 +382,7 @@ def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
         neighbour = terms[0, 1]
         back = _back((terms[0, 0], neighbour), neighbour, (1, 4), steps=steps, dtype=dtype)
         return Arrangement(
-            Scheme.DIAMOND, unit=True, weights=(terms[0, 0] / neighbour, back), counts=(1,)
+            StreamScheme.DIAMOND, unit=True, weights=(terms[0, 0] / neighbour, back), counts=(1,)
         )
 
     if is_mirrored(stencil):
@@ -390,18 +391,24 @@ def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
         counts = [
             2 ** (bool(dy) + bool(dx)) for dy in range(reach_y + 1) for dx in range(reach_x + 1)
         ]
-        return _divided(Scheme.MIRRORED, chain, counts, first, steps=steps, dtype=dtype)
+        return _divided(StreamScheme.MIRRORED, chain, counts, first, steps=steps, dtype=dtype)
 
     first = terms[min(terms, key=lambda offset: (-offset[0], offset[1]))]
     window = [
         (dy, dx) for dy in range(-reach_y, reach_y + 1) for dx in range(-reach_x, reach_x + 1)
     ]
     chain = [terms.get(offset, 0.0) for offset in window]
-    return _divided(Scheme.TAPS, chain, [1] * len(chain), first, steps=steps, dtype=dtype)
+    return _divided(StreamScheme.TAPS, chain, [1] * len(chain), first, steps=steps, dtype=dtype)
 
 
 def _divided(
-    scheme: Scheme, chain: list[float], counts: list[int], first: float, *, steps: int, dtype: str
+    scheme: StreamScheme,
+    chain: list[float],
+    counts: list[int],
+    first: float,
+    *,
+    steps: int,
+    dtype: str,
 ) -> Arrangement:
     if not _is_safe(first, steps, dtype):
         return Arrangement(scheme, unit=False, weights=(*chain, 1.0), counts=tuple(counts))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.layout import LINE, REAL
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_1d import unit_tap_weights
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import PAIR
@@ -137,7 +137,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         threads=32 * parameters["warps"],
         shared_bytes=_shared_bytes(stencil, real, parameters),
         weights=weights,
-        stream=Stream(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
+        stream=StreamedAxis(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
         line=_SECTOR,
         # A launch of heat-3d on 1024^3 points with a box and tiles from (3, 3, 4) on took 6569 us,
         # from (3, 3, 8) 5631, from (3, 3, 0) 5509 (H200, float64, 2026-11-24).

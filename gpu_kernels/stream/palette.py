@@ -155,7 +155,7 @@ _LANES = 32
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PaletteWords:
     """Arrays on the device.
 
     Attributes:
@@ -242,15 +242,17 @@ class WordsKernel:
             n *= -(-(high - low) // self.written[axis - 1])
         return n
 
-    def arrays(self, box: Box3, zeros: Callable[[int, Any], Any]) -> Prepared:
+    def arrays(self, box: Box3, zeros: Callable[[int, Any], Any]) -> PaletteWords:
         """Memory for them, by `zeros(n, dtype)`."""
         n = self.strips(box) * self.span(box)[1]
         if self.ndim == 3:
             uniform = zeros(n * self.warps, np.uint8)
-            return Prepared(zeros(n * self.threads * 4, np.uint32), uniform, uniform)
-        return Prepared(zeros(n * _LANES, np.uint32), zeros(n, np.uint8), zeros(n, np.uint8))
+            return PaletteWords(zeros(n * self.threads * 4, np.uint32), uniform, uniform)
+        return PaletteWords(zeros(n * _LANES, np.uint32), zeros(n, np.uint8), zeros(n, np.uint8))
 
-    def launches(self, ids: Any, around: Box3, to: Prepared, box: Box3) -> Iterator[WordsLaunch]:
+    def launches(
+        self, ids: Any, around: Box3, to: PaletteWords, box: Box3
+    ) -> Iterator[WordsLaunch]:
         """What fills them, one after the other.
 
         Args:
@@ -301,7 +303,7 @@ class WordsKernel:
         )
 
 
-def _sizes(made: Prepared) -> set[tuple[int, Any]]:
+def _sizes(made: PaletteWords) -> set[tuple[int, Any]]:
     return {made.words, made.uniform, made.runs}
 
 

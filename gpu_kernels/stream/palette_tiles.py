@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.layout import REAL, Box3
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
+from tetris_sim.gpu_kernels.stream.kernel_2d import StreamTile
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind, WordsKernel
 
 if TYPE_CHECKING:
-    from tetris_sim.gpu_kernels.steppers.passes import State
+    from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
 OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
@@ -32,7 +32,7 @@ _SECTOR_BYTES = 32  # the smallest piece of memory that moves
 _WORD = 16
 
 
-class Scheme(IntEnum):
+class PaletteScheme(IntEnum):
     """Where the coefficients of a face come from."""
 
     BRANCH = 0
@@ -50,7 +50,7 @@ class PaletteTile:
         warps: warps of a block, above each other.
         blocks: blocks that share a multiprocessor.
         edges: copies of the rows that warps hand on, 1 or 2.
-        scheme: of `Scheme`.
+        scheme: of `PaletteScheme`.
         copies: of tables of conductances, one for each lane of a half warp, so that lookups have no
             bank conflicts; or 1.
         longest: rows that a block streams at most, 0 for any number: shorter chunks share work
@@ -68,9 +68,9 @@ class PaletteTile:
     longest: int
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> StreamTile:
         """What it has in common with tiles of one material."""
-        return Tile(
+        return StreamTile(
             self.steps_per_block,
             self.rows,
             self.columns,
@@ -80,16 +80,18 @@ class PaletteTile:
             interleaved=0,
         )
 
-    def stream(self) -> Stream:
+    def stream(self) -> StreamedAxis:
         """As a tile of one material; the first patches begin at whole multiples of their rows."""
         repeated = 2 * self.steps_per_block + self.rows - 1
-        return Stream(axis=1, repeated=repeated, unit=self.tile.height(), longest=self.longest)
+        return StreamedAxis(
+            axis=1, repeated=repeated, unit=self.tile.height(), longest=self.longest
+        )
 
     def shared_bytes(self, kind: PaletteKind, item: int) -> int:
         """`struct Shared` of the kernels."""
         state = self.tile.shared_bytes(1, item)
         levels = self.steps_per_block if kind.sources else 1
-        if self.scheme == Scheme.BRANCH:
+        if self.scheme == PaletteScheme.BRANCH:
             ring = 2 * self.tile.height() + self.steps_per_block + 2
             across = 2 * max(1, self.copies // 2)
             tables = (across + self.copies) * kind.pairs + (4 + levels) * kind.n_ids
@@ -110,7 +112,7 @@ class PaletteTile:
             and shared <= MOST_SHARED
             and self.blocks * (shared + 1024) <= OF_SM
             and (
-                self.scheme == Scheme.BRANCH
+                self.scheme == PaletteScheme.BRANCH
                 or (self.steps_per_block % self.rows == 0 and not kind.sources and not kind.pieces)
             )
         )
@@ -124,22 +126,22 @@ def _up(number: int, unit: int) -> int:
 # 1000, 820 GStencil/s with 60 rectangles, 200 Voronoi cells, 2000 discs; the fourth 780 with a
 # random material per point, and with all others.
 _PALETTE_TILES = (
-    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
-    (10, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
-    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 0),
-    (12, 6, 4, 4, 2, 1, Scheme.REGISTERS, 16, 820),
-    (12, 6, 4, 4, 2, 1, Scheme.REGISTERS, 1, 820),
-    (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
+    (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
+    (10, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
+    (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 0),
+    (12, 6, 4, 4, 2, 1, PaletteScheme.REGISTERS, 16, 820),
+    (12, 6, 4, 4, 2, 1, PaletteScheme.REGISTERS, 1, 820),
+    (8, 6, 6, 4, 1, 1, PaletteScheme.BRANCH, 1, 330),
 )
 
 # For heat contents: the first two for bodies of one material and of several, the last two for
 # curves of many pieces.
 _HEAT_TILES = (
-    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 660),
-    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
-    (12, 7, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
-    (8, 6, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
-    (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
+    (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 660),
+    (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
+    (12, 7, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
+    (8, 6, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
+    (8, 6, 6, 4, 1, 1, PaletteScheme.BRANCH, 1, 330),
 )
 
 
@@ -167,7 +169,7 @@ def palette_2d_kernel(
         msg = f"{kind} does not fit into {tile}"
         raise ValueError(msg)
 
-    entry = "palette_2d" if tile.scheme == Scheme.BRANCH else "palette_2d_registers"
+    entry = "palette_2d" if tile.scheme == PaletteScheme.BRANCH else "palette_2d_registers"
     return FusedKernel(
         source=f"{entry}.cu",
         entry=entry,
@@ -240,9 +242,9 @@ class CoefficientTile:
     longest: int
 
     @property
-    def tile(self) -> Tile:
+    def tile(self) -> StreamTile:
         """What it has in common with tiles of one material."""
-        return Tile(
+        return StreamTile(
             self.steps_per_block,
             self.rows,
             self.columns,
@@ -320,7 +322,7 @@ def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) 
         threads=_LANES * tile.warps,
         shared_bytes=tile.shared_bytes(kind.itemsize),
         weights=np.zeros(1, kind),
-        stream=Stream(
+        stream=StreamedAxis(
             axis=1,
             repeated=2 * tile.steps_per_block,
             unit=tile.tile.height(),
@@ -331,7 +333,7 @@ def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) 
     )
 
 
-def _arrays(state: State, box: Box3) -> tuple[Any, ...]:
+def _arrays(state: DeviceState, box: Box3) -> tuple[Any, ...]:
     """Conductances along x and y and rates, from the first owned point on."""
     assert state.body is not None
     arrays, first = state.body.coefficients, state.layout.origin
@@ -452,7 +454,7 @@ def palette_3d_kernel(
         threads=32 * tile.warps,
         shared_bytes=tile.shared_bytes(kind),
         weights=numbers,
-        stream=Stream(axis=0, repeated=3 * steps - 1, unit=1),
+        stream=StreamedAxis(axis=0, repeated=3 * steps - 1, unit=1),
         by_pointer=True,
         line=_SECTOR_3D * _ITEM,
         spare=1,

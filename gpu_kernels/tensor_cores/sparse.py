@@ -29,20 +29,20 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.formats import (
     FLOAT16,
-    Stage,
+    SharedTile,
     blocks_beside,
     half_refusal,
     operand_weights,
     refuse_bad_rounding,
     rounds_well,
 )
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     DEPTHS,
     ROWS,
     Array,
-    Plan,
+    SparsePlan,
     Words,
     fragments,
     lookup_table,
@@ -225,7 +225,7 @@ def unit_width(radius: int, r1: int) -> int:
     return -(-4 * (radius + 1) // step) * step
 
 
-def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
+def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> SparsePlan:
     """The plan with results in flight.
 
     Args:
@@ -258,7 +258,7 @@ def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
     else:
         parts = parts[0]
 
-    return Plan(
+    return SparsePlan(
         merged=(r2, r1),
         lead=lead,
         width=width,
@@ -452,19 +452,19 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     return min(2, fitting) if stencil.ndim == 2 and shape["merged_x"] == 16 else fitting
 
 
-def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) -> Stage:
+def _stage(plan: SparsePlan, parameters: Mapping[str, int], ndim: int, vector: int) -> SharedTile:
     (r2, r1), warps, steps = plan.merged, parameters["warps"], parameters["steps"]
     results = parameters["units"] * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]
     lead = round_up(plan.lead, vector)
 
     height = {1: 1, 2: steps * r2, 3: warps * r2}[ndim]
     streams = {
-        1: Stream(axis=2, repeated=0, unit=results),
-        2: Stream(axis=1, repeated=(plan.flight - 1) * r2, unit=steps * r2),
-        3: Stream(axis=0, repeated=plan.flight - 1, unit=1),
+        1: StreamedAxis(axis=2, repeated=0, unit=results),
+        2: StreamedAxis(axis=1, repeated=(plan.flight - 1) * r2, unit=steps * r2),
+        3: StreamedAxis(axis=0, repeated=plan.flight - 1, unit=1),
     }
 
-    return Stage(
+    return SharedTile(
         lead=lead,
         row_points=lead + results + round_up(plan.width - r1 - plan.lead, vector),
         rows=height + plan.rows - r2,
@@ -475,7 +475,7 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) ->
 
 def plan_kernel(
     fused: Stencil,
-    plan: Plan,
+    plan: SparsePlan,
     registers: tuple[Words, Words],
     parameters: Mapping[str, int],
     *,

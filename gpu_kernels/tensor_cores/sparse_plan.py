@@ -94,7 +94,7 @@ _TF32_CODE = np.array([0b0100, 0b1110])
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SparseMma:
     """One of the shapes of `mma.sp`.
 
     Attributes:
@@ -134,7 +134,7 @@ class Instruction:
         return 4 // self.threads
 
 
-def value_registers(values: Array, instruction: Instruction) -> Words:
+def value_registers(values: Array, instruction: SparseMma) -> Words:
     """The registers of A, (32 lanes, registers), with its values rounded to the format.
 
     Args:
@@ -150,7 +150,7 @@ def value_registers(values: Array, instruction: Instruction) -> Words:
     return np.ascontiguousarray(words.transpose(1, 3, 2, 0).reshape(LANES, instruction.registers))
 
 
-def metadata_register(products: list[npt.NDArray[np.int64]], instruction: Instruction) -> Words:
+def metadata_register(products: list[npt.NDArray[np.int64]], instruction: SparseMma) -> Words:
     """The metadata of one product or several, by selector, (32 lanes,).
 
     Args:
@@ -164,7 +164,7 @@ def metadata_register(products: list[npt.NDArray[np.int64]], instruction: Instru
     return lanes.reshape(LANES)
 
 
-def _metadata_words(positions: npt.NDArray[np.int64], instruction: Instruction) -> Words:
+def _metadata_words(positions: npt.NDArray[np.int64], instruction: SparseMma) -> Words:
     """(8 quads, threads)."""
     tf32 = instruction.kind == "tf32"
     codes = _TF32_CODE[positions] if tf32 else positions
@@ -189,9 +189,9 @@ DEPTHS = {"f16": 32, "bf16": 32, "tf32": 32, "f64": 8}
 """Columns of A that are multiplied together, by format: an instruction, for TF32 two."""
 
 INSTRUCTIONS = {
-    "f16": Instruction("f16", 32),
-    "bf16": Instruction("bf16", 32),
-    "tf32": Instruction("tf32", 16),
+    "f16": SparseMma("f16", 32),
+    "bf16": SparseMma("bf16", 32),
+    "tf32": SparseMma("tf32", 16),
 }
 """Of sparse products, by format."""
 
@@ -199,7 +199,7 @@ _PAIRED = ("f16", "bf16")  # two numbers in a register
 
 
 @dataclass(frozen=True)
-class Plan:
+class SparsePlan:
     """The products of a patch.
 
     Attributes:
@@ -259,7 +259,7 @@ def slot_columns(kind: str) -> npt.NDArray[np.int64]:
     return columns.reshape(-1, 4).T
 
 
-def fragments(plan: Plan) -> tuple[Words, Words]:
+def fragments(plan: SparsePlan) -> tuple[Words, Words]:
     """Words of A, (flight * products, parts of 16 bytes, 32 lanes, 4), and metadata of two
     instructions each, (n, 32).
     """
@@ -295,7 +295,7 @@ def in_parts(words: Words) -> Words:
     return np.ascontiguousarray(words.reshape(*words.shape[:2], -1, 4).transpose(0, 2, 1, 3))
 
 
-def lookup_table(plan: Plan, pitch: int, shift: int) -> npt.NDArray[np.int32]:
+def lookup_table(plan: SparsePlan, pitch: int, shift: int) -> npt.NDArray[np.int32]:
     """Where the four threads of a quad find the points of a fragment, (products, 4, slots /
     vector).
 

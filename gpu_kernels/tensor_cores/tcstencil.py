@@ -32,7 +32,7 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.fused.formats import (
     FLOAT16,
     FORMATS,
-    Stage,
+    SharedTile,
     blocks_beside,
     half_refusal,
     operand_weights,
@@ -40,7 +40,7 @@ from tetris_sim.gpu_kernels.fused.formats import (
     rounded,
     rounds_well,
 )
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import (
     CHUNK,
@@ -154,7 +154,7 @@ def star_kernel(
         threads=32 * warps,
         shared_bytes=2 * stages * TILE * row_points,
         weights=numbers,
-        stream=Stream(axis=1, repeated=2 * stencil.radii[0], unit=TILE),
+        stream=StreamedAxis(axis=1, repeated=2 * stencil.radii[0], unit=TILE),
         by_pointer=True,
     )
 
@@ -346,7 +346,7 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     return blocks_beside(32 * shape["warps"], _registers(stencil, shape) + _OTHERS)
 
 
-def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
+def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> SharedTile:
     warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
     lead = round_up(bands.lead, vector)
     # a half may be loaded as a whole
@@ -355,17 +355,17 @@ def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
     if bands.ndim == 3:
         warps_x = _warps_x(parameters)
         height, width = warps // warps_x * units, _TILE * warps_x
-        stream = Stream(axis=0, repeated=bands.flight - 1, unit=1)
-        return Stage(
+        stream = StreamedAxis(axis=0, repeated=bands.flight - 1, unit=1)
+        return SharedTile(
             lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream
         )
 
     width = _TILE * warps * units
     if bands.ndim == 2:
-        stream = Stream(axis=1, repeated=bands.flight - 1, unit=steps)
-        return Stage(lead, lead + width + behind, steps, (1, steps, width), stream)
-    stream = Stream(axis=2, repeated=0, unit=steps * width)
-    return Stage(lead, lead + steps * width + behind, 1, (1, 1, steps * width), stream)
+        stream = StreamedAxis(axis=1, repeated=bands.flight - 1, unit=steps)
+        return SharedTile(lead, lead + width + behind, steps, (1, steps, width), stream)
+    stream = StreamedAxis(axis=2, repeated=0, unit=steps * width)
+    return SharedTile(lead, lead + steps * width + behind, 1, (1, 1, steps * width), stream)
 
 
 METHOD = FusedMethod(

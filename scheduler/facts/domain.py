@@ -63,7 +63,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkEstimate:
     """What is divided along its first axis only.
 
     Attributes:
@@ -245,7 +245,7 @@ class Profile:
         in_flight: blocks, or pieces of one that is streamed, that are under way at a time.
     """
 
-    work: Work
+    work: WorkEstimate
     capacities: tuple[Capacity, ...]
     division: Division
     in_flight: int = 1

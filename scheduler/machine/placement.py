@@ -25,11 +25,11 @@ from tetris_sim.solvers.spectral.stepper import SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import count_threads
 
-# Place: what a method is tried and run on. Some CPU threads, or a GPU.
+# ComputeResource: what a method is tried and run on. Some CPU threads, or a GPU.
 
 
 @dataclass(frozen=True)
-class Place:
+class ComputeResource:
     """One worker's device.
 
     Attributes:
@@ -100,7 +100,7 @@ def every_method() -> tuple[Method, ...]:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankPlacement:
     """What a rank says to the others about where it runs.
 
     Attributes:
@@ -130,13 +130,13 @@ def own_part(machine: Machine, compute: ComputeSection, ranks: Communicator) -> 
     """
     here = set(ranks.neighbours())
     addresses = everywhere(ranks, lambda: gpu_addresses(machine.gpus))
-    seats = ranks.collect(Seat(ranks.rank, machine.cores, addresses))
+    seats = ranks.collect(RankPlacement(ranks.rank, machine.cores, addresses))
     seats = [seat for seat in seats if seat.rank in here]
     return everywhere(ranks, lambda: take_seat(machine, compute, seats, ranks.rank))
 
 
 def take_seat(
-    machine: Machine, compute: ComputeSection, seats: Sequence[Seat], rank: int
+    machine: Machine, compute: ComputeSection, seats: Sequence[RankPlacement], rank: int
 ) -> Machine:
     """The part of a machine that one of the ranks on it gets.
 
@@ -168,7 +168,9 @@ def gpu_addresses(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     return tuple(str(runtime.deviceGetPCIBusId(gpu.number)) for gpu in gpus)
 
 
-def _divide_threads(machine: Machine, own: Seat, seats: Sequence[Seat]) -> tuple[int, str]:
+def _divide_threads(
+    machine: Machine, own: RankPlacement, seats: Sequence[RankPlacement]
+) -> tuple[int, str]:
     rivals = [seat.rank for seat in seats if seat is own or set(seat.cores) & set(own.cores)]
     limits = [_share(len(own.cores) or machine.threads, rivals, own.rank)]
     if machine.threads_reason == PER_TASK:
@@ -187,7 +189,7 @@ def _share(n: int, ranks: Sequence[int], rank: int) -> int:
 
 
 def _divide_gpus(
-    machine: Machine, compute: ComputeSection, own: Seat, seats: Sequence[Seat]
+    machine: Machine, compute: ComputeSection, own: RankPlacement, seats: Sequence[RankPlacement]
 ) -> tuple[Gpu, ...]:
     rivals = [seat.rank for seat in seats if seat is own or set(seat.gpus) & set(own.gpus)]
     gpus, place, n = machine.gpus, rivals.index(own.rank), len(rivals)

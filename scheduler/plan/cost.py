@@ -39,7 +39,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerTable:
     """Workers as columns, so that thousands of them are counted at once.
 
     Attributes:
@@ -97,7 +97,7 @@ class Crew:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Decomposition:
     """Where a grid is cut. Of each axis the lengths of its pieces and their sides with a neighbour,
     shaped so that together they are all.
 
@@ -207,7 +207,7 @@ class Forecast:
         return float((self.busy + self.giving).max() + self.taking.max())
 
 
-def forecast(cut: Cut, crew: Crew, block: int) -> Forecast:
+def forecast(cut: Decomposition, crew: WorkerTable, block: int) -> Forecast:
     """What a block of so many steps takes each worker, in the order of the pieces."""
     slowness = (crew.slowness(block)).reshape(cut.parts)
     computing = block * cut.computed(block) * slowness
@@ -235,6 +235,6 @@ def forecast(cut: Cut, crew: Crew, block: int) -> Forecast:
     return Forecast(*columns, together=crew.together)
 
 
-def seconds_per_step(cut: Cut, crew: Crew, block: int) -> float:
+def seconds_per_step(cut: Decomposition, crew: WorkerTable, block: int) -> float:
     """Predicted time of a step in blocks of so many [s]."""
     return forecast(cut, crew, block).seconds / block

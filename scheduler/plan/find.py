@@ -15,11 +15,11 @@ from tetris_sim.scheduler.facts.domain import Capacity, shortened
 from tetris_sim.scheduler.facts.shares import Plan, Reason, Share, about
 from tetris_sim.scheduler.machine.devices import Device, Gpu
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.placement import Place, deal_threads, every_method
-from tetris_sim.scheduler.plan.offer import GUESSES, Offer, planes_in
+from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads, every_method
+from tetris_sim.scheduler.plan.offer import GUESSES, WorkerCandidate, planes_in
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.words import describe_gpu, describe_simulated
-from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
+from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest
 from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
@@ -76,9 +76,9 @@ def find_offers(
     compute: ComputeSection,
     devices: Sequence[Device],
     *,
-    begun_with: Asked | None,
+    begun_with: TuningRequest | None,
     use_cache: bool,
-) -> tuple[list[Offer], tuple[Reason, ...]]:
+) -> tuple[list[WorkerCandidate], tuple[Reason, ...]]:
     """(offers of the devices that are worth a share, why others were not looked at): runs do not
     wait for the tuning of a CPU beside GPUs if they are short, or it could not save as much.
 
@@ -93,7 +93,7 @@ def find_offers(
     terms = make_terms(compute, use_cache=use_cache)
     n_gpus = sum(device.kind == "gpu" for device in devices)
 
-    offers: list[Offer] = []
+    offers: list[WorkerCandidate] = []
     for tuned in tune_devices(problem, machine, compute, devices, terms, begun_with):
         offers.append(_offer(problem, machine, compute, tuned, queued=not only_teams(devices)))
         if len(offers) != n_gpus or len(offers) == len(devices):
@@ -106,7 +106,7 @@ def find_offers(
 
 
 def _why_no_cpu(
-    problem: Problem, machine: Machine, compute: ComputeSection, gpus: Sequence[Offer]
+    problem: Problem, machine: Machine, compute: ComputeSection, gpus: Sequence[WorkerCandidate]
 ) -> str | None:
     """Why the CPU need not be looked at beside GPUs that were; None if it has to be."""
     named = compute.devices not in ("auto", "cpu+gpu") or compute.shares != "auto"
@@ -133,7 +133,7 @@ def _why_no_cpu(
 
 def _offer(
     problem: Problem, machine: Machine, compute: ComputeSection, tuned: Tuned, *, queued: bool
-) -> Offer:
+) -> WorkerCandidate:
     """What a device brings; one with a thread of its own is told what to do, which takes time."""
     share, speed = _share_alone(problem, compute, tuned, queued), tuned.choice.speed
     # A device that is made slower than its method is as slow in blocks of any length.
@@ -148,7 +148,7 @@ def _offer(
         fixed=tuned.gpu is not None,
     )
 
-    return Offer(
+    return WorkerCandidate(
         share=share,
         capacity=capacity,
         usable=tuned.usable,
@@ -172,7 +172,7 @@ def tune_devices(
     compute: ComputeSection,
     devices: Sequence[Device],
     terms: Terms,
-    begun_with: Asked | None = None,
+    begun_with: TuningRequest | None = None,
 ) -> Iterator[Tuned]:
     """Tune one device after the other, each kind once: teams of the same kind are as fast as they
     have threads.
@@ -249,7 +249,7 @@ def make_terms(compute: ComputeSection, *, use_cache: bool) -> Terms:
     """
     alone = isinstance(compute.devices, str) or len(compute.devices) == 1
     return Terms(
-        Asked(compute.method, dict(compute.parameters)),
+        TuningRequest(compute.method, dict(compute.parameters)),
         threads=1,
         fixed_threads=compute.threads != "auto" or not alone,
         budget=compute.tuning_seconds,
@@ -259,7 +259,7 @@ def make_terms(compute: ComputeSection, *, use_cache: bool) -> Terms:
 
 
 def _choose(
-    problem: Problem, machine: Machine, terms: Terms, begun_with: Asked | None
+    problem: Problem, machine: Machine, terms: Terms, begun_with: TuningRequest | None
 ) -> tuple[Choice, tuple[str, ...]]:
     """(what the tuner chooses, what must be said about a run that does not go on as it was begun).
 
@@ -314,11 +314,11 @@ def _share_alone(problem: Problem, compute: ComputeSection, tuned: Tuned, queued
     )
 
 
-def _asked_of(device: Device, devices: Sequence[Device], asked: Asked) -> Asked:
+def _asked_of(device: Device, devices: Sequence[Device], asked: TuningRequest) -> TuningRequest:
     """What is said about the method counts for the devices that it runs on; the others choose."""
     others = {other.computes_on for other in devices} - {device.computes_on}
     for_others = any(asked.method.startswith(f"{kind}.") for kind in others)
-    return Asked() if for_others else asked
+    return TuningRequest() if for_others else asked
 
 
 def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
@@ -355,7 +355,7 @@ def _refuse_what_does_not_fit(problem: Problem, machine: Machine) -> None:
 
 def _part_that_fits(problem: Problem, device: Device, usable: int, gpu: Gpu | None) -> Problem:
     """The problem, or as many planes of it as the device has memory for."""
-    method = Place(device=device.computes_on).methods[-1]
+    method = ComputeResource(device=device.computes_on).methods[-1]
     parameters = method.parameters(problem)[0]
     needed = method.memory(problem, Slab.whole(problem.grid), parameters)
     if needed <= usable:

@@ -1,4 +1,4 @@
-"""Offer: a worker that may get a share, and what is known of it."""
+"""WorkerCandidate: a worker that may get a share, and what is known of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tetris_sim.cpu_kernels.common import stepper
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Capacity, Link, Streaming, Work, shortened
+from tetris_sim.scheduler.facts.domain import Capacity, Link, Streaming, WorkEstimate, shortened
 from tetris_sim.scheduler.facts.shares import Reason, Share
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.plan.block import divide_block
@@ -42,7 +42,7 @@ GUESSES = Measures(
 
 
 @dataclass(frozen=True)
-class Offer:
+class WorkerCandidate:
     """A worker that may get a share, and what is known of it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Offer:
         """Memory that its method takes for a slab."""
         return self.share.method.memory(problem, slab, self.share.parameters)
 
-    def streamed(self, lane: Lane, streaming: Streaming, room: int) -> Offer:
+    def streamed(self, lane: Lane, streaming: Streaming, room: int) -> WorkerCandidate:
         """The same with a slab in host memory, which has room for so many planes."""
         capacity = dataclasses.replace(
             self.capacity,
@@ -119,7 +119,7 @@ def planes_in(problem: Problem, share: Share, n_bytes: int) -> int:
     few = max(1, problem.grid.shape[0] // 2)
     one, two = needed(few), needed(2 * few)
     # Rows are padded: on a short axis, more planes may take no more memory.
-    per_plane = max((two - one) / few, Work.of(problem).plane_bytes)
+    per_plane = max((two - one) / few, WorkEstimate.of(problem).plane_bytes)
     return max(0, int((n_bytes - max(0.0, one - few * per_plane)) / per_plane))
 
 
@@ -127,7 +127,7 @@ def planes_in(problem: Problem, share: Share, n_bytes: int) -> int:
 
 
 def give(
-    problem: Problem, offers: Sequence[Offer], slabs: Sequence[Slab], block: int
+    problem: Problem, offers: Sequence[WorkerCandidate], slabs: Sequence[Slab], block: int
 ) -> tuple[Share, ...]:
     """The shares of workers, with parameters that suit the block and the memory that they take.
 
@@ -150,7 +150,9 @@ def give(
     )
 
 
-def _give_one(problem: Problem, offer: Offer, slab: Slab, block: int, *, alone: bool) -> Share:
+def _give_one(
+    problem: Problem, offer: WorkerCandidate, slab: Slab, block: int, *, alone: bool
+) -> Share:
     share, parameters = dataclasses.replace(offer.share, slab=slab), offer.share.parameters
     if share.streamed is not None:
         streaming = _streaming_of(problem, offer, slab, share.streamed, alone=alone)
@@ -172,11 +174,11 @@ def _give_one(problem: Problem, offer: Offer, slab: Slab, block: int, *, alone: 
 
 
 def _streaming_of(
-    problem: Problem, offer: Offer, slab: Slab, streaming: Streaming, *, alone: bool
+    problem: Problem, offer: WorkerCandidate, slab: Slab, streaming: Streaming, *, alone: bool
 ) -> Streaming:
     """What was decided for the whole grid, for the slab that it became."""
     assert offer.lane is not None
-    whole, planes = Work.of(problem), slab.shape[0]
+    whole, planes = WorkEstimate.of(problem), slab.shape[0]
     own = dataclasses.replace(whole, n_planes=planes, periodic=whole.periodic and alone)
     fewest = fewest_pieces(own, offer.lane, streaming.steps) or 1
     count = max(-(-planes // streaming.planes), fewest)
@@ -223,7 +225,7 @@ class Shortage:
         free: bytes.
     """
 
-    offer: Offer
+    offer: WorkerCandidate
     own: bool
     needed: int
     free: int
@@ -236,10 +238,10 @@ class Shortage:
 
 
 def shortages(
-    plane_bytes: int, offers: Sequence[Offer], shares: Sequence[Share]
+    plane_bytes: int, offers: Sequence[WorkerCandidate], shares: Sequence[Share]
 ) -> Iterator[Shortage]:
     """Each memory that is too small for what should lie in it."""
-    by_rank: dict[int, list[tuple[Offer, Share]]] = {}
+    by_rank: dict[int, list[tuple[WorkerCandidate, Share]]] = {}
     for offer, share in zip(offers, shares, strict=True):
         by_rank.setdefault(share.rank, []).append((offer, share))
 
@@ -253,7 +255,9 @@ def shortages(
             yield Shortage(first, False, needed, first.host_memory)
 
 
-def refuse_shortages(plane_bytes: int, offers: Sequence[Offer], shares: Sequence[Share]) -> None:
+def refuse_shortages(
+    plane_bytes: int, offers: Sequence[WorkerCandidate], shares: Sequence[Share]
+) -> None:
     """Raise if a memory is too small for what should lie in it.
 
     Raises:

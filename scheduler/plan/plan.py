@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
-from tetris_sim.model.method import Rounds, roundings
+from tetris_sim.model.method import ReducedPrecision, roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import tolerance
-from tetris_sim.scheduler.facts.domain import FREE, Division, Domain, Link, Profile, Work
+from tetris_sim.scheduler.facts.domain import FREE, Division, Domain, Link, Profile, WorkEstimate
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
 from tetris_sim.scheduler.plan.block import (
     asked_block,
@@ -28,7 +28,7 @@ from tetris_sim.scheduler.plan.block import (
 )
 from tetris_sim.scheduler.plan.offer import (
     Measures,
-    Offer,
+    WorkerCandidate,
     begins_early,
     give,
     host_bytes,
@@ -62,7 +62,7 @@ _PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an up
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What was asked of the division.
 
     Attributes:
@@ -87,13 +87,13 @@ class Option:
         why_block: why, if it is not the division's.
     """
 
-    offers: tuple[Offer, ...]
+    offers: tuple[WorkerCandidate, ...]
     division: Division
     block: int
     why_block: tuple[Reason, ...] = ()
 
     @property
-    def members(self) -> tuple[Offer, ...]:
+    def members(self) -> tuple[WorkerCandidate, ...]:
         """Those that take part."""
         pairs = zip(self.offers, self.division.planes, strict=True)
         return tuple(offer for offer, planes in pairs if planes)
@@ -108,7 +108,7 @@ class Option:
 def draft_plan(
     problem: Problem,
     compute: ComputeSection,
-    offers: Sequence[Offer],
+    offers: Sequence[WorkerCandidate],
     measures: Measures,
     why_these: Sequence[Reason] = (),
 ) -> Draft:
@@ -125,8 +125,8 @@ def draft_plan(
         UnsupportedError: all workers together have too little memory.
         ConfigError: what was asked for does not fit together.
     """
-    domain, work = Domain.of(problem), Work.of(problem)
-    asked = Asked(
+    domain, work = Domain.of(problem), WorkEstimate.of(problem)
+    asked = PlanRequest(
         asked_block(problem, compute),
         None if compute.shares == "auto" else compute.shares,
         problem.steps,
@@ -180,7 +180,9 @@ def _beside_host(shares: Sequence[Share]) -> bool:
     return any(share.product and share.streamed is None and share.through_host for share in shares)
 
 
-def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: Asked) -> Option:
+def _between_teams(
+    domain: Domain, work: WorkEstimate, offers: Sequence[WorkerCandidate], asked: PlanRequest
+) -> Option:
     """Slabs of teams of threads, as long as they are fast, or as asked.
 
     Nobody is left out, and nobody measures messages that are copies in one memory.
@@ -196,7 +198,9 @@ def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: A
     return Option(tuple(offers), division, block, (Reason("block", why),))
 
 
-def _with_links(domain: Domain, offers: Sequence[Offer], measures: Measures) -> tuple[Offer, ...]:
+def _with_links(
+    domain: Domain, offers: Sequence[WorkerCandidate], measures: Measures
+) -> tuple[WorkerCandidate, ...]:
     """The offers with what their messages cost."""
     if len(offers) == 1:
         return tuple(offers)
@@ -233,7 +237,7 @@ def _one_after_the_other(links: Sequence[Link]) -> Link:
     )
 
 
-def _hides_messages(domain: Domain, offer: Offer) -> bool:
+def _hides_messages(domain: Domain, offer: WorkerCandidate) -> bool:
     """Whether a worker begins a block without halos; what of a slab can do so is seen when it is
     cut.
     """
@@ -242,9 +246,9 @@ def _hides_messages(domain: Domain, offer: Offer) -> bool:
 
 def _options(
     domain: Domain,
-    work: Work,
-    offers: tuple[Offer, ...],
-    asked: Asked,
+    work: WorkEstimate,
+    offers: tuple[WorkerCandidate, ...],
+    asked: PlanRequest,
     measures: Measures,
 ) -> list[Option]:
     """The division with every slab in its device's memory, and the one that streams what does not
@@ -279,11 +283,11 @@ def _options(
 
 def _ways(
     domain: Domain,
-    work: Work,
-    offers: tuple[Offer, ...],
-    asked: Asked,
+    work: WorkEstimate,
+    offers: tuple[WorkerCandidate, ...],
+    asked: PlanRequest,
     measures: Measures,
-) -> Iterator[tuple[Offer, ...]]:
+) -> Iterator[tuple[WorkerCandidate, ...]]:
     """The workers as they are, and with those streamed whose own memory is too small for the grid,
     if there are such and all of them can be.
     """
@@ -301,10 +305,14 @@ def _ways(
 
 
 def _streamed(
-    domain: Domain, work: Work, offer: Offer, asked: Asked, measures: Measures
-) -> Offer | None:
+    domain: Domain,
+    work: WorkEstimate,
+    offer: WorkerCandidate,
+    asked: PlanRequest,
+    measures: Measures,
+) -> WorkerCandidate | None:
     """A worker whose slab lies in host memory; None if that cannot be."""
-    if isinstance(offer.share.method, Rounds):
+    if isinstance(offer.share.method, ReducedPrecision):
         return None  # pieces move as they are in memory
     made_up, capacity = offer.share.simulated, offer.capacity
     if made_up is None:
@@ -321,7 +329,7 @@ def _streamed(
     return offer.streamed(lane, streaming, max(0, offer.host_memory) // (domain.plane_bytes + 1))
 
 
-def _streamed_block(domain: Domain, points_per_second: float, asked: Asked) -> int:
+def _streamed_block(domain: Domain, points_per_second: float, asked: PlanRequest) -> int:
     """Steps of a block through which pieces are streamed: with short ones, the device would often
     wait for the first.
     """
@@ -329,7 +337,9 @@ def _streamed_block(domain: Domain, points_per_second: float, asked: Asked) -> i
     return max(1, min(wanted, asked.block or wanted, asked.steps))
 
 
-def _divided(domain: Domain, work: Work, offers: tuple[Offer, ...], asked: Asked) -> Option:
+def _divided(
+    domain: Domain, work: WorkEstimate, offers: tuple[WorkerCandidate, ...], asked: PlanRequest
+) -> Option:
     """The best division between these workers.
 
     Raises:
@@ -358,10 +368,10 @@ def _divided(domain: Domain, work: Work, offers: tuple[Offer, ...], asked: Asked
 
 def _plan_of(
     domain: Domain,
-    work: Work,
+    work: WorkEstimate,
     option: Option,
     shares: tuple[Share, ...],
-    asked: Asked,
+    asked: PlanRequest,
     notes: tuple[str, ...],
 ) -> Plan:
     """The plan with these shares, but for its reasons."""
@@ -392,11 +402,11 @@ def _plan_of(
 
 
 def _why_divided_so(
-    work: Work,
+    work: WorkEstimate,
     options: Sequence[Option],
     best: Option,
     shares: Sequence[Share],
-    asked: Asked,
+    asked: PlanRequest,
 ) -> list[Reason]:
     """Who gets what, and how many steps per block, in words."""
     were_asked = asked.shares is not None

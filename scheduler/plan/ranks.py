@@ -27,8 +27,14 @@ from tetris_sim.scheduler.facts.shares import (
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.block import asked_block, scheme_of, why_adaptive
-from tetris_sim.scheduler.plan.cost import Crew
-from tetris_sim.scheduler.plan.offer import Offer, begins_early, give, host_bytes, shortages
+from tetris_sim.scheduler.plan.cost import WorkerTable
+from tetris_sim.scheduler.plan.offer import (
+    WorkerCandidate,
+    begins_early,
+    give,
+    host_bytes,
+    shortages,
+)
 from tetris_sim.scheduler.plan.partition import (
     cut,
     is_slabs,
@@ -79,7 +85,7 @@ def even_part(problem: Problem, ranks: int) -> Problem:
     return problem.on_shape(shape)
 
 
-def offers_of(draft: Draft, machine: Machine, rank: int) -> list[Offer]:
+def offers_of(draft: Draft, machine: Machine, rank: int) -> list[WorkerCandidate]:
     """What the workers of a rank can do: as much as they would do of its part together, each as
     fast as its share of that part says.
 
@@ -110,7 +116,7 @@ def offers_of(draft: Draft, machine: Machine, rank: int) -> list[Offer]:
             one_way=True,
         )
         offers.append(
-            Offer(
+            WorkerCandidate(
                 share=dataclasses.replace(share, rank=rank),
                 capacity=capacity,
                 usable=usable,
@@ -127,7 +133,7 @@ def offers_of(draft: Draft, machine: Machine, rank: int) -> list[Offer]:
 
 def combine(
     problem: Problem,
-    offers: Sequence[Offer],
+    offers: Sequence[WorkerCandidate],
     link: Link,
     compute: ComputeSection,
     reasons: Iterable[Reason] = (),
@@ -187,7 +193,7 @@ def combine(
 def _beside(
     problem: Problem,
     domain: Domain,
-    offers: Sequence[Offer],
+    offers: Sequence[WorkerCandidate],
     grid: ProcessGrid,
     asked: int | None,
     *,
@@ -201,7 +207,7 @@ def _beside(
     (32768 x 32768) made 0.77 times as many points, 3 instead of 18 (1024^3) 0.85 times (two
     H200s, two ranks, float64, 2026-11-23).
     """
-    crew = Crew.of(
+    crew = WorkerTable.of(
         [
             dataclasses.replace(offer.capacity, overlapped=1.0, splitting=_SPLITTING)
             for offer in offers
@@ -223,7 +229,9 @@ def _beside(
     return beside, shares, sentence
 
 
-def _have_room_for_copies(domain: Domain, offers: Sequence[Offer], shares: Sequence[Share]) -> bool:
+def _have_room_for_copies(
+    domain: Domain, offers: Sequence[WorkerCandidate], shares: Sequence[Share]
+) -> bool:
     """Whether every rank has memory for a copy of its part."""
     there = _grouped(zip(offers, shares, strict=True), lambda pair: pair[1].rank)
     for together in there.values():
@@ -235,7 +243,7 @@ def _have_room_for_copies(domain: Domain, offers: Sequence[Offer], shares: Seque
     return True
 
 
-def _as_alike(offers: Sequence[Offer], link: Link) -> list[Offer]:
+def _as_alike(offers: Sequence[WorkerCandidate], link: Link) -> list[WorkerCandidate]:
     """The offers of all ranks. Equal ranks get the same methods, and the same speed if theirs
     differ by noise only.
 
@@ -274,7 +282,7 @@ def _as_alike(offers: Sequence[Offer], link: Link) -> list[Offer]:
     return evened
 
 
-def _kinds(rank: Sequence[Offer]) -> tuple[Hashable, ...]:
+def _kinds(rank: Sequence[WorkerCandidate]) -> tuple[Hashable, ...]:
     """What the workers of a rank are."""
     return tuple((offer.product, offer.share.threads, offer.share.method.device) for offer in rank)
 
@@ -289,14 +297,14 @@ def _grouped(things: Iterable[Thing], key: Callable[[Thing], K]) -> dict[K, list
 def _choose_grid(
     problem: Problem,
     domain: Domain,
-    offers: Sequence[Offer],
+    offers: Sequence[WorkerCandidate],
     asked: int | None,
     *,
     slabs_only: bool,
 ) -> tuple[ProcessGrid, tuple[Share, ...], Reason]:
     """(how the grid is cut, what each worker gets, why in a sentence)."""
     hosts = {host: n for n, host in enumerate(dict.fromkeys(offer.host for offer in offers))}
-    crew = Crew.of([offer.capacity for offer in offers])
+    crew = WorkerTable.of([offer.capacity for offer in offers])
     computers = [hosts[offer.host] for offer in offers]
 
     def shares_of(grid: ProcessGrid) -> tuple[Share, ...]:
@@ -329,7 +337,7 @@ def _refuse_too_many(domain: Domain, workers: int) -> None:
     raise ConfigError(msg)
 
 
-def _refuse_streams(offers: Sequence[Offer]) -> None:
+def _refuse_streams(offers: Sequence[WorkerCandidate]) -> None:
     for offer in offers:
         if offer.share.streamed is not None:
             msg = (
@@ -340,7 +348,7 @@ def _refuse_streams(offers: Sequence[Offer]) -> None:
             raise UnsupportedError(msg)
 
 
-def _describe_ranks(offers: Sequence[Offer]) -> str:
+def _describe_ranks(offers: Sequence[WorkerCandidate]) -> str:
     ranks = _grouped(offers, lambda offer: offer.share.rank)
     hosts = list(dict.fromkeys(offer.host for offer in offers))
     many = f"{len(ranks)} ranks on {len(hosts)} computer{'s' * (len(hosts) > 1)}"

@@ -17,9 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.facts.domain import Capacity, Division, Domain, Parts, Work
+from tetris_sim.scheduler.facts.domain import Capacity, Division, Domain, Parts, WorkEstimate
 from tetris_sim.scheduler.plan.block import responsive_block
-from tetris_sim.scheduler.plan.cost import Crew, Cut, Numbers, forecast, seconds_per_step
+from tetris_sim.scheduler.plan.cost import (
+    Decomposition,
+    Numbers,
+    WorkerTable,
+    forecast,
+    seconds_per_step,
+)
 from tetris_sim.scheduler.plan.partition import (
     axis_pieces,
     has_whole_rows,
@@ -59,7 +65,7 @@ class ProcessGrid:
 
 def fastest_grid(
     domain: Domain,
-    crew: Crew,
+    crew: WorkerTable,
     time_block: int | None = None,
     *,
     slabs_only: bool = False,
@@ -109,7 +115,7 @@ def fastest_grid(
 
 def _of_whole_rows(
     domain: Domain,
-    crew: Crew,
+    crew: WorkerTable,
     grids: Sequence[ProcessGrid],
     computers: Sequence[int],
     *,
@@ -129,7 +135,7 @@ def _of_whole_rows(
 
 
 def _nearest(
-    domain: Domain, crew: Crew, grids: Sequence[ProcessGrid], computers: Sequence[int]
+    domain: Domain, crew: WorkerTable, grids: Sequence[ProcessGrid], computers: Sequence[int]
 ) -> ProcessGrid:
     """Of those that are about as fast as the fastest the one that sends the least far."""
     least = min(grid.seconds for grid in grids)
@@ -138,7 +144,7 @@ def _nearest(
 
 
 def with_best_block(
-    domain: Domain, crew: Crew, parts: Parts, time_block: int | None = None
+    domain: Domain, crew: WorkerTable, parts: Parts, time_block: int | None = None
 ) -> ProcessGrid:
     """A process grid with the steps between two exchanges that were asked for, or those with the
     shortest step.
@@ -158,13 +164,15 @@ def with_best_block(
     return ProcessGrid(parts, block, fastest)
 
 
-def cut_into(domain: Domain, crew: Crew, parts: Parts, block: int) -> Cut:
+def cut_into(domain: Domain, crew: WorkerTable, parts: Parts, block: int) -> Decomposition:
     """A process grid with halos for so many steps."""
     pieces = axis_pieces(domain, parts, crew.rates.tolist(), block)
-    return Cut.into(domain, [[stop - start for start, stop in along] for along in pieces])
+    return Decomposition.into(domain, [[stop - start for start, stop in along] for along in pieces])
 
 
-def _crossing(domain: Domain, crew: Crew, grid: ProcessGrid, computers: Sequence[int]) -> float:
+def _crossing(
+    domain: Domain, crew: WorkerTable, grid: ProcessGrid, computers: Sequence[int]
+) -> float:
     """Bytes per step of the worker that receives the most from other computers."""
     if not computers:
         return 0.0
@@ -201,7 +209,7 @@ Members = tuple[int, ...]  # numbers of workers
 
 
 def divide(
-    work: Work,
+    work: WorkEstimate,
     capacities: Sequence[Capacity],
     *,
     most: int,
@@ -251,7 +259,12 @@ def divide(
 
 
 def without(
-    work: Work, capacities: Sequence[Capacity], worker: int, division: Division, *, most: int
+    work: WorkEstimate,
+    capacities: Sequence[Capacity],
+    worker: int,
+    division: Division,
+    *,
+    most: int,
 ) -> float | None:
     """Predicted seconds per step if everyone who has planes and `worker` too, but nobody else, took
     part.
@@ -261,9 +274,11 @@ def without(
     return None if together is None else together.seconds_per_step
 
 
-def predict(work: Work, chosen: Sequence[Capacity], planes: Sequence[int], block: int) -> Division:
+def predict(
+    work: WorkEstimate, chosen: Sequence[Capacity], planes: Sequence[int], block: int
+) -> Division:
     """What certain planes would take, none of which is 0."""
-    return _predict(work, Crew.of(chosen), planes, block)
+    return _predict(work, WorkerTable.of(chosen), planes, block)
 
 
 def of_members(division: Division) -> Division:
@@ -300,7 +315,7 @@ def _subsets(everyone: Members, among: Callable[[Members], Division | None]) -> 
 
 
 def _divide_among(
-    work: Work,
+    work: WorkEstimate,
     chosen: Sequence[Capacity],
     most: int,
     time_block: int | None,
@@ -309,7 +324,7 @@ def _divide_among(
     """The best division among all of these workers, over the lengths of a block; None if there is
     none.
     """
-    crew, rooms = Crew.of(chosen), np.array([worker.room for worker in chosen], np.float64)
+    crew, rooms = WorkerTable.of(chosen), np.array([worker.room for worker in chosen], np.float64)
     best = None
     for block in _blocks(work, chosen, most, time_block):
         bounds = _bounds(work, rooms, block)
@@ -329,7 +344,9 @@ def _divide_among(
     return best
 
 
-def _blocks(work: Work, chosen: Sequence[Capacity], most: int, time_block: int | None) -> list[int]:
+def _blocks(
+    work: WorkEstimate, chosen: Sequence[Capacity], most: int, time_block: int | None
+) -> list[int]:
     """Lengths of a block to be tried: whole multiples of the deepest method that can make no other
     number of steps, if the planes allow that.
     """
@@ -349,7 +366,7 @@ def _blocks(work: Work, chosen: Sequence[Capacity], most: int, time_block: int |
     return [depth * n for n in (steps if len(chosen) > 1 else [times])]
 
 
-def _bounds(work: Work, rooms: Numbers, block: int) -> tuple[Numbers, Numbers] | None:
+def _bounds(work: WorkEstimate, rooms: Numbers, block: int) -> tuple[Numbers, Numbers] | None:
     """(fewest, most) planes of each worker; None if they cannot add up."""
     halo, cuts = block * work.radius, _cuts(work, len(rooms))
     low = np.where(cuts > 0, max(1, halo), 1).astype(np.float64)
@@ -358,7 +375,7 @@ def _bounds(work: Work, rooms: Numbers, block: int) -> tuple[Numbers, Numbers] |
     return (low, high) if possible else None
 
 
-def _cuts(work: Work, count: int) -> Numbers:
+def _cuts(work: WorkEstimate, count: int) -> Numbers:
     """Neighbours of each of so many workers."""
     cuts = np.full(count, 2.0 if count > 1 else 0.0)
     if count > 1 and not work.periodic:
@@ -367,7 +384,7 @@ def _cuts(work: Work, count: int) -> Numbers:
 
 
 def _balance(
-    work: Work, crew: Crew, bounds: tuple[Numbers, Numbers], block: int
+    work: WorkEstimate, crew: WorkerTable, bounds: tuple[Numbers, Numbers], block: int
 ) -> tuple[int, ...]:
     """Planes with which all have computed and given their messages away at the same time, as far as
     their bounds allow.
@@ -410,7 +427,7 @@ def _whole(ideal: Numbers, bounds: tuple[Numbers, Numbers], total: int) -> tuple
 
 
 def _as_asked(
-    work: Work, bounds: tuple[Numbers, Numbers], block: int, shares: Sequence[float]
+    work: WorkEstimate, bounds: tuple[Numbers, Numbers], block: int, shares: Sequence[float]
 ) -> tuple[int, ...] | None:
     shortest = max(1, block * work.radius if len(shares) > 1 else 1)
     pieces = split_by_speed(work.n_planes, shares, min_planes=shortest)
@@ -419,9 +436,9 @@ def _as_asked(
     return tuple(planes.tolist()) if ((low <= planes) & (planes <= high)).all() else None
 
 
-def _predict(work: Work, crew: Crew, planes: Sequence[int], block: int) -> Division:
+def _predict(work: WorkEstimate, crew: WorkerTable, planes: Sequence[int], block: int) -> Division:
     count, n_cuts = len(planes), int(_cuts(work, len(planes)).sum())
-    cut = Cut.into(work.domain, (planes, (work.plane_points,)))
+    cut = Decomposition.into(work.domain, (planes, (work.plane_points,)))
     times = forecast(cut, crew, block)
     return Division(
         planes=tuple(planes),

@@ -18,7 +18,7 @@ from tetris_sim.scheduler.facts.domain import Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.placement import Place, deal_threads
+from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 from tetris_sim.scheduler.plan.words import describe_gpu
@@ -33,7 +33,7 @@ from tetris_sim.solvers.distributed import GHOSTS, LEAST, TOGETHER
 from tetris_sim.solvers.implicit import expected_steps
 from tetris_sim.solvers.spectral.axis import NotSpectralError, Separable
 from tetris_sim.solvers.spectral.operator import read_operator
-from tetris_sim.solvers.spectral.propagation import Work, jump_work
+from tetris_sim.solvers.spectral.propagation import PropagationWork, jump_work
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import gib
 
@@ -58,7 +58,7 @@ class Rates:
     decomposed: float
     once: float
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: PropagationWork) -> float:
         """How long a jump takes; what is done once apart."""
         names = ("transformed", "multiplied", "grown", "decomposed")
         return math.fsum(getattr(work, name) / getattr(self, name) for name in names)
@@ -69,7 +69,7 @@ _SPECTRAL_ON_GPU = Rates(3e9, 3e13, 5e9, 2e11, 5e9)
 
 
 @dataclass(frozen=True)
-class Jumps:
+class SpectralPlan:
     """Where a run wants its state.
 
     Attributes:
@@ -81,7 +81,9 @@ class Jumps:
     longest: int
 
 
-def plan_jumps(problem: Problem, machine: Machine, compute: ComputeSection, jumps: Jumps) -> Plan:
+def plan_jumps(
+    problem: Problem, machine: Machine, compute: ComputeSection, jumps: SpectralPlan
+) -> Plan:
     """Jump on the first device that was asked for, if it holds the grid.
 
     Raises:
@@ -94,7 +96,7 @@ def plan_jumps(problem: Problem, machine: Machine, compute: ComputeSection, jump
         raise UnsupportedError(msg)
     gpu = next((gpu for gpu in machine.gpus if device == Device("gpu", gpu.number)), None)
     teams, why_threads = deal_threads(machine, compute, (device,))
-    place = Place(teams.get(device, 1), device.computes_on, device.number)
+    place = ComputeResource(teams.get(device, 1), device.computes_on, device.number)
 
     usable = usable_bytes(machine, compute, device, gpu)
     method, whole = place.spectral, Slab.whole(problem.grid)
@@ -188,7 +190,7 @@ class SolvingOffer:
     """
 
     device: Device
-    place: Place
+    place: ComputeResource
     method: SolvingMethod
     needed: int
     usable: int
@@ -323,7 +325,7 @@ def solving_offers(
     scheme: Scheme,
     tolerance: float,
     *,
-    stretches: Jumps | None = None,
+    stretches: SpectralPlan | None = None,
 ) -> list[SolvingOffer]:
     """The devices of this process that may solve.
 
@@ -339,7 +341,11 @@ def solving_offers(
         UnsupportedError: it cannot be solved.
     """
     devices = _devices(machine, compute, scheme)
-    refusal = Place(1, devices[0].computes_on, devices[0].number).solving(scheme).refusal(problem)
+    refusal = (
+        ComputeResource(1, devices[0].computes_on, devices[0].number)
+        .solving(scheme)
+        .refusal(problem)
+    )
     if refusal is not None:
         msg = f"time.scheme is {scheme}, but {refusal}"
         raise UnsupportedError(msg)
@@ -353,7 +359,7 @@ def plan_solving(
     scheme: Scheme,
     tolerance: float,
     *,
-    stretches: Jumps | None = None,
+    stretches: SpectralPlan | None = None,
 ) -> Plan:
     """What one process would do: `on_fastest` of `solving_offers`."""
     offers = solving_offers(problem, machine, compute, scheme, tolerance, stretches=stretches)
@@ -364,7 +370,7 @@ def on_fastest(
     problem: Problem,
     offers: Sequence[SolvingOffer],
     scheme: Scheme,
-    stretches: Jumps | None = None,
+    stretches: SpectralPlan | None = None,
 ) -> Plan:
     """Solve on the device that is predicted to be fastest of those that hold the grid.
 
@@ -426,12 +432,12 @@ def _offer(
     device: Device,
     scheme: Scheme,
     tolerance: float,
-    stretches: Jumps | None,
+    stretches: SpectralPlan | None,
 ) -> SolvingOffer:
     """What a device would need."""
     gpu = next((it for it in machine.gpus if device == Device("gpu", it.number)), None)
     teams, why_threads = deal_threads(machine, compute, (device,))
-    place = Place(teams.get(device, 1), device.computes_on, device.number)
+    place = ComputeResource(teams.get(device, 1), device.computes_on, device.number)
     method = place.solving(scheme).to(tolerance, adaptive=stretches is not None)
     whole = Slab.whole(problem.grid)
     needed, usable = method.memory(problem, whole, {}), usable_bytes(machine, compute, device, gpu)
@@ -456,7 +462,11 @@ def _offer(
 
 
 def _predict(
-    problem: Problem, rate: SolvingRate, scheme: Scheme, tolerance: float, stretches: Jumps | None
+    problem: Problem,
+    rate: SolvingRate,
+    scheme: Scheme,
+    tolerance: float,
+    stretches: SpectralPlan | None,
 ) -> tuple[float, float, str]:
     """(seconds of the whole run, iterations, what is done until when)."""
     points = problem.grid.n_points

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Streaming, Work
+from tetris_sim.scheduler.facts.domain import Streaming, WorkEstimate
 
 _GAIN = 1.002  # longer passes and more pieces must be this much faster
 _MORE_PIECES = 60  # than must be, that are tried
@@ -45,7 +45,7 @@ class Lane:
 
 
 def choose_streaming(
-    work: Work, lane: Lane, *, most_steps: int, block_steps: int
+    work: WorkEstimate, lane: Lane, *, most_steps: int, block_steps: int
 ) -> Streaming | None:
     """The steps of a pass and the pieces that are fastest; None if not even one step's pieces fit.
 
@@ -77,7 +77,7 @@ def choose_streaming(
     return best
 
 
-def fewest_pieces(work: Work, lane: Lane, steps: int) -> int | None:
+def fewest_pieces(work: WorkEstimate, lane: Lane, steps: int) -> int | None:
     """Into how many pieces the planes must be cut at least; None if they would be narrower than
     what steps reach.
     """
@@ -88,7 +88,7 @@ def fewest_pieces(work: Work, lane: Lane, steps: int) -> int | None:
     return -(-work.n_planes // room)
 
 
-def streaming_with(work: Work, lane: Lane, steps: int, pieces: int) -> Streaming | None:
+def streaming_with(work: WorkEstimate, lane: Lane, steps: int, pieces: int) -> Streaming | None:
     """What so many steps per pass and so many pieces would give; None if the pieces would be too
     narrow.
 

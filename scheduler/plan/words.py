@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, Work
+from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, WorkEstimate
 from tetris_sim.scheduler.facts.shares import GpuMessages, Reason, Share, about
 from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.plan.block import responsive_block
@@ -56,7 +56,7 @@ def describe_teams(slabs: Sequence[Share], *, asked: bool) -> list[Reason]:
 
 
 def describe_division(
-    work: Work, capacities: Sequence[Capacity], division: Division, *, asked: bool
+    work: WorkEstimate, capacities: Sequence[Capacity], division: Division, *, asked: bool
 ) -> list[Reason]:
     """Who gets what, what an exchange costs, and why somebody gets nothing."""
     if len(capacities) == 1:
@@ -82,7 +82,7 @@ def describe_division(
     return [*reasons, *about("left out", _left_out(work, capacities, division))]
 
 
-def _left_out(work: Work, capacities: Sequence[Capacity], division: Division) -> list[str]:
+def _left_out(work: WorkEstimate, capacities: Sequence[Capacity], division: Division) -> list[str]:
     total = sum(worker.points_per_second for worker in capacities)
     most = responsive_block(work.n_planes * work.plane_points, total)
 

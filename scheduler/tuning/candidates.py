@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.model.method import Method, Parameters, Rounds
+from tetris_sim.model.method import Method, Parameters, ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.placement import Place, every_method
+from tetris_sim.scheduler.machine.placement import ComputeResource, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.support.wording import gib, listed, suggestion
 
@@ -23,7 +23,7 @@ _LARGEST = 1 << 20  # value of a parameter: more steps or points than any block 
 
 
 @dataclass(frozen=True)
-class Asked:
+class TuningRequest:
     """What the user, or a checkpoint, says about method and parameters.
 
     Attributes:
@@ -39,7 +39,11 @@ class Asked:
 
 
 def find_candidates(
-    problem: Problem, asked: Asked, memory: int, place: Place, known: Known | None = None
+    problem: Problem,
+    asked: TuningRequest,
+    memory: int,
+    place: ComputeResource,
+    known: Known | None = None,
 ) -> tuple[list[Candidate], dict[str, str]]:
     """(what may be tried, the best guess of each method first; a sentence for all that may not).
 
@@ -102,7 +106,7 @@ def find_method(name: str, *, by: str) -> Method:
     return methods[name]
 
 
-def check_asked(problem: Problem, asked: Asked) -> None:
+def check_asked(problem: Problem, asked: TuningRequest) -> None:
     """Look at a method and parameters that are asked for, without a device.
 
     Raises:
@@ -116,7 +120,9 @@ def check_asked(problem: Problem, asked: Asked) -> None:
         _with_asked(method, proposals, asked)
 
 
-def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | UnsupportedError:
+def nothing_left(
+    asked: TuningRequest, refused: Mapping[str, str]
+) -> ConfigError | UnsupportedError:
     """The error that says why nothing can be used: the user's own parameters, or all reasons."""
     if asked.parameters:
         reasons = "; ".join(f"{name}: {sentence}" for name, sentence in refused.items())
@@ -128,7 +134,7 @@ def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | Unsu
     return UnsupportedError(f"no method can advance this problem on this machine. {reasons}")
 
 
-def _allowed(problem: Problem, asked: Asked, place: Place) -> tuple[Method, ...]:
+def _allowed(problem: Problem, asked: TuningRequest, place: ComputeResource) -> tuple[Method, ...]:
     if asked.method != "auto":
         method = find_method(asked.method, by=asked.by)
         if method not in place.methods:
@@ -148,7 +154,7 @@ def _allowed(problem: Problem, asked: Asked, place: Place) -> tuple[Method, ...]
     if problem.pairs:
         return place.methods
     # Nobody who did not ask for other numbers is told why there are none.
-    return tuple(method for method in place.methods if not isinstance(method, Rounds))
+    return tuple(method for method in place.methods if not isinstance(method, ReducedPrecision))
 
 
 def _proposals(problem: Problem, method: Method) -> tuple[str | None, tuple[Parameters, ...]]:
@@ -180,7 +186,9 @@ def describe_failure(error: Exception) -> str:
     return f"it failed with {type(error).__name__}{': ' if said else ''}{said.rstrip('.')}"
 
 
-def _with_asked(method: Method, proposals: tuple[Parameters, ...], asked: Asked) -> Parameters:
+def _with_asked(
+    method: Method, proposals: tuple[Parameters, ...], asked: TuningRequest
+) -> Parameters:
     """The first of the method's proposals that has what was asked for, with these values in it."""
     assert asked.parameters is not None
     known = list(dict.fromkeys(name for proposal in proposals for name in proposal))

@@ -99,7 +99,7 @@ def label_of(method: str, parameters: Parameters) -> str:
 
 
 @dataclass(eq=False)
-class Entry:
+class TunerEntry:
     """A candidate in the competition, and what was seen of it.
 
     Attributes:
@@ -138,7 +138,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
+class TunerRow:
     """One line of the table of what was tried.
 
     Attributes:
@@ -176,12 +176,12 @@ class Choice:
     threads: int
     speed: Speed
     reasons: tuple[str, ...]
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TunerRow, ...] = ()
     seconds: float = 0.0
     date: str | None = None
 
 
-def as_plain(row: Row) -> Mapping[str, Any]:
+def as_plain(row: TunerRow) -> Mapping[str, Any]:
     """A row as plain data."""
     return dataclasses.asdict(row) | {"parameters": dict(row.parameters)}
 
@@ -195,16 +195,16 @@ def giga(rate: float) -> str:
 
 
 def make_rows(
-    entries: Sequence[Entry], chosen: Entry, refused: Mapping[str, str]
-) -> tuple[Row, ...]:
+    entries: Sequence[TunerEntry], chosen: TunerEntry, refused: Mapping[str, str]
+) -> tuple[TunerRow, ...]:
     """The table: a line for each candidate, and for all that was out of the question."""
     return (
         *(_row(entry, chosen) for entry in entries),
-        *(Row(name, {}, None, "", why) for name, why in refused.items()),
+        *(TunerRow(name, {}, None, "", why) for name, why in refused.items()),
     )
 
 
-def _row(entry: Entry, chosen: Entry) -> Row:
+def _row(entry: TunerEntry, chosen: TunerEntry) -> TunerRow:
     rates = [
         speed.points_per_second
         for speed in (*entry.speeds, entry.first)[: len(entry.speeds) or 1]
@@ -212,13 +212,13 @@ def _row(entry: Entry, chosen: Entry) -> Row:
     ]
     note = "chosen" if entry is chosen else entry.note
     spread = (entry.rate, min(rates), max(rates)) if rates else None
-    return Row(
+    return TunerRow(
         entry.candidate.method.name, dict(entry.candidate.parameters), spread, entry.check, note
     )
 
 
 def describe_competition(
-    entries: Sequence[Entry], chosen: Entry, trial_problem: Problem, seconds: float
+    entries: Sequence[TunerEntry], chosen: TunerEntry, trial_problem: Problem, seconds: float
 ) -> list[str]:
     """Sentences: what was chosen, how it was found, what else there was."""
     tried = sum(entry.tried for entry in entries)
@@ -238,7 +238,7 @@ def describe_competition(
     return sentences
 
 
-def _describe_method(entries: Sequence[Entry], *, is_chosen: bool) -> list[str]:
+def _describe_method(entries: Sequence[TunerEntry], *, is_chosen: bool) -> list[str]:
     """Its fastest candidate if another method was chosen, and what speaks against the others."""
     usable = [entry for entry in entries if entry.first is not None and not entry.note]
     sentences = []
@@ -252,10 +252,10 @@ def _describe_method(entries: Sequence[Entry], *, is_chosen: bool) -> list[str]:
 
 
 def explanations(
-    entries: Sequence[Entry], trial_problem: Problem, gpu: KnownGpu | None
+    entries: Sequence[TunerEntry], trial_problem: Problem, gpu: KnownGpu | None
 ) -> list[str]:
     """What the methods that were timed say of their fastest candidates."""
-    fastest: dict[Method, Entry] = {}
+    fastest: dict[Method, TunerEntry] = {}
     for entry in entries:
         if entry.rate and not entry.note:
             method = entry.candidate.method
@@ -268,7 +268,7 @@ def explanations(
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def _those(entries: Sequence[Entry], note: str) -> str:
+def _those(entries: Sequence[TunerEntry], note: str) -> str:
     """The candidates with one note, named together."""
     labels = [entry.candidate.label for entry in entries if entry.note == note]
     return (

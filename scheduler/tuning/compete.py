@@ -17,9 +17,9 @@ from typing import Any
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.candidates import describe_failure
-from tetris_sim.scheduler.tuning.choice import Candidate, Entry
+from tetris_sim.scheduler.tuning.choice import Candidate, TunerEntry
 from tetris_sim.scheduler.tuning.measure import Trial
 
 log = logging.getLogger("tetris_sim")
@@ -38,7 +38,7 @@ _WORTH_CHANGING = 1.02
 
 
 @dataclass(frozen=True)
-class Limits:
+class TuningLimits:
     """What a competition may take.
 
     Attributes:
@@ -65,8 +65,12 @@ class Limits:
 
 
 def compete(
-    problem: Problem, candidates: Sequence[Candidate], *, place: Place, limits: Limits
-) -> list[Entry]:
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    *,
+    place: ComputeResource,
+    limits: TuningLimits,
+) -> list[TunerEntry]:
     """Time the candidates, one of them in any case, the others as far as the limits allow.
 
     What compiles quickly is tried first: it tells how long the run is, and whether it is worth
@@ -84,7 +88,7 @@ def compete(
     Raises:
         MemoryError: there is not enough for this problem, and a smaller one may do.
     """
-    entries = [Entry(candidate) for candidate in candidates]
+    entries = [TunerEntry(candidate) for candidate in candidates]
     with (
         _saying_what_takes_long(place),
         place.opened() as device,
@@ -95,10 +99,10 @@ def compete(
     return entries
 
 
-def ranked(entries: Sequence[Entry]) -> list[Entry]:
+def ranked(entries: Sequence[TunerEntry]) -> list[TunerEntry]:
     """The entries that were timed and that nothing speaks against, the one to use first."""
     left = [entry for entry in entries if entry.first is not None and not entry.note]
-    order: list[Entry] = []
+    order: list[TunerEntry] = []
     while left:
         # A single timing says little: what lost by it is used only if none of the finalists can be.
         equal = [entry for entry in left if not entry.lost] or left
@@ -115,10 +119,10 @@ class _Competition:
     """The trials that are open, and what their entries tell of those that are not."""
 
     def __init__(
-        self, problem: Problem, entries: Sequence[Entry], device: Any, limits: Limits
+        self, problem: Problem, entries: Sequence[TunerEntry], device: Any, limits: TuningLimits
     ) -> None:
         self._problem, self._entries, self._device, self._limits = problem, entries, device, limits
-        self._trials: dict[Entry, Trial] = {}
+        self._trials: dict[TunerEntry, Trial] = {}
 
     def try_all(self) -> None:
         """Time each candidate once, unless something speaks against it."""
@@ -149,10 +153,10 @@ class _Competition:
         for entry in list(self._trials):
             self._close(entry)
 
-    def _timed(self) -> list[Entry]:
+    def _timed(self) -> list[TunerEntry]:
         return [entry for entry in self._entries if entry.first is not None]
 
-    def _why_not(self, entry: Entry) -> str:
+    def _why_not(self, entry: TunerEntry) -> str:
         """Why it is not tried now; empty if it is."""
         if entry.late:
             return f"not tried: the budget of {self._limits.budget:g} s is used up"
@@ -171,7 +175,7 @@ class _Competition:
             return f"not tried: the whole run takes about {run_seconds:.2g} s"
         return ""
 
-    def _too_late(self, entry: Entry) -> bool:
+    def _too_late(self, entry: TunerEntry) -> bool:
         timed = self._timed()
         if not timed:
             return False
@@ -181,7 +185,7 @@ class _Competition:
         ready = time.perf_counter() + _expected_opening(entry, timed)
         return ready > self._limits.deadline - spared and not self._worth_waiting_for(entry)
 
-    def _worth_waiting_for(self, entry: Entry) -> bool:
+    def _worth_waiting_for(self, entry: TunerEntry) -> bool:
         """Whether its method had no turn yet, and compiling hardly counts beside so long a run."""
         tried = [other for other in self._entries if other.tried]
         run_seconds = self._limits.run_seconds(max(other.rate for other in tried))
@@ -192,7 +196,7 @@ class _Competition:
         longest = max(self._limits.budget, *(other.opening for other in tried))
         return run_seconds > MUCH_LONGER * longest
 
-    def _make_room(self, entry: Entry) -> None:
+    def _make_room(self, entry: TunerEntry) -> None:
         """Close the slowest trials until this one fits beside the others."""
 
         def needed(candidate: Candidate) -> int:
@@ -204,7 +208,7 @@ class _Competition:
         while opened and sum(needed(e.candidate) for e in opened) + own > self._limits.memory:
             self._close(opened.pop(0))
 
-    def _open(self, entry: Entry) -> None:
+    def _open(self, entry: TunerEntry) -> None:
         begin = time.perf_counter()
         entry.tried = True
         candidate = entry.candidate
@@ -222,20 +226,20 @@ class _Competition:
         except Exception as error:  # noqa: BLE001  a candidate that fails must not stop a run that another can do
             self._drop(entry, error)
 
-    def _time_again(self, entry: Entry) -> None:
+    def _time_again(self, entry: TunerEntry) -> None:
         try:
             if entry in self._trials:
                 entry.speeds.append(self._trials[entry].time(_ROUND_SECONDS))
         except Exception as error:  # noqa: BLE001  as above
             self._drop(entry, error)
 
-    def _drop(self, entry: Entry, error: Exception) -> None:
+    def _drop(self, entry: TunerEntry, error: Exception) -> None:
         log.debug("%s failed", entry.candidate.label, exc_info=True)
         entry.note = describe_failure(error)
         entry.first, entry.speeds = None, []
         self._close(entry)
 
-    def _choose_finalists(self) -> list[Entry]:
+    def _choose_finalists(self) -> list[TunerEntry]:
         """The fastest few that are still open; those that lost against them are closed."""
         order = sorted(self._timed(), key=lambda entry: entry.rate, reverse=True)
         for rank, entry in enumerate(order):
@@ -244,13 +248,13 @@ class _Competition:
                 self._close(entry)
         return [entry for entry in self._entries if entry in self._trials]
 
-    def _close(self, entry: Entry) -> None:
+    def _close(self, entry: TunerEntry) -> None:
         trial = self._trials.pop(entry, None)
         if trial is not None:
             trial.close()
 
 
-def _expected_opening(entry: Entry, timed: Sequence[Entry]) -> float:
+def _expected_opening(entry: TunerEntry, timed: Sequence[TunerEntry]) -> float:
     """Time to open a trial [s], as far as those of the same method tell; 0 if there are none."""
     same = [other for other in timed if other.candidate.method is entry.candidate.method]
     compiled = [other.reopening for other in same if other.candidate.code == entry.candidate.code]
@@ -258,7 +262,7 @@ def _expected_opening(entry: Entry, timed: Sequence[Entry]) -> float:
 
 
 @contextlib.contextmanager
-def _saying_what_takes_long(place: Place) -> Iterator[None]:
+def _saying_what_takes_long(place: ComputeResource) -> Iterator[None]:
     """A line after some seconds: compiling takes long if many kernels were never needed before."""
     said = (
         "Finding the fastest method for the %s: kernels are compiled, which is not needed again, "

@@ -23,7 +23,7 @@ from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.reference import allowed_error
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import scale
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.choice import Speed, middle
 from tetris_sim.solvers.krylov import conjugate_gradients
 
@@ -229,7 +229,12 @@ class Trial:
 
 
 def measure_speed(
-    problem: Problem, method: Method, parameters: Parameters, *, place: Place, seconds: float = 0.2
+    problem: Problem,
+    method: Method,
+    parameters: Parameters,
+    *,
+    place: ComputeResource,
+    seconds: float = 0.2,
 ) -> Speed:
     """Median speed of a method on a trial problem.
 
@@ -258,7 +263,12 @@ def check_steps(parameters: Parameters) -> int:
 
 
 def check_method(
-    problem: Problem, method: Method, parameters: Parameters, *, place: Place, effort: float = 1.0
+    problem: Problem,
+    method: Method,
+    parameters: Parameters,
+    *,
+    place: ComputeResource,
+    effort: float = 1.0,
 ) -> str | None:
     """Compare a method with the reference on a small problem: a sentence if it is wrong, None if it
     is right.
@@ -319,19 +329,19 @@ class SolvingRate:
     passes: float = 0.0
 
 
-def measure_solving(place: Place, n_points: int) -> SolvingRate:
+def measure_solving(place: ComputeResource, n_points: int) -> SolvingRate:
     """On a body of as many points as are quickly solved for."""
     n = min(_LARGEST, max(8, round(n_points ** (1 / 3))))
     return _measured(place, 1 << (n.bit_length() - 1))
 
 
 @functools.lru_cache(maxsize=8)
-def _measured(place: Place, n: int) -> SolvingRate:
+def _measured(place: ComputeResource, n: int) -> SolvingRate:
     _solve(place, 8)  # compiles
     return _solve(place, n)
 
 
-def _solve(place: Place, n: int) -> SolvingRate:
+def _solve(place: ComputeResource, n: int) -> SolvingRate:
     rng = np.random.default_rng(0)
     operator = [rng.uniform(1.0, 2.0, (n, n, n)) for _ in range(4)]
     for axis, k in enumerate(operator[:3]):

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning import tuned
 from tetris_sim.scheduler.tuning.candidates import (
     RESERVE,
-    Asked,
+    TuningRequest,
     describe_failure,
     find_candidates,
     nothing_left,
@@ -25,8 +25,8 @@ from tetris_sim.scheduler.tuning.candidates import (
 from tetris_sim.scheduler.tuning.choice import (
     Candidate,
     Choice,
-    Entry,
     Speed,
+    TunerEntry,
     as_plain,
     describe_competition,
     explanations,
@@ -35,7 +35,7 @@ from tetris_sim.scheduler.tuning.choice import (
     refusals,
     smaller_team,
 )
-from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Limits, compete, ranked
+from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, TuningLimits, compete, ranked
 from tetris_sim.scheduler.tuning.measure import (
     check_method,
     kept,
@@ -79,7 +79,7 @@ class Terms:
         gpu: the GPU on which it is to be; None for CPU threads.
     """
 
-    asked: Asked
+    asked: TuningRequest
     threads: int
     budget: float
     fixed_threads: bool = False
@@ -90,13 +90,17 @@ class Terms:
     gpu: Gpu | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ComputeResource:
         """Where candidates are tried."""
         return self.place_with(self.threads)
 
-    def place_with(self, threads: int) -> Place:
+    def place_with(self, threads: int) -> ComputeResource:
         """The same with another number of threads."""
-        return Place(threads) if self.gpu is None else Place(1, "gpu", self.gpu.number)
+        return (
+            ComputeResource(threads)
+            if self.gpu is None
+            else ComputeResource(1, "gpu", self.gpu.number)
+        )
 
     def memory(self, machine: Machine) -> int:
         """Bytes that can be had there."""
@@ -140,7 +144,7 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
     return _measured(problem, machine, terms, candidates, refused, key if terms.use_cache else None)
 
 
-def _names(candidates: Sequence[Candidate], asked: Asked) -> list[str]:
+def _names(candidates: Sequence[Candidate], asked: TuningRequest) -> list[str]:
     if asked.parameters:
         return sorted({candidate.label for candidate in candidates})
     return sorted({candidate.method.name for candidate in candidates})
@@ -228,7 +232,7 @@ def _measured(
 ) -> Choice:
     """The fastest candidate whose answer is right, timed now; kept if there is a key for it."""
     begin = time.perf_counter()
-    limits = Limits(
+    limits = TuningLimits(
         deadline=begin + terms.budget,
         budget=terms.budget,
         run_updates=None if terms.anew else _updates(problem),
@@ -303,12 +307,12 @@ def _find_right(
     machine: Machine,
     terms: Terms,
     candidates: Sequence[Candidate],
-    limits: Limits,
-) -> tuple[list[Entry], Entry | None, Problem]:
+    limits: TuningLimits,
+) -> tuple[list[TunerEntry], TunerEntry | None, Problem]:
     """(what was tried and what was left out, the fastest whose answer is right, the trial problem
     that they were timed on).
     """
-    pending, done = list(candidates), list[Entry]()
+    pending, done = list(candidates), list[TunerEntry]()
     while True:
         entries, trial_problem = _compete_where_it_fits(problem, machine, terms, pending, limits)
         for entry in ranked(entries):
@@ -331,8 +335,8 @@ def _compete_where_it_fits(
     machine: Machine,
     terms: Terms,
     candidates: Sequence[Candidate],
-    limits: Limits,
-) -> tuple[list[Entry], Problem]:
+    limits: TuningLimits,
+) -> tuple[list[TunerEntry], Problem]:
     """(what was tried and what was left out, the trial problem: smaller where memory ran out)."""
     cache = machine.cache if terms.gpu is None else max(terms.gpu.cache, GPU_CACHE)
     n_bytes = trial_bytes(terms.memory(machine), cache)
@@ -352,7 +356,7 @@ def _compete_where_it_fits(
 
 
 def _check(
-    problem: Problem, candidate: Candidate, place: Place, *, effort: float = 1.0
+    problem: Problem, candidate: Candidate, place: ComputeResource, *, effort: float = 1.0
 ) -> str | None:
     try:
         return check_method(
@@ -379,7 +383,7 @@ def _choose_team(
             trial_problem,
             candidate.method,
             candidate.parameters,
-            place=Place(size),
+            place=ComputeResource(size),
             seconds=_FEWER_SECONDS,
         )
         if fewer.points_per_second > best[1].points_per_second * _FEWER_ARE_FASTER:

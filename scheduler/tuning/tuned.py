@@ -24,7 +24,7 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.conduction import Conduction, RuledFace
 from tetris_sim.model.equations import Equations
 from tetris_sim.model.homogeneous import one_stencil
-from tetris_sim.model.method import Rounds
+from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
@@ -93,7 +93,9 @@ def pairs_first(
     """
     if not problem.pairs or gpu is None or (gpu.float64_cost or 0.0) <= _PAIR_COST:
         return list(candidates)
-    return sorted(candidates, key=lambda it: (it.guess, not isinstance(it.method, Rounds)))
+    return sorted(
+        candidates, key=lambda it: (it.guess, not isinstance(it.method, ReducedPrecision))
+    )
 
 
 @functools.cache

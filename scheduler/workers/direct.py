@@ -24,7 +24,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending, everywhere
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.workers.exchange import Route
 
 log = logging.getLogger("tetris_sim")
@@ -98,7 +98,9 @@ def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
         made: list[Any] = []  # the GPU, the identity of the group
 
         def prepare() -> None:
-            made.append(stack.enter_context(Place(share.threads, "gpu", share.number).opened()))
+            made.append(
+                stack.enter_context(ComputeResource(share.threads, "gpu", share.number).opened())
+            )
             library = planes.import_nccl()
             made.append(library.get_unique_id() if ranks.rank == 0 else None)
 
@@ -138,8 +140,8 @@ def _first_failure(ranks: Communicator, work: Callable[[], None]) -> str | None:
     return next((f"on rank {k}: {it}" for k, it in enumerate(said) if it is not None), None)
 
 
-# Mail: planes that go from rank to rank inside of one computer, from GPU to GPU, without a way
-# through host memory.
+# PeerTransfer: planes that go from rank to rank inside of one computer, from GPU to GPU, without a
+# way through host memory.
 #
 # Which routes can do that is found out once: the sender opens an outbox
 # (gpu_kernels/steppers/planes.py), the receiver tries to open it too. Where one of them cannot,
@@ -149,7 +151,7 @@ def _first_failure(ranks: Communicator, work: Callable[[], None]) -> str | None:
 _OFFER, _REPLY, _READY, _TAKEN = 20, 30, 40, 50  # tags, to which axis and side are added
 
 
-class Mail:
+class PeerTransfer:
     """The outboxes that this rank fills, and those that it empties."""
 
     def __init__(self, problem: Problem, ranks: Communicator) -> None:
@@ -267,7 +269,7 @@ def _can_open(share: Share, handle: bytes, n_bytes: int) -> bool:
     if share.method.device != "gpu":
         return False
     try:
-        with Place(1, "gpu", share.number).opened() as device:
+        with ComputeResource(1, "gpu", share.number).opened() as device:
             device.open_shared(handle, n_bytes)
     except UnsupportedError:
         return False

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from tetris_sim.model.boundary import Side
-from tetris_sim.model.method import Box, EdgePlanes, Fetch, Keeps
+from tetris_sim.model.method import Box, EdgePlanes, Fetch, Snapshots
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.workers.worker import Worker
@@ -209,7 +209,7 @@ def keep(problem: Problem, workers: Sequence[Worker]) -> Fetch | None:
     fetches: list[tuple[Box, Fetch]] = []
     for worker in workers:
         stepper = worker.stepper
-        fetch = stepper.kept() if worker.keeps and isinstance(stepper, Keeps) else None
+        fetch = stepper.kept() if worker.keeps and isinstance(stepper, Snapshots) else None
         if fetch is None:
             return None
         fetches.append((box_of(worker), fetch))

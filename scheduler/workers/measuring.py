@@ -13,9 +13,9 @@ import numpy as np
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
-from tetris_sim.scheduler.facts.domain import Link, Work, shortened
+from tetris_sim.scheduler.facts.domain import Link, WorkEstimate, shortened
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points
 from tetris_sim.scheduler.tuning.measure import make_trial_problem
 from tetris_sim.scheduler.workers.rank_exchange import make_exchange
@@ -38,7 +38,7 @@ def measure_messages(problem: Problem, share: Share, through_host: bool = True) 
         share: what the worker would do alone.
         through_host: whether messages pass the memory of the host; between GPUs they need not.
     """
-    radius, plane = problem.stencil.radii[0], Work.of(problem).plane_bytes
+    radius, plane = problem.stencil.radii[0], WorkEstimate.of(problem).plane_bytes
     wide = min(_MESSAGE_BYTES // (plane * radius), problem.grid.shape[0] // (4 * radius))
     reaches = max(2, min(wide, _MESSAGE_REACHES))
 
@@ -55,7 +55,7 @@ def measure_copies(share: Share) -> tuple[float, float]:
     """Seconds per byte to the memory of a share's device and back, both ways at a time."""
     from tetris_sim.gpu_kernels.steppers import streamed
 
-    with Place(share.threads, share.method.device, share.number).opened() as device:
+    with ComputeResource(share.threads, share.method.device, share.number).opened() as device:
         return streamed.measure_copies(device)
 
 
@@ -79,7 +79,9 @@ def measure_exchange(
         gpu_messages: as for `make_exchange`.
     """
     radius = max(problem.stencil.radii[0], 1)
-    reaches = max(2, min(LONG_BYTES // (Work.of(problem).plane_bytes * radius), _MESSAGE_REACHES))
+    reaches = max(
+        2, min(LONG_BYTES // (WorkEstimate.of(problem).plane_bytes * radius), _MESSAGE_REACHES)
+    )
     (short, messages, few), (long, _, many) = (
         _time_exchange(problem, shares, ranks, n * radius, gpu_messages) for n in (1, reaches)
     )
@@ -92,7 +94,7 @@ def _time_messages(
 ) -> tuple[float, int]:
     """(seconds of giving or taking a message, its bytes)."""
     planes = 4 * width + 2
-    points = Work.of(problem).plane_bytes * planes
+    points = WorkEstimate.of(problem).plane_bytes * planes
     piece = make_trial_problem(shortened(problem, planes), max(points, 1))
     halo = ((width, width), *((0, 0),) * (piece.grid.ndim - 1))
     slab = Slab(

@@ -26,10 +26,10 @@ from tetris_sim.model.method import (
     Box,
     CopiesInBlocks,
     EdgePlanes,
+    Event,
     Fetch,
-    Keeps,
     LastingPlanes,
-    Moment,
+    Snapshots,
     Stepper,
     Substepper,
     Timed,
@@ -72,7 +72,7 @@ class Told:
     """
 
     steps: int
-    moments: tuple[Moment, Moment, Moment, Moment]
+    moments: tuple[Event, Event, Event, Event]
 
     def seconds(self) -> float:
         """How long it was computed; waits for its end [s]."""
@@ -110,7 +110,7 @@ class QueuedStepper:
         self._name, self._stepper = name, stepper
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._begun: tuple[Moment, Moment] | None = None  # around the inside of a block told ahead
+        self._begun: tuple[Event, Event] | None = None  # around the inside of a block told ahead
         self._told: collections.deque[Told] = collections.deque()  # such blocks
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
@@ -230,7 +230,7 @@ class QueuedStepper:
         fetched.
         """
         stepper = self._stepper
-        if not isinstance(stepper, Keeps):
+        if not isinstance(stepper, Snapshots):
             return None
         self.wait()
         fetch = self._now(stepper.kept)

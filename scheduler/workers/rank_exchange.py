@@ -22,7 +22,7 @@ from tetris_sim.model.method import Box, EdgePlanes
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending, end_alike
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.workers.direct import Mail, group_of
+from tetris_sim.scheduler.workers.direct import PeerTransfer, group_of
 from tetris_sim.scheduler.workers.exchange import (
     Exchange,
     LocalExchange,
@@ -90,7 +90,7 @@ class RankExchange:
         self._halos = {route: self._new_halo(route) for route in arriving}
         self.traffic = Traffic()
         self._neighbours = frozenset(ranks.neighbours())
-        self._mail: Mail | None = None
+        self._mail: PeerTransfer | None = None
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """All edges of an axis, then all halos of it; then the next axis."""
@@ -148,7 +148,7 @@ class RankExchange:
         return join(self._problem, box, parts)
 
     def _begin_axis(
-        self, routes: Sequence[Route], workers: Sequence[Worker], mail: Mail
+        self, routes: Sequence[Route], workers: Sequence[Worker], mail: PeerTransfer
     ) -> UnderWay:
         # Receives are posted first; edges of all workers are taken before a halo of one is set.
         coming = [route for route in routes if self._arrives(route)]
@@ -278,7 +278,7 @@ class RankExchange:
             planes = GpuPlanes(worker.device, memory)
         return self._ranks.receive(memory, self._owners[route.sender], _tag(route)), planes
 
-    def _send(self, route: Route, edge: EdgePlanes, mail: Mail) -> Pending:
+    def _send(self, route: Route, edge: EdgePlanes, mail: PeerTransfer) -> Pending:
         to = self._owners[route.receiver]
         self.traffic.messages += 1
         self.traffic.bytes += edge.nbytes
@@ -295,9 +295,9 @@ class RankExchange:
         workers[self._worker_of[route.receiver]].stepper.wait()
         mail.taken(route, source)
 
-    def _agree_on_mail(self, workers: Sequence[Worker]) -> Mail:
+    def _agree_on_mail(self, workers: Sequence[Worker]) -> PeerTransfer:
         """Between GPUs of different ranks on one computer, as far as they can."""
-        mail = Mail(self._problem, self._ranks)
+        mail = PeerTransfer(self._problem, self._ranks)
         possible = [
             route for routes in self._routes for route in routes if self._could_be_mail(route)
         ]

@@ -15,10 +15,10 @@ from collections.abc import Collection, Sequence
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Profile, Work
+from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Profile, WorkEstimate
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
-from tetris_sim.scheduler.plan.cost import Crew
+from tetris_sim.scheduler.plan.cost import WorkerTable
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members, predict
 from tetris_sim.scheduler.workers.exchange import box_of, join, overlap
@@ -52,7 +52,11 @@ def better_division(
 
 
 def measured_rate(
-    work: Work, planes: int, cuts: int, blocks: Sequence[tuple[int, float]], capacity: Capacity
+    work: WorkEstimate,
+    planes: int,
+    cuts: int,
+    blocks: Sequence[tuple[int, float]],
+    capacity: Capacity,
 ) -> float | None:
     """Points per second of a worker in blocks of a length that its method likes, from the median of
     its last blocks; None if there were too few.
@@ -68,7 +72,7 @@ def measured_rate(
     """
     if len(blocks) < _FEWEST_BLOCKS:
         return None
-    crew, rates = Crew.of([capacity]), []
+    crew, rates = WorkerTable.of([capacity]), []
     for steps, seconds in blocks:
         points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
         copies = 2 * cuts * capacity.copying.seconds(steps * work.radius * work.plane_bytes)

@@ -1,4 +1,4 @@
-"""SimulatedDevice: CPU threads made slow and far away, with little memory, and able to fail.
+"""EmulatedDevice: CPU threads made slow and far away, with little memory, and able to fail.
 
 It computes with the CPU's methods, so its answer is right; its speed, its link and its end are
 numbers in the configuration. So division, overlap, squeezing and failures are tried on any machine.
@@ -25,7 +25,7 @@ from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.scheduler.workers.queued import WorkerError
 
 
-class SimulatedDevice:
+class EmulatedDevice:
     """What a worker keeps when its slab changes.
 
     Attributes:
@@ -64,10 +64,10 @@ class SimulatedDevice:
         self.team.close()
 
 
-class SimulatedStepper:
+class EmulatedStepper:
     """A slab of the CPU on a simulated device; see the Protocol `Stepper` for the calls."""
 
-    def __init__(self, problem: Problem, stepper: Stepper, device: SimulatedDevice) -> None:
+    def __init__(self, problem: Problem, stepper: Stepper, device: EmulatedDevice) -> None:
         self.slab = stepper.slab
         self._stepper, self._device = stepper, device
         self._n_fields, self._itemsize = problem.n_fields, problem.dtype.itemsize
@@ -171,7 +171,7 @@ def _sleep_until(moment: float) -> None:
         time.sleep(left)
 
 
-# SimulatedConveyor: pieces go through a simulated device: threads bring, compute and take.
+# EmulatedChunkPipeline: pieces go through a simulated device: threads bring, compute and take.
 
 _PIECES = 3  # on the device at a time: of four arrays, one is the other one of an advance
 _PATIENCE = 0.05  # seconds after which who waits for memory looks whether the device has failed
@@ -242,11 +242,11 @@ class _Belt:
             event.set()
 
 
-class SimulatedConveyor:
+class EmulatedChunkPipeline:
     """See the Protocol `Conveyor` of streamed.py for what the calls mean."""
 
     def __init__(
-        self, problem: Problem, method: Method, parameters: Parameters, device: SimulatedDevice
+        self, problem: Problem, method: Method, parameters: Parameters, device: EmulatedDevice
     ) -> None:
         self._problem, self._device = problem, device
         self._method, self._parameters = method, parameters

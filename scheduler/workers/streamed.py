@@ -39,7 +39,7 @@ class HostSlab(Protocol):
         """Memory for as many planes, (n_fields, count, ...)."""
 
 
-class Conveyor(Protocol):
+class ChunkPipeline(Protocol):
     """A device to which pieces are brought, by which they are advanced, from which they are taken.
 
     What has `after` in its arguments waits for these events, but the call returns at once.
@@ -84,7 +84,7 @@ class StreamedStepper:
     """A slab in host memory; see the Protocol `Stepper` for what the calls mean."""
 
     def __init__(
-        self, problem: Problem, slab: Slab, conveyor: Conveyor, streaming: Streaming
+        self, problem: Problem, slab: Slab, conveyor: ChunkPipeline, streaming: Streaming
     ) -> None:
         self.slab = slab
         self._problem, self._conveyor, self._streaming = problem, conveyor, streaming

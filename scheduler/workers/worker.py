@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tetris_sim.model.method import Fits, Stepper
+from tetris_sim.model.method import SlabTuned, Stepper
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.streaming import largest_piece
 from tetris_sim.scheduler.workers.queued import QueuedStepper, told_as_failure
 from tetris_sim.scheduler.workers.simulated import (
-    SimulatedConveyor,
-    SimulatedDevice,
-    SimulatedStepper,
+    EmulatedChunkPipeline,
+    EmulatedDevice,
+    EmulatedStepper,
 )
-from tetris_sim.scheduler.workers.streamed import Conveyor, StreamedStepper
+from tetris_sim.scheduler.workers.streamed import ChunkPipeline, StreamedStepper
 
 # Rows: what each worker was to do and what it did, for `plan` and the report.
 
@@ -90,7 +90,7 @@ class Worker:
 
     Attributes:
         name: what the worker is called.
-        device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
+        device: a `ThreadTeam`, a `GpuDevice` or a `EmulatedDevice`.
         stepper: what advances its slab.
         keeps: whether its device may keep a copy of the slab.
         closed: whether the device was given back.
@@ -137,8 +137,8 @@ def open_worker(problem: Problem, share: Share) -> Worker:
 
 def _open_device(share: Share) -> Any:
     if share.simulated is not None:
-        return SimulatedDevice(share.worker, share.simulated, share.threads)
-    device = Place(share.threads, share.method.device, share.number).open()
+        return EmulatedDevice(share.worker, share.simulated, share.threads)
+    device = ComputeResource(share.threads, share.method.device, share.number).open()
     if share.method.device == "cpu":
         device.stays_ready = share.through_host  # beside a GPU blocks are short
     return device
@@ -158,22 +158,24 @@ def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
     if share.streamed is not None:
         conveyor = _make_conveyor(problem, share, share.streamed, device)
         return StreamedStepper(problem, share.slab, conveyor, share.streamed)
-    if isinstance(device, SimulatedDevice):
+    if isinstance(device, EmulatedDevice):
         stepper = share.method.prepare(problem, share.slab, share.parameters, device.team)
-        return SimulatedStepper(problem, stepper, device)
+        return EmulatedStepper(problem, stepper, device)
     method, parameters = share.method, share.parameters
-    if isinstance(method, Fits):
+    if isinstance(method, SlabTuned):
         parameters = method.fitted(problem, share.slab, parameters, share.threads)
     return method.prepare(problem, share.slab, parameters, device)
 
 
-def _make_conveyor(problem: Problem, share: Share, streaming: Streaming, device: Any) -> Conveyor:
-    if isinstance(device, SimulatedDevice):
-        return SimulatedConveyor(problem, share.method, share.parameters, device)
+def _make_conveyor(
+    problem: Problem, share: Share, streaming: Streaming, device: Any
+) -> ChunkPipeline:
+    if isinstance(device, EmulatedDevice):
+        return EmulatedChunkPipeline(problem, share.method, share.parameters, device)
 
     from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
-    from tetris_sim.gpu_kernels.steppers.streamed import GpuConveyor
+    from tetris_sim.gpu_kernels.steppers.streamed import GpuChunkPipeline
 
     assert isinstance(share.method, GpuMethod)
     largest = largest_piece(problem, share.slab, streaming)
-    return GpuConveyor(problem, share.method, share.parameters, device, largest=largest)
+    return GpuChunkPipeline(problem, share.method, share.parameters, device, largest=largest)

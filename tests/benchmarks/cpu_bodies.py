@@ -24,7 +24,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.conduction import (
@@ -41,7 +41,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.formula import Variable as Name
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Method, Parameters
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
@@ -121,7 +121,7 @@ def problem_of(name: str, shape: Shape) -> Problem:
         dt=1.0,
         steps=1000,
         dtype=np.dtype(np.float64),
-        variables=(Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0)),),
+        variables=(StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0)),),
     )
     if name == "constant":
         return constant
@@ -224,7 +224,7 @@ def check(name: str, ndim: int, parameters: Parameters, team: Any) -> None:
     """Compare a body's bits with those of cpu.plain."""
     problem = problem_of(name, (96,) * 2 if ndim == 2 else (40,) * 3)
     states = []
-    for method, given in ((PlainMethod(), {}), (TessellateMethod(), parameters)):
+    for method, given in ((CpuPlainMethod(), {}), (TessellateMethod(), parameters)):
         stepper = method.prepare(problem, Slab.whole(problem.grid), given, team)
         stepper.load(problem.initial)
         stepper.advance(37)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tetris_sim.bench.candidates import (
-    Candidate,
+    TimedCandidate,
     choose_parameters,
     open_method,
     refuse_what_does_not_fit,
@@ -24,7 +24,7 @@ from tetris_sim.bench.candidates import (
 )
 from tetris_sim.bench.cpu import measured_run
 from tetris_sim.bench.limits import fma_work
-from tetris_sim.bench.result import Limits, When
+from tetris_sim.bench.result import MachineLimits, When
 from tetris_sim.bench.tables import fma_rate
 from tetris_sim.bench.timing import SHAPES, random_problem
 from tetris_sim.cpu_kernels import METHODS
@@ -108,7 +108,7 @@ def climb(
     reason}.
     """
     by_name = {method.name: method for method in methods}
-    opened: dict[str, Candidate] = {}
+    opened: dict[str, TimedCandidate] = {}
     missing = {}
     for technique in ladder:
         reason = why_missing(problem, technique, by_name)
@@ -164,7 +164,9 @@ def variants(choices: Sequence[Parameters], fixed: Parameters) -> list[Parameter
     return list({tuple(sorted(choice.items())): choice for choice in changed}.values())
 
 
-def compare_steps(ladder: Mapping[str, Any], limits: Mapping[When, Limits]) -> dict[str, Any]:
+def compare_steps(
+    ladder: Mapping[str, Any], limits: Mapping[When, MachineLimits]
+) -> dict[str, Any]:
     """The same ladder with, in every row, its multiples of the first row and of the row before, and
     its FMA share.
     """

@@ -29,7 +29,7 @@ from tetris_sim.bench.candidates import (
 )
 from tetris_sim.bench.cpu import measured_run, usable_methods
 from tetris_sim.bench.limits import measure_limits
-from tetris_sim.bench.result import Limits, Row
+from tetris_sim.bench.result import BenchRow, MachineLimits
 from tetris_sim.bench.timing import SHAPES, random_problem
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.problem import Problem
@@ -119,7 +119,7 @@ def sweep_sizes(
     dtype: str,
     team: ThreadTeam,
     *,
-    limits: Limits,
+    limits: MachineLimits,
     rounds: int,
     seconds: float,
 ) -> list[dict[str, Any]]:
@@ -175,7 +175,9 @@ def sweep_threads(
     return points
 
 
-def _time_each(problem: Problem, team: ThreadTeam, *, rounds: int, seconds: float) -> list[Row]:
+def _time_each(
+    problem: Problem, team: ThreadTeam, *, rounds: int, seconds: float
+) -> list[BenchRow]:
     """Rows of all candidates, one after the other: together the largest grids would not fit into
     memory.
     """
@@ -190,7 +192,7 @@ def _time_each(problem: Problem, team: ThreadTeam, *, rounds: int, seconds: floa
     return rows
 
 
-def explain(row: Row, problem: Problem, limits: Limits) -> dict[str, Any]:
+def explain(row: BenchRow, problem: Problem, limits: MachineLimits) -> dict[str, Any]:
     """A row with its cost and what the model says of it, in ns per point update.
 
     `transfer_ns` has the parts of T_d and `transfer_total_ns` their sum; `fma_ns` is the time of

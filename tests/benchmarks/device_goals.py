@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tetris_sim.bench.result import Result, SetCase, SetRow
-from tetris_sim.bench.tables import Table, grid
+from tetris_sim.bench.result import BenchResult, SetCase, SetRow
+from tetris_sim.bench.tables import TextTable, grid
 
 _OF_SUM = 0.97  # CPU and GPU together, of the sum of both
 _OF_BEST = 0.97  # what the plan chose, of the best of all that was measured
@@ -66,7 +66,7 @@ class Measured:
         return f"{self.name}, {self.gpus} GPUs, {ranks}"
 
 
-def measurements(results: Iterable[Result]) -> list[Measured]:
+def measurements(results: Iterable[BenchResult]) -> list[Measured]:
     """Every set of devices of every result."""
     return [
         Measured(case, row) for result in results for case in result.devices for row in case.sets
@@ -89,7 +89,7 @@ def one_gpu(every: Sequence[Measured], like: Measured) -> Measured | None:
     return None
 
 
-def goals_table(results: Iterable[Result]) -> Table:
+def goals_table(results: Iterable[BenchResult]) -> TextTable:
     """What was wanted, what was measured, and whether that is enough."""
     every = measurements(results)
     rows = [
@@ -100,7 +100,7 @@ def goals_table(results: Iterable[Result]) -> Table:
         *_exchanges(every),
     ]
     rows += _predictions(every)
-    return Table(
+    return TextTable(
         "What was wanted, and what was measured",
         ("claim", "wanted", "measured", "reached"),
         rows,

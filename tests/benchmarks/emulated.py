@@ -15,17 +15,19 @@ from emulator.host_gpu import HostGpu
 from benchmarks import gpu_breakdown, gpu_counters, gpu_sweeps
 from benchmarks.samples import result, timing
 from tetris_sim.bench import gpu as bench_gpu
-from tetris_sim.bench.result import Limits, Result, When
+from tetris_sim.bench.result import BenchResult, MachineLimits, When
 from tetris_sim.scheduler.machine.devices import Gpu
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
-LIMITS: dict[When, Limits] = {
-    "before": Limits(
+LIMITS: dict[When, MachineLimits] = {
+    "before": MachineLimits(
         copy=timing(4e12),
         fma={"float64": timing(16e12), "float32": timing(33e12)},
         tensor=timing(32e12),
     ),
-    "after": Limits(copy=timing(3e12), fma={"float64": timing(15e12), "float32": timing(31e12)}),
+    "after": MachineLimits(
+        copy=timing(3e12), fma={"float64": timing(15e12), "float32": timing(31e12)}
+    ),
 }
 
 
@@ -45,7 +47,7 @@ def emulated_gpu(monkeypatch: pytest.MonkeyPatch) -> BenchGpu:
     device = BenchGpu()
 
     @contextmanager
-    def measured(**_: Any) -> Iterator[tuple[Result, BenchGpu]]:
+    def measured(**_: Any) -> Iterator[tuple[BenchResult, BenchGpu]]:
         yield result(limits={}, gpu=GPU, gpu_limits=LIMITS), device
 
     for module in (bench_gpu, gpu_breakdown, gpu_sweeps, gpu_counters):

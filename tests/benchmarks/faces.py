@@ -27,7 +27,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join  # noqa: E402
-from tetris_sim.apps.time_functions import Course  # noqa: E402
+from tetris_sim.apps.time_functions import TimeFunction  # noqa: E402
 from tetris_sim.bench.candidates import open_method  # noqa: E402
 from tetris_sim.bench.gpu import SHAPES, random_made_there, weight_kinds  # noqa: E402
 from tetris_sim.bench.timing import WeightKind, interleave, provenance, random_problem  # noqa: E402  # noqa: E402
@@ -71,13 +71,13 @@ NUMBERS: dict[str, Callable[[int], Faces]] = {
 def _rules(kind: str) -> Rule:
     """What holds on the faces of a body whose cells are 1 wide and conduct 1."""
     surface = Surface(1.0, np.ones(1), {})
-    wave = Course(compile_expression("0.5 + 0.4*sin(t/2000)", {"t"}).tree)
-    number = Course(compile_expression("20", ()).tree)
-    switched = Course(compile_expression("0.2 if t % 2000 < 1000 else 0.8", {"t"}).tree)
+    wave = TimeFunction(compile_expression("0.5 + 0.4*sin(t/2000)", {"t"}).tree)
+    number = TimeFunction(compile_expression("20", ()).tree)
+    switched = TimeFunction(compile_expression("0.2 if t % 2000 < 1000 else 0.8", {"t"}).tree)
     if kind == "changing":
         return held(wave, surface)
     if kind == "changing convection":
-        return flowing(surface, h=Course(compile_expression("0.7", ()).tree), ambient=wave)
+        return flowing(surface, h=TimeFunction(compile_expression("0.7", ()).tree), ambient=wave)
     if kind == "switched":
         return held(switched, surface)
     return flowing(surface, ambient=number, emissivity=0.9)

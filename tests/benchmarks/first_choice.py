@@ -34,11 +34,11 @@ from tetris_sim.model.slab import Slab  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402
 from tetris_sim.scheduler.machine.devices import Gpu  # noqa: E402
 from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
-from tetris_sim.scheduler.machine.placement import Place  # noqa: E402
+from tetris_sim.scheduler.machine.placement import ComputeResource  # noqa: E402
 from tetris_sim.scheduler.tuning import tuned  # noqa: E402
-from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked, find_candidates  # noqa: E402
+from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest, find_candidates  # noqa: E402
 from tetris_sim.scheduler.tuning.choice import Candidate  # noqa: E402
-from tetris_sim.scheduler.tuning.compete import Limits, compete, ranked  # noqa: E402
+from tetris_sim.scheduler.tuning.compete import TuningLimits, compete, ranked  # noqa: E402
 from tetris_sim.scheduler.tuning.measure import (  # noqa: E402  # noqa: E402
     Trial,
     kept,
@@ -87,13 +87,13 @@ def cases_of(
     return cases
 
 
-def posed(case: Case, place: Place) -> tuple[list[Candidate], Problem]:
+def posed(case: Case, place: ComputeResource) -> tuple[list[Candidate], Problem]:
     """(what may be tried, the best guess first; the trial problem that it is tried on)."""
     machine, problem = find_machine(), case.problem()
     gpu = machine.gpus[place.number] if place.device == "gpu" else None
     memory = machine.memory if gpu is None else gpu.memory
     candidates, _ = find_candidates(
-        problem, Asked(), memory - RESERVE, place, find_known(problem, gpu)
+        problem, TuningRequest(), memory - RESERVE, place, find_known(problem, gpu)
     )
     n_bytes = trial_bytes(memory, machine.cache if gpu is None else max(gpu.cache, GPU_CACHE))
     steps = max(steps_per_block(it.parameters) for it in candidates)
@@ -101,7 +101,7 @@ def posed(case: Case, place: Place) -> tuple[list[Candidate], Problem]:
     return list(candidates), kept(timed)
 
 
-def compile_some(work: tuple[Case, Place, int, int]) -> None:
+def compile_some(work: tuple[Case, ComputeResource, int, int]) -> None:
     """Compile every so many-th candidate of a case."""
     case, place, first, stride = work
     candidates, timed = posed(case, place)
@@ -112,10 +112,10 @@ def compile_some(work: tuple[Case, Place, int, int]) -> None:
                 candidate.method.prepare(timed, whole, candidate.parameters, device).close()
 
 
-def measure(case: Case, place: Place) -> dict[str, Any]:
+def measure(case: Case, place: ComputeResource) -> dict[str, Any]:
     """The first choice and the best one, in turn."""
     candidates, timed = posed(case, place)
-    limits = Limits(time.perf_counter() + 1e9, 1e9, None, 1 << 62)
+    limits = TuningLimits(time.perf_counter() + 1e9, 1e9, None, 1 << 62)
     entries = compete(timed, candidates, place=place, limits=limits)
     order = ranked(entries)
     leaders = list(dict.fromkeys([candidates[0].label, *(it.candidate.label for it in order)]))[:4]
@@ -162,7 +162,7 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
 
 
 def rows(
-    cases: Sequence[Case], place: Place, jobs: int, seconds: float
+    cases: Sequence[Case], place: ComputeResource, jobs: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Compile, then measure one after the other, as long as there is time."""
     begin = time.perf_counter()
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     it = parser.parse_args()
 
-    place = Place(1, "gpu", 0) if it.gpu else Place(it.cpu)
+    place = ComputeResource(1, "gpu", 0) if it.gpu else ComputeResource(it.cpu)
     machine = find_machine()
     about = {
         "device": machine.gpus[0].name if it.gpu else machine.cpu,

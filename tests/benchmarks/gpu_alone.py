@@ -16,7 +16,7 @@ from typing import Any
 from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, ExplicitStencil2Row
 
 from benchmarks.gpu_peers import NAIVE
-from tetris_sim.bench.timing import Work, random_numbers
+from tetris_sim.bench.timing import TimedWork, random_numbers
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (
@@ -96,7 +96,7 @@ class Arena:
         with self.device.use():
             launch(now, then)
 
-    def work(self, alone: Alone) -> Work:
+    def work(self, alone: Alone) -> TimedWork:
         """A repetition is a launch, its units are point updates.
 
         Raises:
@@ -112,7 +112,7 @@ class Arena:
                 self.launch(launch)
             self.device.stream.synchronize()
 
-        return Work(run, n_points * alone.depth)
+        return TimedWork(run, n_points * alone.depth)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -181,14 +181,14 @@ def explicit_alone(explicit: ExplicitStencil2Row) -> Alone:
     return Alone({"steps_per_block": explicit.depth}, explicit.depth, open_)
 
 
-def fastest(arena: Arena, choices: Iterable[Alone], *, seconds: float) -> tuple[Alone, Work]:
+def fastest(arena: Arena, choices: Iterable[Alone], *, seconds: float) -> tuple[Alone, TimedWork]:
     """The choice with the highest rate in one timing of about so many seconds; a single one is not
     timed.
 
     Raises:
         UnsupportedError: none of them can be launched.
     """
-    found: list[tuple[float, Alone, Work]] = []
+    found: list[tuple[float, Alone, TimedWork]] = []
     refusals = []
     candidates: Sequence[Alone] = list(choices)
     for alone in candidates:
@@ -205,14 +205,14 @@ def fastest(arena: Arena, choices: Iterable[Alone], *, seconds: float) -> tuple[
     return alone, work
 
 
-def _rate(work: Work, seconds: float) -> float:
+def _rate(work: TimedWork, seconds: float) -> float:
     work.run(1)  # compiles
     one = _elapsed(work, 1)
     launches = max(1, round(seconds / one))
     return work.units * launches / _elapsed(work, launches)
 
 
-def _elapsed(work: Work, launches: int) -> float:
+def _elapsed(work: TimedWork, launches: int) -> float:
     begin = time.perf_counter()
     work.run(launches)
     return max(time.perf_counter() - begin, 1e-9)

@@ -26,9 +26,9 @@ from benchmarks.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_al
 from benchmarks.gpu_labels import CONVSTENCIL, TETRIS
 from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.gpu import SHAPES, measured_gpu
-from tetris_sim.bench.result import Limits, When
+from tetris_sim.bench.result import MachineLimits, When
 from tetris_sim.bench.tables import copy_rate
-from tetris_sim.bench.timing import Work, interleave, random_problem
+from tetris_sim.bench.timing import TimedWork, interleave, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import (
@@ -125,7 +125,7 @@ def climb(
     reason}.
     """
     arena = Arena(problem, device)
-    chosen: dict[str, tuple[Alone, Work]] = {}
+    chosen: dict[str, tuple[Alone, TimedWork]] = {}
     missing = {}
     for rung in ladder:
         try:
@@ -149,7 +149,9 @@ def climb(
     return {"steps": rows, "missing": missing}
 
 
-def compare_rungs(ladder: Mapping[str, Any], limits: Mapping[When, Limits]) -> dict[str, Any]:
+def compare_rungs(
+    ladder: Mapping[str, Any], limits: Mapping[When, MachineLimits]
+) -> dict[str, Any]:
     """The same ladder with, in every row, its multiples of the first row, of the row before, and of
     one sweep.
     """

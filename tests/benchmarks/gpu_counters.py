@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks.gpu_alone import Alone, Arena, fastest, fused_alone
 from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.gpu import SHAPES, measured_gpu, weight_kinds
-from tetris_sim.bench.timing import WeightKind, Work, random_problem
+from tetris_sim.bench.timing import TimedWork, WeightKind, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
@@ -301,7 +301,7 @@ def _choose(
     return found
 
 
-def sustain(work: Work, device: GpuDevice) -> dict[str, float | None]:
+def sustain(work: TimedWork, device: GpuDevice) -> dict[str, float | None]:
     """Rate of many launches [point updates/s], and clock [Hz] and power [W] while they run; None
     without nvidia-smi.
     """
@@ -330,7 +330,7 @@ def _start_reading(device: GpuDevice) -> subprocess.Popen[str] | None:
     return subprocess.Popen([program, "-i", bus, *query], stdout=subprocess.PIPE, text=True)
 
 
-def _elapsed(work: Work, launches: int) -> float:
+def _elapsed(work: TimedWork, launches: int) -> float:
     begin = time.perf_counter()
     work.run(launches)
     return max(time.perf_counter() - begin, 1e-9)

@@ -31,7 +31,7 @@ import gpu_equation_cases as cases  # noqa: E402
 from benchmarks.one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
-from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod  # noqa: E402
 from tetris_sim.gpu_kernels.stream.method import METHOD  # noqa: E402
 from tetris_sim.model import reference  # noqa: E402
 from tetris_sim.model.boundary import Boundary, Neumann  # noqa: E402
@@ -43,7 +43,7 @@ from tetris_sim.model.slab import Slab  # noqa: E402
 
 SECONDS = 0.1  # of a timing, about
 _FEW = {1: 4096, 2: 256, 3: 32}  # points along an axis where only the equations matter
-PLAIN = PlainMethod()
+PLAIN = GpuPlainMethod()
 # steps, rows, columns, warps, blocks, edges; in 3D steps, rows, warps across and down, planes
 # ahead, blocks, planes held
 TILES = {

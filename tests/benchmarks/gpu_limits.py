@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.bench.gpu import copy_work
-from tetris_sim.bench.result import Limits
-from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.bench.result import MachineLimits
+from tetris_sim.bench.timing import TimedWork, interleave
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 
 SOURCE = str(Path(__file__).with_name("limits.cu"))
@@ -16,7 +16,7 @@ _TENSOR_CHAINS, _TENSOR_PRODUCTS = 4, 16 * 8 * 8  # multiply-adds of one m16n8k8
 _REAL = {"float64": "double", "float32": "float"}
 
 
-def measure_gpu_limits(device: GpuDevice, *, rounds: int, seconds: float) -> Limits:
+def measure_gpu_limits(device: GpuDevice, *, rounds: int, seconds: float) -> MachineLimits:
     """Copies in memory, multiply-adds per dtype and those of FP64 tensor cores.
 
     Args:
@@ -30,14 +30,14 @@ def measure_gpu_limits(device: GpuDevice, *, rounds: int, seconds: float) -> Lim
     if int(device.architecture.removeprefix("sm_")) >= 90:
         works["tensor"] = _tensor_work(device)
     timings = interleave(works, rounds=rounds, seconds=seconds)
-    return Limits(
+    return MachineLimits(
         copy=timings["copy"],
         fma={dtype: timings[f"fma {dtype}"] for dtype in _REAL},
         tensor=timings.get("tensor"),
     )
 
 
-def _fma_work(device: GpuDevice, dtype: str) -> Work:
+def _fma_work(device: GpuDevice, dtype: str) -> TimedWork:
     defines: dict[str, str | int] = {"TS_REAL": _REAL[dtype], "TS_TURNS": _TURNS}
     function = device.function(SOURCE, "multiply_add", defines)
     blocks = _BLOCKS_EACH * device.multiprocessors
@@ -49,7 +49,7 @@ def _fma_work(device: GpuDevice, dtype: str) -> Work:
     )
 
 
-def _tensor_work(device: GpuDevice) -> Work:
+def _tensor_work(device: GpuDevice) -> TimedWork:
     defines: dict[str, str | int] = {"TS_REAL": "double", "TS_TURNS": _TURNS}
     function = device.function(SOURCE, "tensor_multiply_add", defines)
     blocks = _BLOCKS_EACH * device.multiprocessors
@@ -61,11 +61,11 @@ def _tensor_work(device: GpuDevice) -> Work:
 
 def _launch_work(
     device: GpuDevice, function: Any, blocks: int, arguments: tuple[Any, ...], units: float
-) -> Work:
+) -> TimedWork:
     def run(repetitions: int) -> None:
         with device.use():
             for _ in range(repetitions):
                 function((blocks, 1, 1), (_THREADS, 1, 1), arguments)
         device.stream.synchronize()
 
-    return Work(run, units=units)
+    return TimedWork(run, units=units)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tetris_sim.config import make_config
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model.slab import Slab
 
 INITIAL: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ def time_it(n: int, initial: dict[str, Any], device: GpuDevice) -> dict[str, lis
         }
     ).build()
     slab = Slab.whole(problem.grid)
-    stepper = PlainMethod().prepare(problem, slab, {}, device)
+    stepper = GpuPlainMethod().prepare(problem, slab, {}, device)
     seconds: dict[str, list[float]] = {"load": [], "read": []}
     for _ in range(3):
         begun = time.perf_counter()

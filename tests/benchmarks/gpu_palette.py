@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.materials import Melting, Properties, in_potentials, make_enthalpy
+from tetris_sim.apps.heat.materials import MaterialCurves, Melting, in_potentials, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import (
@@ -47,7 +47,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.formula import Variable as Name
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Method, Parameters
-from tetris_sim.model.problem import Field, InitialField, Problem, Total, Variable
+from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
 
@@ -159,7 +159,7 @@ def make_problem(ids: Ids, sources: bool, physics: str = "temperatures") -> Prob
         dt=dt,
         steps=1000,
         dtype=np.dtype(np.float64),
-        variables=(Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0)),),
+        variables=(StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0)),),
         conduction=conduction,
     )
 
@@ -196,7 +196,9 @@ def in_waves(shape: Shape) -> InitialField:
 def in_heat(conduction: Conduction, conductivity: Numbers, capacity: Numbers) -> Conduction:
     """The same materials, which melt between heat contents of about 0.2 and 1.2."""
     materials = [
-        Properties(((0.0, k),), ((0.0, c),), 1.0, Melting(1.0 - 0.1 * c, 0.2 / c, 0.2 / c + 0.1))
+        MaterialCurves(
+            ((0.0, k),), ((0.0, c),), 1.0, Melting(1.0 - 0.1 * c, 0.2 / c, 0.2 / c + 0.1)
+        )
         for k, c in zip(conductivity.tolist(), capacity.tolist(), strict=True)
     ]
     spacing = (1.0,) * len(conduction.medium.conductance)
@@ -312,7 +314,7 @@ def main(
             problem = make_problem(few, sources, physics)
             steps = 2 * METHOD.depth(problem, parameters) + 1
             found = advanced(METHOD, problem, parameters, gpu, steps)
-            wanted = advanced(PlainMethod(), problem, {}, gpu, steps)
+            wanted = advanced(GpuPlainMethod(), problem, {}, gpu, steps)
             error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
             assert error < 1e-14 * steps, (make.__name__, parameters, error)
 
@@ -324,7 +326,7 @@ def main(
             print(make.__name__, tuple(parameters.values()), sources, round(measured), flush=True)
             rates.setdefault(number, []).append(f"{make.__name__} {measured:.0f}")
         problem = make_problem(ids, False, physics)
-        times = rates_of(PlainMethod(), problem, {}, gpu)
+        times = rates_of(GpuPlainMethod(), problem, {}, gpu)
         made = {"method": "gpu.plain", "parameters": {}}
         rows.append({**row(ids, make.__name__, problem, physics, times), **made})
         print(f"{make.__name__}: gpu.plain {float(np.median(times)):.0f}", flush=True)

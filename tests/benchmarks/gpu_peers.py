@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.bench.candidates import Candidate
-from tetris_sim.bench.timing import Work, random_numbers
+from tetris_sim.bench.candidates import TimedCandidate
+from tetris_sim.bench.timing import TimedWork, random_numbers
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
@@ -33,7 +33,7 @@ _BLOCK = (64, 4, 1)
 _LOG = logging.getLogger(__name__)
 
 
-def open_peers(problem: Problem, device: GpuDevice) -> list[Candidate]:
+def open_peers(problem: Problem, device: GpuDevice) -> list[TimedCandidate]:
     """Those that can be had here."""
     found = [_naive(problem, device)]
     for name, make in {"torch.compile": _compiled_slices, "cuDNN": _convolution}.items():
@@ -48,7 +48,7 @@ def open_peers(problem: Problem, device: GpuDevice) -> list[Candidate]:
     return found
 
 
-def _naive(problem: Problem, device: GpuDevice) -> Candidate:
+def _naive(problem: Problem, device: GpuDevice) -> TimedCandidate:
     layout = pitch_slab(problem, Slab.whole(problem.grid))
     function = device.function(NAIVE, "naive", term_defines(problem))
     arrays = _random_arrays(problem, device, layout.n_bytes)
@@ -83,14 +83,14 @@ def _candidate(
     device: GpuDevice,
     arrays: list[Any],
     step: Callable[[Any, Any], None],
-) -> Candidate:
+) -> TimedCandidate:
     def run(steps: int) -> None:
         with device.use():
             for k in range(steps):
                 step(arrays[k % 2], arrays[1 - k % 2])
         device.stream.synchronize()
 
-    return Candidate(name, {}, Work(run, problem.grid.n_points), arrays.clear)
+    return TimedCandidate(name, {}, TimedWork(run, problem.grid.n_points), arrays.clear)
 
 
 def _torch_field(problem: Problem) -> Any:
@@ -109,7 +109,7 @@ def _inner(problem: Problem) -> tuple[slice, ...]:
     return (slice(None), slice(None), *(slice(radius, radius + n) for n, radius in spans))
 
 
-def _torch_candidate(name: str, problem: Problem, advance: Callable[[Any], Any]) -> Candidate:
+def _torch_candidate(name: str, problem: Problem, advance: Callable[[Any], Any]) -> TimedCandidate:
     import torch
 
     fields = [_torch_field(problem) for _ in range(2)]
@@ -126,10 +126,10 @@ def _torch_candidate(name: str, problem: Problem, advance: Callable[[Any], Any])
         fields.clear()
         torch.cuda.empty_cache()
 
-    return Candidate(name, {}, Work(run, problem.grid.n_points), close)
+    return TimedCandidate(name, {}, TimedWork(run, problem.grid.n_points), close)
 
 
-def _compiled_slices(problem: Problem, device: GpuDevice) -> Candidate:
+def _compiled_slices(problem: Problem, device: GpuDevice) -> TimedCandidate:
     import torch
 
     # it compiles a function for few different shapes, and then runs it as it is
@@ -153,7 +153,7 @@ def _compiled_slices(problem: Problem, device: GpuDevice) -> Candidate:
     return _torch_candidate("torch.compile slices", problem, torch.compile(advance))
 
 
-def _convolution(problem: Problem, device: GpuDevice) -> Candidate:
+def _convolution(problem: Problem, device: GpuDevice) -> TimedCandidate:
     import torch
 
     ndim, radii = problem.grid.ndim, problem.stencil.radii

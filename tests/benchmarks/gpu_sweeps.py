@@ -25,7 +25,7 @@ from benchmarks.gpu_labels import ONE_STEP
 from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.candidates import open_method, time_steady
 from tetris_sim.bench.gpu import measured_gpu, random_made_there, weight_kinds
-from tetris_sim.bench.timing import Work, random_problem
+from tetris_sim.bench.timing import TimedWork, random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
@@ -244,7 +244,7 @@ def _try(
         candidate.close()
 
 
-def _settle(work: Work) -> int:
+def _settle(work: TimedWork) -> int:
     """Make blocks until the stepper has recorded launches if it does, which takes longer than they;
     how many.
     """
@@ -253,7 +253,7 @@ def _settle(work: Work) -> int:
     return blocks
 
 
-def _elapsed(work: Work, repetitions: int) -> float:
+def _elapsed(work: TimedWork, repetitions: int) -> float:
     begin = time.perf_counter()
     work.run(repetitions)
     return max(time.perf_counter() - begin, 1e-9)

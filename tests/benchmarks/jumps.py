@@ -27,11 +27,11 @@ from tetris_sim.apps.heat.model import heat_operator
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Robin
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import DeviceKind, Method
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import euler_step
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.measure import random_field
 
 STEPS = (100, 3_800_000)
@@ -54,7 +54,7 @@ def make_problem(faces: str, n: int) -> Problem:
         dt=1.0,
         steps=1,
         dtype=np.dtype(np.float64),
-        variables=(Variable("u", "1", "u", Total("integral", "m^2", 1.0)),),
+        variables=(StateVariable("u", "1", "u", Total("integral", "m^2", 1.0)),),
     )
     return replace(problem, initial=random_field(problem, grid.shape))
 
@@ -83,7 +83,7 @@ def main(
 ) -> list[dict[str, Any]]:
     """Print and return all measurements."""
     threads = 1 if kind == "gpu" else find_machine().threads
-    place, rows = Place(threads, kind), []
+    place, rows = ComputeResource(threads, kind), []
     with place.opened() as device:
         for faces in FACES:
             small = make_problem(faces, n if kind == "gpu" else n // 4)

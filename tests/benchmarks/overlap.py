@@ -18,7 +18,7 @@ import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
@@ -49,7 +49,7 @@ def make_problem(name: str, shape: Sequence[int]) -> Problem:
         dt=1.0,
         steps=1 << 30,
         dtype=np.dtype("float64"),
-        variables=(Variable("u", "1", "field", Total("integral", "1", 1.0)),),
+        variables=(StateVariable("u", "1", "field", Total("integral", "1", 1.0)),),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.device_pictures import draw_devices
 from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from benchmarks.panels import FIGURE_STYLE, LONG_ENTRY, MARKED, MODEL, finish, log_rates, panels
-from tetris_sim.bench.result import Case, Result, read_result
+from tetris_sim.bench.result import BenchCase, BenchResult, read_result
 from tetris_sim.bench.tables import billions, bounds_of
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 from tetris_sim.support.files import atomic_file
@@ -44,7 +44,7 @@ _OTHER = "#8a6fb0"  # a method that is not listed
 _RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
 
 
-def draw_comparison(result: Result) -> Figure:
+def draw_comparison(result: BenchResult) -> Figure:
     """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound
     where it fits in.
     """
@@ -232,7 +232,7 @@ def _title(entry: Mapping[str, Any]) -> str:
     return f"{entry['stencil']}{weights}, {entry['dtype']}"
 
 
-def _case_title(case: Case) -> str:
+def _case_title(case: BenchCase) -> str:
     weights = ", symmetric" if case.weights == "symmetric" else ""
     return f"{case.stencil}{weights}, {case.dtype}"
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tetris_sim.config import make_config
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model.slab import Slab
 
 _FILES = 6
@@ -100,7 +100,7 @@ def load(path: Path, n: int, device: GpuDevice) -> float:
             "time": {"steps": 1},
         }
     ).build()
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, device)
+    stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, device)
     begun = time.perf_counter()
     stepper.load(problem.initial)
     stepper.wait()

@@ -11,7 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.bench.result import CacheLimit, Case, Limits, Result, Row, Timing, When, WholeRun
+from tetris_sim.bench.result import (
+    BenchCase,
+    BenchResult,
+    BenchRow,
+    CacheLimit,
+    MachineLimits,
+    Timing,
+    When,
+    WholeRun,
+)
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import KnownGpu, Parameters
 from tetris_sim.model.problem import Field, InitialField, Problem
@@ -22,13 +31,13 @@ def timing(median: float) -> Timing:
     return Timing(median, low=0.5 * median, high=2 * median)
 
 
-def limits(fma: float, copy: float) -> Limits:
+def limits(fma: float, copy: float) -> MachineLimits:
     """Limits of a machine with two caches; `copy` is that of the faster kind."""
     caches = (
         CacheLimit(1, n_bytes=4096, sharing=1, capacity=8192, copy=timing(8 * copy)),
         CacheLimit(2, n_bytes=65536, sharing=2, capacity=65536, copy=timing(4 * copy)),
     )
-    return Limits(
+    return MachineLimits(
         copy=timing(copy / 2),
         copy_past_caches=timing(copy),
         load=timing(16 * copy),
@@ -39,7 +48,7 @@ def limits(fma: float, copy: float) -> Limits:
     )
 
 
-LIMITS: dict[When, Limits] = {"before": limits(100e9, 30e9), "after": limits(90e9, 32e9)}
+LIMITS: dict[When, MachineLimits] = {"before": limits(100e9, 30e9), "after": limits(90e9, 32e9)}
 """The better of both: 100e9 multiply-adds per second, 32 GB/s."""
 
 
@@ -49,8 +58,8 @@ def row(
     *,
     parameters: Mapping[str, int] | None = None,
     end_to_end: tuple[int, float] | None = None,
-) -> Row:
-    measured = Row(name, timing(rate), dict(parameters or {}))
+) -> BenchRow:
+    measured = BenchRow(name, timing(rate), dict(parameters or {}))
     if end_to_end is None:
         return measured
     steps, whole = end_to_end
@@ -58,13 +67,13 @@ def row(
     return dataclasses.replace(measured, end_to_end=run)
 
 
-def kernel(rows: Sequence[Row], dtype: str = "float64") -> Case:
-    return Case("heat-2d", dtype, (30, 40), 5, tuple(rows))
+def kernel(rows: Sequence[BenchRow], dtype: str = "float64") -> BenchCase:
+    return BenchCase("heat-2d", dtype, (30, 40), 5, tuple(rows))
 
 
-def result(**parts: Any) -> Result:
+def result(**parts: Any) -> BenchResult:
     versions = {"python": "3.11.1", "numpy": "2.0.0", "numba": "0.61.0", "llvmlite": "0.44.0"}
-    return Result(
+    return BenchResult(
         host="here",
         cpu="Some CPU",
         threads=2,
@@ -77,7 +86,7 @@ def result(**parts: Any) -> Result:
     )
 
 
-def main_result() -> Result:
+def main_result() -> BenchResult:
     rows = [
         row("prange indexed", 1e9),
         row("prange slices", 1.5e9),

@@ -6,7 +6,7 @@ part of an exchange: latency + bytes * seconds per byte for each message, one af
 (Tetris 5.3: k (alpha + n beta)), and one agreement of all ranks. Beyond what
 `scheduler/plan/ranks.py` asks, messages within a computer and between computers differ, a GPU is
 slower on fewer points, and steps that do not fill the depth of its kernels take longer
-(`Crew.slowness`).
+(`WorkerTable.slowness`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Parts
 from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
-from tetris_sim.scheduler.plan.cost import Crew
+from tetris_sim.scheduler.plan.cost import WorkerTable
 from tetris_sim.scheduler.plan.partition import (
     factorizations,
     halo_points,
@@ -124,7 +124,7 @@ def predict(problem: Problem, parts: Parts, cluster: Cluster, block: int) -> Pre
         return None
     gpus, radii = math.prod(parts), problem.stencil.radii
     redundant = redundant_points(piece, radii, block)
-    crew = Crew.of([Capacity("gpu", rate, depth=cluster.depth)])
+    crew = WorkerTable.of([Capacity("gpu", rate, depth=cluster.depth)])
     slowness = float(crew.slowness(block)[0])
     computing = (piece.n_points + redundant) * problem.n_fields * slowness
     messages = exchange_seconds(problem, piece, parts, cluster)
@@ -173,7 +173,7 @@ def planned_parts(
     link = cluster.far if gpus > cluster.gpus_each else cluster.near
     computers = [rank // cluster.gpus_each for rank in range(gpus)]
     gpu = Capacity("gpu", rate, link=link, depth=cluster.depth, one_way=True)
-    crew = Crew.of([gpu] * gpus)
+    crew = WorkerTable.of([gpu] * gpus)
     return fastest_grid(Domain.of(problem), crew, time_block, computers=computers)[0].parts
 
 

@@ -21,7 +21,7 @@ from benchmarks.scaling_inputs import (
     predict_measured,
     small_problem,
 )
-from tetris_sim.bench.tables import Table, billions, grid, percent
+from tetris_sim.bench.tables import TextTable, billions, grid, percent
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 from tetris_sim.scheduler.plan.words import describe_parts
 
@@ -67,7 +67,7 @@ def predict_all(inputs: Inputs) -> Predictions:
     }
 
 
-def scaling_tables(inputs: Inputs, found: Predictions) -> dict[str, Table]:
+def scaling_tables(inputs: Inputs, found: Predictions) -> dict[str, TextTable]:
     """Every table of the page, by the name that it has there."""
     return {
         "inputs": inputs_table(inputs),
@@ -78,7 +78,7 @@ def scaling_tables(inputs: Inputs, found: Predictions) -> dict[str, Table]:
     }
 
 
-def inputs_table(inputs: Inputs) -> Table:
+def inputs_table(inputs: Inputs) -> TextTable:
     """Rates, latencies and bandwidths, measured and assumed."""
     rows = []
     for stencil in STENCILS:
@@ -115,10 +115,10 @@ def inputs_table(inputs: Inputs) -> Table:
         ],
         ["a short message between computers", f"{HOP * 1e6:.0f} us", "assumed"],
     ]
-    return Table("What goes in", ("quantity", "value", "origin"), rows, 3)
+    return TextTable("What goes in", ("quantity", "value", "origin"), rows, 3)
 
 
-def check_table(inputs: Inputs) -> Table:
+def check_table(inputs: Inputs) -> TextTable:
     """The model beside what was measured on several GPUs."""
     rows = []
     for m in inputs.pairs:
@@ -145,10 +145,10 @@ def check_table(inputs: Inputs) -> Table:
         "exchange, measured",
         "exchange, predicted",
     )
-    return Table("GStencil/s as predicted, beside what was measured", header, rows, 1)
+    return TextTable("GStencil/s as predicted, beside what was measured", header, rows, 1)
 
 
-def study_table(found: Predictions, study: str) -> Table:
+def study_table(found: Predictions, study: str) -> TextTable:
     """What the program would do, and what improvements would make of it."""
     words = ("stencil", "GPUs", "grid", "pieces")
     numbers = (
@@ -181,7 +181,7 @@ def study_table(found: Predictions, study: str) -> Table:
                 ]
             others = [row[name] for name in (DIRECT, BESIDE)]
             rows.append([*cells, *(_efficient(each) for each in others)])
-    return Table(
+    return TextTable(
         f"Prediction, {study}: the program as it is, then efficiencies with",
         (*words, *numbers),
         rows,
@@ -189,7 +189,7 @@ def study_table(found: Predictions, study: str) -> Table:
     )
 
 
-def limits_table(found: Predictions) -> Table:
+def limits_table(found: Predictions) -> TextTable:
     """From how many GPUs on something gives way."""
     header = (
         "study",
@@ -210,10 +210,10 @@ def limits_table(found: Predictions) -> Table:
             )
             cells.append(f"{good}, {half}")
         rows.append(cells)
-    return Table("Fewest GPUs, of 8 to 4096, from which on", header, rows, 2)
+    return TextTable("Fewest GPUs, of 8 to 4096, from which on", header, rows, 2)
 
 
-def checkpoints_table(inputs: Inputs) -> Table:
+def checkpoints_table(inputs: Inputs) -> TextTable:
     """How long a checkpoint takes at least, by the way that its bytes go."""
     rows = []
     for gpus in _LISTED:
@@ -226,7 +226,7 @@ def checkpoints_table(inputs: Inputs) -> Table:
         "through the port of rank 0",
         "from every GPU to its host (checkpoint.per_rank)",
     )
-    return Table(
+    return TextTable(
         "Shortest time of a checkpoint, file systems left out, with 2^30 points on each GPU",
         header,
         rows,

@@ -36,7 +36,7 @@ from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.model.method import STEPS_PER_BLOCK  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
-from tetris_sim.scheduler.machine.placement import Place  # noqa: E402
+from tetris_sim.scheduler.machine.placement import ComputeResource  # noqa: E402
 from tetris_sim.scheduler.tuning.measure import Trial  # noqa: E402
 
 GRID = (8192, 8192)
@@ -91,7 +91,7 @@ def prepare(case: Case) -> float | str:
 @functools.lru_cache(maxsize=1)
 def one_device() -> Any:
     """The GPU, of a process that ends before it is needed no more."""
-    return contextlib.ExitStack().enter_context(Place(1, "gpu", 0).opened())
+    return contextlib.ExitStack().enter_context(ComputeResource(1, "gpu", 0).opened())
 
 
 def open_trial(case: Case, device: Any, size: int = 0) -> Trial:
@@ -238,7 +238,7 @@ def main(path: Path) -> None:
         )
     compiling = time.perf_counter() - begin
     print(f"{len(cases)} cases compiled in {compiling:.0f} s", file=sys.stderr)
-    with Place(1, "gpu", 0).opened() as device:
+    with ComputeResource(1, "gpu", 0).opened() as device:
         result = {
             **provenance(),
             "seconds": SECONDS,

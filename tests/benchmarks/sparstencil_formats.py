@@ -34,7 +34,7 @@ from benchmarks.gpu_breakdown import with_steps  # noqa: E402
 from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
 from tetris_sim.bench.gpu import measured_gpu, weight_kinds  # noqa: E402
 from tetris_sim.bench.timing import (  # noqa: E402
-    Work,
+    TimedWork,
     interleave,
     random_problem,
 )
@@ -143,7 +143,7 @@ def dual_tessellation(problem: Problem, steps: int | None) -> list[Alone]:
     ]
 
 
-def best_of(arena: Arena, choices: list[Alone]) -> tuple[Alone, Work] | None:
+def best_of(arena: Arena, choices: list[Alone]) -> tuple[Alone, TimedWork] | None:
     """The fastest kernel of a row; None if none can be launched.
 
     Raises:
@@ -171,7 +171,7 @@ def check(problem: Problem, parameters: Parameters, device: Any) -> None:
     )
 
 
-def timed(name: str, found: dict[str, tuple[Alone, Work] | None]) -> list[dict[str, Any]]:
+def timed(name: str, found: dict[str, tuple[Alone, TimedWork] | None]) -> list[dict[str, Any]]:
     """All rows of a stencil, timed in turn."""
     there = {row: each for row, each in found.items() if each is not None}
     timings = interleave(
@@ -207,7 +207,7 @@ def main(path: Path) -> None:
     ):
         formats, table_3 = [], []
         for name in FORMATS:
-            found: dict[str, tuple[Alone, Work] | None] = {}
+            found: dict[str, tuple[Alone, TimedWork] | None] = {}
             with contextlib.ExitStack() as stack:
                 arenas = {}
                 for (kind, row), choices in rows_of_formats(name).items():

@@ -79,7 +79,7 @@ def run(n: int, args: argparse.Namespace) -> dict[str, Any]:
     timed(solver, "conjugate_gradients")
     timed(solver.OneDevice, "cycle")
     timed(steady, "settle")
-    timed(balance.Balances, "at")
+    timed(balance.LinearSystems, "at")
     timed(stepper, "solve_steady")
     with tempfile.TemporaryDirectory() as folder:
         report = launch(make_config(body(n, f"{folder}/run", args)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from tetris_sim.bench import tables
 from tetris_sim.bench.result import read_result
-from tetris_sim.bench.tables import Table, billions, grid, parameters, percent
+from tetris_sim.bench.tables import TextTable, billions, grid, parameters, percent
 from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.support.wording import listed
 
@@ -33,7 +33,7 @@ def as_markdown(study: Study) -> str:
     return tables.as_markdown(read_result(study), study_tables(study), notes(study))
 
 
-def study_tables(study: Study) -> Iterator[Table]:
+def study_tables(study: Study) -> Iterator[TextTable]:
     """All that the study has something for."""
     if "gpu_sizes" in study:
         yield gpu_sizes_table(study["gpu_sizes"])
@@ -71,7 +71,7 @@ def notes(study: Study) -> list[str]:
 _SHARES = {"SM": "sm", "L1": "l1", "L2": "l2", "DRAM": "dram", "FP64": "fp64_pipe"}
 
 
-def gpu_sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+def gpu_sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> TextTable:
     """Rates against size, a column for each line of the figure, with the steps per launch."""
     labels = list(
         dict.fromkeys(row["name"] for sweep in sweeps for p in sweep["points"] for row in p["rows"])
@@ -89,14 +89,14 @@ def gpu_sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
                 ]
             )
     title = "GStencil/s against size, whole steps, in parentheses steps per launch"
-    return Table(title, ("stencil", "dtype", "grid", *labels), rows, 3)
+    return TextTable(title, ("stencil", "dtype", "grid", *labels), rows, 3)
 
 
 def _rate_and_steps(row: Mapping[str, Any]) -> str:
     return f"{billions(row['steady']['median'])} ({row['parameters'].get(STEPS_PER_BLOCK, 1)})"
 
 
-def gpu_breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
+def gpu_breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> TextTable:
     """What each technique adds."""
     words = ("figure", "stencil", "grid", "technique", "parameters")
     rows = []
@@ -109,10 +109,10 @@ def gpu_breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
             ]
             rows.append(cells)
     header = (*words, "GStencil/s", "x first", "x above", "x one sweep")
-    return Table("What each technique adds, kernels alone", header, rows, len(words))
+    return TextTable("What each technique adds, kernels alone", header, rows, len(words))
 
 
-def gpu_counters_table(cases: Sequence[Mapping[str, Any]]) -> Table:
+def gpu_counters_table(cases: Sequence[Mapping[str, Any]]) -> TextTable:
     """How busy each part of the GPU was during a launch, and how fast many launches are."""
     rows = []
     for case in cases:
@@ -144,10 +144,10 @@ def gpu_counters_table(cases: Sequence[Mapping[str, Any]]) -> Table:
         "Counters of single launches: shares of what each part of the GPU can do, and what most "
         "warps wait for; last three columns: many launches"
     )
-    return Table(title, (*header, "sustained GStencil/s", "GHz", "W"), rows, 4)
+    return TextTable(title, (*header, "sustained GStencil/s", "GHz", "W"), rows, 4)
 
 
-def gpu_conflicts_table(cases: Sequence[Mapping[str, Any]]) -> Table:
+def gpu_conflicts_table(cases: Sequence[Mapping[str, Any]]) -> TextTable:
     """Uncoalesced accesses and bank conflicts, beside those of the ConvStencil paper."""
     rows = []
     for case in cases:
@@ -158,7 +158,7 @@ def gpu_conflicts_table(cases: Sequence[Mapping[str, Any]]) -> Table:
             [stencil, "", f"{name} (paper)", *_conflicts(*found)] for name, found in others.items()
         ]
     title = "Uncoalesced global accesses (UGA) and bank conflicts per request (BC/R)"
-    return Table(title, ("stencil", "weights", "method", "UGA", "BC/R"), rows, 3)
+    return TextTable(title, ("stencil", "weights", "method", "UGA", "BC/R"), rows, 3)
 
 
 def _conflicts(uncoalesced: float | None, per_request: float | None) -> list[str]:
@@ -183,7 +183,7 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}%"
 
 
-def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
+def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> TextTable:
     """What each technique adds."""
     header = (
         "stencil",
@@ -207,10 +207,10 @@ def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
                 percent(row["share_of_fma"]),
             ]
             rows.append(cells)
-    return Table("What each technique adds", header, rows, 5)
+    return TextTable("What each technique adds", header, rows, 5)
 
 
-def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> TextTable:
     """Cost against size, with the parts of the model."""
     rows = [
         [
@@ -226,12 +226,12 @@ def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
         for row in point["rows"]
     ]
     header = ("stencil", "dtype", "grid", "candidate", "MiB", *_COSTS)
-    return Table(
+    return TextTable(
         "Cost against size, ns per point update, beside the data transfer model", header, rows, 4
     )
 
 
-def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> TextTable:
     """Cost against threads, with the parts of the model."""
     rows = [
         [
@@ -247,7 +247,7 @@ def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
         for row in point["rows"]
     ]
     header = ("stencil", "dtype", "grid", "candidate", "threads", *_COSTS)
-    return Table(
+    return TextTable(
         "Cost against threads, ns per point update, beside the data transfer model", header, rows, 4
     )
 

@@ -13,7 +13,7 @@ from benchmarks import cpu_breakdown as breakdown
 from benchmarks import cpu_sweeps as sweeps
 from benchmarks.cpu_breakdown import LADDER, Technique, climb, compare_steps, why_missing
 from benchmarks.samples import LIMITS, PacedMethod, row
-from tetris_sim.bench.result import Limits
+from tetris_sim.bench.result import MachineLimits
 from tetris_sim.bench.timing import random_problem
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -77,7 +77,7 @@ def test_the_ladder_begins_with_a_method_that_never_refuses_and_its_methods_know
 
 @pytest.fixture
 def _limits_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(*_: Any, **__: Any) -> Limits:
+    def found(*_: Any, **__: Any) -> MachineLimits:
         return LIMITS["before"]
 
     monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", found)

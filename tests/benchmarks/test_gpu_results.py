@@ -22,11 +22,11 @@ from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from benchmarks.pictures import draw_all, save
 from benchmarks.samples import main_result, result, row, timing
 from benchmarks.study_tables import as_markdown, as_text
-from tetris_sim.bench.result import Limits
+from tetris_sim.bench.result import MachineLimits
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.scheduler.machine.devices import Gpu
 
-LIMITS = Limits(
+LIMITS = MachineLimits(
     copy=timing(4e12),
     fma={"float64": timing(16e12), "float32": timing(32e12)},
     tensor=timing(32e12),

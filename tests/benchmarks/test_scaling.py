@@ -44,9 +44,9 @@ from benchmarks.scaling_tables import (
 )
 from tetris_sim.bench.result import SetCase, SetRow, SetShare, Timing
 from tetris_sim.config.sections.schema import ComputeSection
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Capacity, Link, Work
+from tetris_sim.scheduler.facts.domain import Capacity, Link, WorkEstimate
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.ranks import combine, offers_of
@@ -70,7 +70,7 @@ def planned(
     machine = Machine(
         "alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3)
     )
-    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 2, RATE, 0)
+    share = Share("cpu:0", Slab.whole(problem.grid), CpuPlainMethod(), {}, 2, RATE, 0)
     plan = Plan((share,), 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
     offers = [
         offer
@@ -129,7 +129,7 @@ def test_a_block_computes_as_long_as_in_a_division() -> None:
     problem = on_grid(small_problem("heat-2d"), (4096, 512))
     cluster = dataclasses.replace(ALIKE, depth=16)
     capacities = [Capacity(str(k), RATE, depth=16) for k in range(4)]
-    work = Work(4096, 512, 8 * 512, 1, periodic=True)
+    work = WorkEstimate(4096, 512, 8 * 512, 1, periodic=True)
     for block in (16, 24, 48):
         busy = predict_division(work, capacities, [1024] * 4, block).busy[0]
         found = predict(problem, (4, 1), cluster, block)

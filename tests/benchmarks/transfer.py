@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from tetris_sim.bench.result import Limits
+from tetris_sim.bench.result import MachineLimits
 
 
-def transfer_rates(limits: Limits) -> dict[str, float]:
+def transfer_rates(limits: MachineLimits) -> dict[str, float]:
     """Bytes per second: "load" into registers, then of a copy, read plus written, in each level;
     "Mem" is the last.
 
@@ -70,7 +70,7 @@ def transfer_times(
     return {**dict(reversed(times.items())), f"{names[0]}-Reg": first}
 
 
-def level_of(n_bytes: float, limits: Limits) -> str:
+def level_of(n_bytes: float, limits: MachineLimits) -> str:
     """The innermost level that holds `n_bytes` spread over all threads: "L1", ..., "Mem"."""
     for cache in limits.caches:
         if n_bytes <= cache.capacity:

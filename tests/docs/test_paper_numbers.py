@@ -14,7 +14,7 @@ import pytest
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
@@ -58,7 +58,7 @@ def test_the_rate_of_the_report_is_points_times_steps_over_seconds() -> None:
         dt=0.5,
         steps=100,
         dtype=np.dtype(np.float64),
-        variables=(Variable("u", "1", "u", Total("integral", "1", 1.0)),),
+        variables=(StateVariable("u", "1", "u", Total("integral", "1", 1.0)),),
     )
     clock = PhaseClock()
     clock.seconds.update(compute=1.5, exchange=0.5, output=40.0)

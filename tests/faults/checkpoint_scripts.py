@@ -20,7 +20,7 @@ import numpy as np
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.stencil import identity
 from tetris_sim.outputs.checkpoint import (
     RunState,
@@ -42,7 +42,7 @@ def _problem() -> Problem:
         dt=1.0,
         steps=1 << 40,
         dtype=np.dtype(np.float64),
-        variables=(Variable("u", "1", "u", Total("integral", "1", 1.0)),),
+        variables=(StateVariable("u", "1", "u", Total("integral", "1", 1.0)),),
     )
 
 

@@ -15,7 +15,7 @@ from tetris_sim.cpu_kernels.solve.arithmetic import IMPLICIT, STEADY
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.plan.solving import Jumps, plan_solving
+from tetris_sim.scheduler.plan.solving import SpectralPlan, plan_solving
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.support.stopping import Stopping, StopReason
@@ -86,7 +86,7 @@ def test_a_run_ends_within_one_long_step(tmp_path: Path) -> None:
     problem = config.build()  # type: ignore[attr-defined]
     compute = config.compute  # type: ignore[attr-defined]
     plan = plan_solving(
-        problem, find_machine(), compute, "implicit", 1e-4, stretches=Jumps(1, problem.steps)
+        problem, find_machine(), compute, "implicit", 1e-4, stretches=SpectralPlan(1, problem.steps)
     )
     assert plan.time_block == problem.steps
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkpoint
 
@@ -44,8 +44,8 @@ if __name__ == "__main__":
         steps=400,
         dtype=np.dtype(np.float64),
         variables=(
-            Variable("temperature", "degC", "temperature", Total("heat", "J/m", 3.45e6)),
-            Variable("moisture", "1", "moisture ratio", Total("water", "kg/m", 0.5)),
+            StateVariable("temperature", "degC", "temperature", Total("heat", "J/m", 3.45e6)),
+            StateVariable("moisture", "1", "moisture ratio", Total("water", "kg/m", 0.5)),
         ),
     )
     state = RunState(

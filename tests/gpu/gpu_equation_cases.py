@@ -17,7 +17,7 @@ from tetris_sim.model.equations import Equations, Stage, tap
 from tetris_sim.model.formula import COMPARISONS, OPERATIONS, Node, Operation, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, Total
-from tetris_sim.model.problem import Variable as Named
+from tetris_sim.model.problem import StateVariable as Named
 from tetris_sim.model.program import CONSTANT, INPUT, Programs
 
 Values = npt.NDArray[Any]

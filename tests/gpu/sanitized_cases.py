@@ -38,7 +38,7 @@ from variants import VARIANTS, agrees  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.model import reference  # noqa: E402
-from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters, Rounds, roundings  # noqa: E402
+from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters, ReducedPrecision, roundings  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.slab import Slab  # noqa: E402
 
@@ -151,7 +151,7 @@ def case_of(name: str, dtype: str, method: Method, *, mirrored: bool) -> Problem
     walls = boundary_of("walls", stencil.ndim)
     shape = SHAPES[stencil.ndim]
     problem, _ = make_problem(stencil, walls, dtype=dtype, shape=shape, mirrored=mirrored)
-    return replace(problem, pairs=isinstance(method, Rounds))
+    return replace(problem, pairs=isinstance(method, ReducedPrecision))
 
 
 def fails(method: Method, problem: Problem, device: Any) -> bool:

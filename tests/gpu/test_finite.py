@@ -13,7 +13,7 @@ from emulator.host_gpu import HostGpu
 
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import STORED
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers import transfer
 from tetris_sim.model.problem import PRECISIONS, Field
 from tetris_sim.model.slab import Slab
@@ -42,7 +42,7 @@ def test_the_first_point_is_found_in_any_field(
         for place in places:
             there[place] = bad
         gpu: Any = HostGpu()
-        stepper: Any = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+        stepper: Any = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
         stepper.load(functools.partial(part_of, there))
         assert transfer.first_nonfinite(stepper._state) == wanted
         box = stepper.find_nonfinite()

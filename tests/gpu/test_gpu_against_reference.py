@@ -25,9 +25,9 @@ from cases import (
 from conduction_cases import CASES, RADIATION, Case
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
@@ -76,7 +76,7 @@ def test_plain_gives_the_bits_of_the_cpu(
     for index, (_, boundary) in enumerate(mixed_boundaries(stencil.ndim)):
         shape = SHAPES[stencil.ndim][-2 - index % 2]
         problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2)
-        found = run(PlainMethod(), problem, {}, gpu)
+        found = run(GpuPlainMethod(), problem, {}, gpu)
         np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[2]))
         wanted, allowed = expected(problem, state, 12)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
@@ -174,7 +174,7 @@ def test_many_steps_of_a_small_grid_are_replayed(gpu: Any, teams: dict[int, Thre
     problem, _ = make_problem(
         stencil_of("heat-2d"), Boundary(boundary_of("walls", 2).faces), shape=(33, 47)
     )
-    found = run(PlainMethod(), problem, {}, gpu, (3, 200, 65))
+    found = run(GpuPlainMethod(), problem, {}, gpu, (3, 200, 65))
     np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (268,)))
 
 
@@ -192,13 +192,13 @@ def test_replayed_launches_give_the_bits_of_single_ones(method: Method, gpu: Any
 
 
 def test_the_first_box_with_a_nan_is_named(gpu: Any) -> None:
-    check_the_first_nan_is_named(PlainMethod(), gpu)
+    check_the_first_nan_is_named(GpuPlainMethod(), gpu)
 
 
 @pytest.mark.parametrize("case", CASES + RADIATION, ids=lambda case: case.name)
 def test_sweeps_of_bodies_have_the_bits_of_the_chain(case: Case, gpu: Any) -> None:
     problem = case.problem()
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
     stepper.load(problem.initial, 3)
     for steps in (4, 71):  # by themselves and in records of launches
         stepper.advance(steps)

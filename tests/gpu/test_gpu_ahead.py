@@ -13,7 +13,7 @@ from emulator.host_gpu import HostGpu
 
 from tetris_sim.cpu_kernels.common.ready import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.model import reference

@@ -33,8 +33,8 @@ from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused, Pass, State
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, DeviceState, Fused, Pass
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES
@@ -137,7 +137,7 @@ def test_printed_programs_have_the_bits_of_their_instructions(tmp_path: Path, dt
 
 
 def advanced(problem: Problem, steps: list[int], first: int = 0) -> Field:
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, HostGpu())
+    stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, HostGpu())
     stepper.load(problem.initial, first)
     for n in steps:
         stepper.advance(n)
@@ -158,7 +158,7 @@ def test_sweeps_have_the_bits_of_the_chain(case: Case) -> None:
     np.testing.assert_allclose(found, near, rtol=0, atol=100 * eps * np.abs(near).max())
 
 
-def seven_and_body(state: State, box: Box3) -> tuple[Any, ...]:
+def seven_and_body(state: DeviceState, box: Box3) -> tuple[Any, ...]:
     """Arguments of that kernel."""
     assert state.body is not None
     return np.int32(7), state.body.argument()
@@ -182,7 +182,7 @@ def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
 
 
 @dataclass(frozen=True)
-class Stepwise(PlainMethod):
+class Stepwise(GpuPlainMethod):
     """A fused method with that kernel."""
 
     folder: Path = Path()
@@ -258,7 +258,7 @@ def test_a_slab_has_the_bits_of_the_whole(name: str, halo: tuple[tuple[int, int]
     state = problem.initial(Slab.whole(problem.grid))
 
     gpu: Any = HostGpu()
-    stepper = PlainMethod().prepare(problem, slab, {}, gpu)
+    stepper = GpuPlainMethod().prepare(problem, slab, {}, gpu)
     stepper.load(problem.initial, first)
     for axis, widths in enumerate(halo):
         for side, width in zip(SIDES, widths, strict=True):
@@ -279,7 +279,7 @@ def cut(box: Ranges) -> tuple[slice, ...]:
 def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> None:
     problem = PROBLEMS[name]
     gpu: Any = HostGpu()
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
     stepper.load(problem.initial, 5)
     stepper.advance(3 * 32 + 7)
     assert gpu.replays == 3
@@ -293,7 +293,7 @@ def test_pieces_have_the_bits_of_the_whole(name: str) -> None:
     problem = PROBLEMS[name]
     gpu: Any = HostGpu()
     n = problem.grid.shape[0]
-    found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, n // 3), 8))
+    found = streamed(GpuPlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, n // 3), 8))
     state = problem.initial(Slab.whole(problem.grid))
     np.testing.assert_array_equal(found, exact.advance(state, problem, 9))
 

@@ -14,7 +14,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from enthalpy_cases import cooled, cooled_body
 from test_gpu_palette_method import BRANCH, advanced, agree, changed
 
-from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
+from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
 from tetris_sim.gpu_kernels.stream.method import METHOD
@@ -33,15 +33,15 @@ REGISTERS = 65536  # of a multiprocessor
 FEW_BYTES = 260  # spilled around the calls for faces between materials, and by fast proposals
 
 MATERIALS = (
-    Properties(((0.0, 1.0), (2.0, 3.0)), ((0.0, 1.0), (2.0, 1.5)), 1.0),
-    Properties(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
-    Properties(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
+    MaterialCurves(((0.0, 1.0), (2.0, 3.0)), ((0.0, 1.0), (2.0, 1.5)), 1.0),
+    MaterialCurves(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
+    MaterialCurves(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
 )
 # Conductivities that do not vary: one line, two, three; melting at a temperature and over a range.
 STEADY = (
-    Properties(((0.0, 0.8),), ((0.0, 1.1),), 1.0),
-    Properties(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
-    Properties(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
+    MaterialCurves(((0.0, 0.8),), ((0.0, 1.1),), 1.0),
+    MaterialCurves(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
+    MaterialCurves(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
 )
 
 
@@ -65,7 +65,7 @@ def in_layers(problem: Problem) -> Problem:
 
 
 @pytest.mark.parametrize("materials", [MATERIALS, STEADY])
-def test_merged_curves_have_the_same_values(materials: tuple[Properties, ...]) -> None:
+def test_merged_curves_have_the_same_values(materials: tuple[MaterialCurves, ...]) -> None:
     enthalpy = make_enthalpy(materials, [0, 1, 2, 1], (0.5, 0.7))
     few = merged(enthalpy)
     heat = np.random.default_rng(1).uniform(-4, 6, 4000)
@@ -97,7 +97,7 @@ def test_three_pieces_are_enough_for_what_melts() -> None:
     ],
 )
 def test_heat_contents_agree_with_the_reference(
-    materials: tuple[Properties, ...], dtype: Any
+    materials: tuple[MaterialCurves, ...], dtype: Any
 ) -> None:
     gpu = agree(in_layers(cooled_body((41, 43), dtype, materials)), BRANCH)
     assert gpu.launches.count("palette_2d") == 3
@@ -124,7 +124,7 @@ def test_curves_of_too_many_pieces_are_refused() -> None:
     problem = cooled_body((20, 20))
     assert problem.conduction is not None
     k = tuple((t / 10.0, 1 + t % 7 / 10.0) for t in range(300))
-    materials = (Properties(k, ((0.0, 1.0),), 1.0),)
+    materials = (MaterialCurves(k, ((0.0, 1.0),), 1.0),)
     enthalpy = make_enthalpy(materials, [0] * 5, (0.5, 0.7))
     refusal = conduction_refusal(changed(problem, enthalpy=enthalpy))
     assert "at most 256 pieces, and here are" in str(refusal)

@@ -17,7 +17,7 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.given import given_defines, joined_stages
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import padded
@@ -43,7 +43,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 
 
 def advanced(problem: Problem, steps: list[int], first: int = 0) -> Field:
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, HostGpu())
+    stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, HostGpu())
     stepper.load(problem.initial, first)
     for n in steps:
         stepper.advance(n)
@@ -68,7 +68,7 @@ def test_steps_have_the_bits_of_the_instructions(name: str) -> None:
 def test_records_of_launches_are_given_the_numbers_of_their_steps() -> None:
     problem = cases.make(cases.cahn_hilliard(1, cases.walls(1)), (19,))
     gpu: Any = HostGpu()
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
     stepper.load(problem.initial, 5)
     stepper.advance(2 * 32 + 7)
     assert gpu.replays == 2
@@ -94,7 +94,7 @@ def test_a_slab_has_the_bits_of_the_whole(name: str, halo: tuple[tuple[int, int]
     state = problem.initial(Slab.whole(problem.grid))
 
     gpu: Any = HostGpu()
-    stepper = PlainMethod().prepare(problem, slab, {}, gpu)
+    stepper = GpuPlainMethod().prepare(problem, slab, {}, gpu)
     stepper.load(problem.initial, first)
     for axis, widths in enumerate(halo):
         for side, width in zip(SIDES, widths, strict=True):
@@ -116,7 +116,7 @@ def part_of(field: Field) -> Callable[[Ranges], Field]:
 def test_pieces_have_the_bits_of_the_whole(name: str) -> None:
     problem = PROBLEMS[name]()
     gpu: Any = HostGpu()
-    found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (1, 5, 2))
+    found = streamed(GpuPlainMethod(), problem, {}, gpu, HostCopies(gpu), (1, 5, 2))
     state = problem.initial(Slab.whole(problem.grid))
     np.testing.assert_array_equal(found, cases.advance(state, problem, 3))
 
@@ -126,7 +126,7 @@ def test_memory_counts_work_arrays_and_coefficients(name: str, arrays: int) -> N
     problem = PROBLEMS[name]()
     slab = Slab.whole(problem.grid)
     layout = pitch_slab(problem, slab)
-    beside = PlainMethod().memory(problem, slab, {}) - 2 * layout.n_bytes
+    beside = GpuPlainMethod().memory(problem, slab, {}) - 2 * layout.n_bytes
     assert beside == arrays * layout.field_pitch * problem.dtype.itemsize
 
 
@@ -162,4 +162,4 @@ def test_others_say_that_they_take_no_equations() -> None:
         if method.name not in ("gpu.plain", "gpu.stream"):
             assert "equations" in str(method.refusal(replace(problem, pairs=True)))
     half = replace(problem, dtype=np.dtype(np.float16))
-    assert "float16" in str(PlainMethod().refusal(half))
+    assert "float16" in str(GpuPlainMethod().refusal(half))

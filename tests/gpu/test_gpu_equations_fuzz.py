@@ -22,7 +22,7 @@ from emulator.host_gpu import HostGpu
 
 from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.errors import TetrisError
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Periodic
 from tetris_sim.model.grid import Grid
@@ -117,7 +117,7 @@ def check(seed: int, ndim: int) -> bool:
             return False
         steps = 2 * tile["steps_per_block"] + 1
         found = advanced(METHOD, problem, tile, steps)
-        expected = advanced(PlainMethod(), problem, {}, steps)
+        expected = advanced(GpuPlainMethod(), problem, {}, steps)
         np.testing.assert_array_equal(found, expected, f"seed {seed} in {ndim}D")
         return True
     return False

@@ -15,7 +15,7 @@ from test_gpu_streamed import HostCopies, streamed
 
 from tetris_sim.gpu_kernels.boundary.frame import frame_defines
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.equations_2d import levels_of, n_slots
 from tetris_sim.gpu_kernels.stream.equations_3d import levels_3d
 from tetris_sim.gpu_kernels.stream.method import METHOD
@@ -289,7 +289,7 @@ def test_every_proposal_has_the_bits_of_single_steps_on_a_gpu(name: str, gpu: An
     for parameters in METHOD.parameters(problem):
         steps = 2 * parameters["steps_per_block"] + 1
         found = advanced(problem, parameters, (steps,), 3, gpu)
-        stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+        stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
         stepper.load(problem.initial, 3)
         stepper.advance(steps)
         np.testing.assert_array_equal(found, stepper.interior())

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from rim_cases import middle, set_halos
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.extents import Extent, Late, begins_inside, rims
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method
@@ -57,7 +57,7 @@ def advanced(
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-@pytest.mark.parametrize("method", [*FUSED, PlainMethod()], ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [*FUSED, GpuPlainMethod()], ids=lambda method: method.name)
 @pytest.mark.parametrize(("name", "shape", "axis", "sides"), SLABS)
 @pytest.mark.parametrize("kind", ["walls", "mixed"])
 def test_the_inside_first_and_then_its_rims(

@@ -12,7 +12,7 @@ from cases import boundary_of, make_problem, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -20,7 +20,7 @@ from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.workers.exchange import LocalExchange, keep
 from tetris_sim.scheduler.workers.queued import QueuedStepper
-from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.background import AsyncWriter
 from tetris_sim.simulation.workers import StateSnapshot
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
@@ -37,7 +37,7 @@ def on_gpus(problem: Problem, gpus: list[Any], *, queued: bool) -> list[Any]:
     slabs = cut(Domain.of(problem), (len(gpus), 1), [1.0] * len(gpus), 3)
     workers = []
     for gpu, slab in zip(gpus, slabs, strict=True):
-        stepper: Stepper = PlainMethod().prepare(problem, slab, {}, gpu)
+        stepper: Stepper = GpuPlainMethod().prepare(problem, slab, {}, gpu)
         if queued:
             stepper = QueuedStepper("gpu:0", stepper)
         stepper.load(problem.initial)
@@ -103,7 +103,7 @@ def test_who_asks_for_a_copy_does_not_wait_until_it_is_fetched() -> None:
         msg = "the state is to be fetched later"
         raise AssertionError(msg)
 
-    beside, found = Beside(), list[Any]()
+    beside, found = AsyncWriter(), list[Any]()
     copy = beside.copy(StateSnapshot(problem, 5, not_now, keep=lambda: fetch))
     beside.submit(lambda: found.append(copy.box(((3, 9), (0, 31)))))
     beside.submit(lambda: found.append(copy.field()))
@@ -120,7 +120,7 @@ def test_a_copy_that_cannot_be_fetched_is_an_error_of_who_waits_next() -> None:
         msg = "the GPU has gone"
         raise OSError(msg)
 
-    problem, beside, written = plate(), Beside(), list[int]()
+    problem, beside, written = plate(), AsyncWriter(), list[int]()
     copy = beside.copy(StateSnapshot(problem, 5, lambda _: fetch(), keep=lambda: fetch))
     beside.submit(lambda: written.append(copy.step))
     with pytest.raises(OSError, match="the GPU has gone"):

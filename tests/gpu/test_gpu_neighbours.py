@@ -14,7 +14,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model import reference
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method

@@ -14,8 +14,8 @@ from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_numbers
 from tetris_sim.gpu_kernels.stream.palette_tiles import (
+    PaletteScheme,
     PaletteTile,
-    Scheme,
     palette_2d_kernel,
     palette_2d_parameters,
     palette_2d_words,
@@ -32,11 +32,11 @@ FEW_BYTES = 80  # spilled in a proposal that is the fastest nevertheless
 GRAINS = (0, 1, 60)  # one id, a random one at each point, boxes
 
 
-def tile_2d(scheme: Scheme, copies: int) -> Parameters:
+def tile_2d(scheme: PaletteScheme, copies: int) -> Parameters:
     """A small one."""
     names = PaletteTile.__dataclass_fields__
     branch, registers = (3, 4, 6, 2, 1, 1), (6, 3, 4, 2, 1, 2)
-    numbers = branch if scheme == Scheme.BRANCH else registers
+    numbers = branch if scheme == PaletteScheme.BRANCH else registers
     return dict(zip(names, (*numbers, int(scheme), copies, 0), strict=True))
 
 
@@ -44,16 +44,16 @@ def tile_2d(scheme: Scheme, copies: int) -> Parameters:
 @pytest.mark.parametrize(
     ("scheme", "copies", "isotropic", "sources", "dtype"),
     [
-        (Scheme.BRANCH, 1, True, False, "float64"),
-        (Scheme.BRANCH, 1, True, True, "float64"),
-        (Scheme.BRANCH, 16, False, True, "float64"),
-        (Scheme.BRANCH, 1, False, False, "float32"),
-        (Scheme.REGISTERS, 1, False, False, "float64"),
-        (Scheme.REGISTERS, 16, True, False, "float32"),
+        (PaletteScheme.BRANCH, 1, True, False, "float64"),
+        (PaletteScheme.BRANCH, 1, True, True, "float64"),
+        (PaletteScheme.BRANCH, 16, False, True, "float64"),
+        (PaletteScheme.BRANCH, 1, False, False, "float32"),
+        (PaletteScheme.REGISTERS, 1, False, False, "float64"),
+        (PaletteScheme.REGISTERS, 16, True, False, "float32"),
     ],
 )
 def test_a_palette_in_2d(
-    scheme: Scheme, copies: int, isotropic: bool, sources: bool, dtype: str
+    scheme: PaletteScheme, copies: int, isotropic: bool, sources: bool, dtype: str
 ) -> None:
     parameters = tile_2d(scheme, copies)
     body = make_body(2, 5, parameters["steps_per_block"], isotropic=isotropic, sources=sources)
@@ -105,7 +105,7 @@ def test_kernels_of_palettes_compile_and_spill_nothing() -> None:
     entries = [kernel.entry for kernel in proposed]
     for entry in ("palette_2d", "palette_2d_registers", "palette_3d"):
         compile_and_count(proposed[entries.index(entry)], "sm_90")
-    words = palette_2d_words(tile_2d(Scheme.BRANCH, 1), 8)
+    words = palette_2d_words(tile_2d(PaletteScheme.BRANCH, 1), 8)
     assert compile_source(words.source, words.defines, "sm_80").spilled == 0
 
 

@@ -14,7 +14,7 @@ from cases import FACES, make_problem, run, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.tensor_cores.trapezoid import METHOD as TRAPEZOID
 from tetris_sim.model.boundary import Boundary, Face, Neumann
@@ -68,7 +68,7 @@ def test_first_choice_for_planes_cuts_256_columns_in_two() -> None:
 @pytest.mark.parametrize(
     ("method", "parameters", "name"),
     [
-        (PlainMethod(), {}, "heat-2d"),
+        (GpuPlainMethod(), {}, "heat-2d"),
         (STREAM, {"steps_per_block": 2, **SMALL}, "heat-2d"),
         (STREAM, {"steps_per_block": 2, **SMALL}, "box-2d9p"),
         (TRAPEZOID, {}, "box-2d9p"),

@@ -21,11 +21,11 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine import devices
 from tetris_sim.scheduler.machine.devices import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
-from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed, explanations
+from tetris_sim.scheduler.tuning.candidates import TuningRequest, find_candidates
+from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Speed, TunerEntry, explanations
 from tetris_sim.scheduler.tuning.tune import Terms
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
@@ -56,7 +56,9 @@ def test_auto_takes_the_gpu_if_there_is_one(problem: Problem) -> None:
         ("gpu:0", "gpu.plain", "A GPU")
     ]
     (share,) = plan.shares
-    assert Place(share.threads, share.method.device, share.number) == Place(1, "gpu", 0)
+    assert ComputeResource(share.threads, share.method.device, share.number) == ComputeResource(
+        1, "gpu", 0
+    )
     assert plan.reasons[0] == "GPU 0: A GPU, 8 GiB free."
     assert make_plan(problem, WITHOUT).shares[0].worker == "cpu:0"
     assert make_plan(problem, WITH, ComputeSection(devices="cpu")).shares[0].worker == "cpu:0"
@@ -107,14 +109,17 @@ def test_a_gpu_on_which_nothing_works_is_not_used(
 
 
 def test_candidates_are_those_of_the_device(problem: Problem) -> None:
-    for place, methods in ((Place(2), CPU_METHODS), (Place(1, "gpu"), GPU_METHODS)):
-        found, _ = find_candidates(problem, Asked(), 1 << 40, place)
+    for place, methods in (
+        (ComputeResource(2), CPU_METHODS),
+        (ComputeResource(1, "gpu"), GPU_METHODS),
+    ):
+        found, _ = find_candidates(problem, TuningRequest(), 1 << 40, place)
         assert {candidate.method.name for candidate in found} <= {method.name for method in methods}
         assert [candidate.method for candidate in found if candidate.quick] == [methods[-1]]
     with pytest.raises(
         ConfigError, match=r"gpu\.plain, which does not run on cpu:0; change it, or compute.devices"
     ):
-        find_candidates(problem, Asked("gpu.plain"), 1 << 40, Place(2))
+        find_candidates(problem, TuningRequest("gpu.plain"), 1 << 40, ComputeResource(2))
 
 
 def test_without_a_driver_nobody_looks_for_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +148,9 @@ def test_without_cupy_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPat
         import_cupy()
 
 
-def entry_of(name: str, rate: float, parameters: dict[str, int], note: str = "") -> Entry:
+def entry_of(name: str, rate: float, parameters: dict[str, int], note: str = "") -> TunerEntry:
     (method,) = (method for method in GPU_METHODS if method.name == name)
-    return Entry(
+    return TunerEntry(
         Candidate(method, parameters, guess=0, quick=False),
         first=Speed(rate, 0.0),
         tried=True,

@@ -16,12 +16,12 @@ from emulator.emulation import COMPILER, NO_COMPILER, emulate
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source, find_source
 from tetris_sim.gpu_kernels.resident.method import (
     ResidentMethod,
-    Tile,
+    ResidentTile,
     proposed_tiles,
     resident_defines,
 )
@@ -35,11 +35,11 @@ METHOD = ResidentMethod()
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 # steps, planes, rows, columns, warps_z, warps_y, blocks, copies, rims
-FLAT = Tile(2, 1, 5, 2, 1, 2, 1, 2)
-THIN = Tile(3, 1, 4, 1, 1, 3, 1, 1)
-DEEP = Tile(1, 2, 2, 1, 2, 2, 1, 1)
-RIMS = Tile(1, 2, 3, 1, 2, 2, 1, 1, 1)
-FAR = Tile(2, 3, 2, 1, 2, 3, 1, 2)
+FLAT = ResidentTile(2, 1, 5, 2, 1, 2, 1, 2)
+THIN = ResidentTile(3, 1, 4, 1, 1, 3, 1, 1)
+DEEP = ResidentTile(1, 2, 2, 1, 2, 2, 1, 1)
+RIMS = ResidentTile(1, 2, 3, 1, 2, 2, 1, 1, 1)
+FAR = ResidentTile(2, 3, 2, 1, 2, 3, 1, 2)
 CONTRARY = Boundary(((FACES["robin"], FACES["neumann"]), (FACES["dirichlet"], FACES["fixed"])))
 
 
@@ -50,7 +50,7 @@ class ManyBlocks(HostGpu):
         return 1000
 
 
-def parameters_of(tile: Tile, stretches: int = 3) -> dict[str, int]:
+def parameters_of(tile: ResidentTile, stretches: int = 3) -> dict[str, int]:
     return {STEPS_PER_BLOCK: stretches * tile.steps, **dataclasses.asdict(tile)}
 
 
@@ -74,7 +74,7 @@ def test_all_tiles_together_have_the_bits_of_single_sweeps(
     name: str,
     kind: str,
     shape: tuple[int, ...],
-    tile: Tile,
+    tile: ResidentTile,
     dtype: str,
     teams: dict[int, ThreadTeam],
 ) -> None:
@@ -105,7 +105,7 @@ def test_all_tiles_together_have_the_bits_of_single_sweeps(
     ],
 )
 def test_a_block_that_does_not_wait_is_found(
-    tile: Tile,
+    tile: ResidentTile,
     header: str | None,
     mistake: str,
     instead: str,

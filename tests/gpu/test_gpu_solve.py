@@ -19,7 +19,7 @@ from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.solvers import krylov
 from tetris_sim.solvers.krylov import conjugate_gradients
 from tetris_sim.solvers.multigrid import Places, coarsen, every_other, make_hierarchy
@@ -211,7 +211,7 @@ def solutions(scheme: Any, shape: tuple[int, ...], gpu: Any) -> list[Array]:
     plain, _ = make_problem(star(3, 0.9), Boundary(faces), shape=shape)
     problem = with_weights(plain, star(3, 0.9))
     team, found = ThreadTeam(1), []
-    for place, opened in ((Place(1, "cpu"), team), (Place(1, "gpu"), gpu)):
+    for place, opened in ((ComputeResource(1, "cpu"), team), (ComputeResource(1, "gpu"), gpu)):
         method = place.solving(scheme).to(1e-11)
         stepper = method.prepare(problem, Slab.whole(problem.grid), {}, opened)
         stepper.load(problem.initial)
@@ -244,7 +244,7 @@ def test_a_body_of_materials_is_the_same_on_both(either: Any) -> None:
         },
     )
     team, found = ThreadTeam(2), []
-    for place, opened in ((Place(2, "cpu"), team), (Place(1, "gpu"), either)):
+    for place, opened in ((ComputeResource(2, "cpu"), team), (ComputeResource(1, "gpu"), either)):
         stepper = (
             place.solving("steady").to(1e-11).prepare(problem, Slab.whole(problem.grid), {}, opened)
         )

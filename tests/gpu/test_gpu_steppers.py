@@ -24,11 +24,11 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary import frame, ghosts
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers import stepper
 from tetris_sim.model import reference
 from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
@@ -106,7 +106,7 @@ def test_a_slab_with_halos_has_the_bits_of_the_cpu(
         stencil, boundary_of("mixed", stencil.ndim), dtype=dtype, shape=shape, n_fields=2
     )
     gpu: Any = HostGpu()
-    found = run_with_halo(PlainMethod(), problem, halo, {}, gpu)
+    found = run_with_halo(GpuPlainMethod(), problem, halo, {}, gpu)
     for one, other in zip(
         found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True
     ):
@@ -136,7 +136,7 @@ def test_many_steps_of_a_small_grid_are_recorded_once_and_replayed(
 ) -> None:
     problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(13, 17))
     gpu: Any = HostGpu()
-    found = run(PlainMethod(), problem, {}, gpu, (3, 100, 33))
+    found = run(GpuPlainMethod(), problem, {}, gpu, (3, 100, 33))
     np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (136,)))
     assert gpu.replays == 4
     assert gpu.launches.count("sweep") == 136
@@ -170,7 +170,7 @@ def test_fused_methods_on_a_slab_with_halos(
 
 
 def test_a_nan_is_found_and_named() -> None:
-    check_the_first_nan_is_named(PlainMethod(), HostGpu())
+    check_the_first_nan_is_named(GpuPlainMethod(), HostGpu())
 
 
 @pytest.mark.parametrize("method", [*FUSED, METHODS[-1]], ids=lambda method: method.name)

@@ -11,11 +11,11 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu, HostStream
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
-from tetris_sim.gpu_kernels.steppers.streamed import Flat, GpuConveyor, measure_copies
+from tetris_sim.gpu_kernels.steppers.streamed import Flat, GpuChunkPipeline, measure_copies
 from tetris_sim.model import reference
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Field, Problem
@@ -59,7 +59,7 @@ def streamed(
     steps, planes, blocks = how
     slab, streaming = Slab.whole(problem.grid), Streaming(steps, planes, 1, 1e9, 0.0, 0.0, 1.0, 3)
     largest = largest_piece(problem, slab, streaming)
-    conveyor = GpuConveyor(problem, method, parameters, device, largest=largest, copies=copies)
+    conveyor = GpuChunkPipeline(problem, method, parameters, device, largest=largest, copies=copies)
     stepper = StreamedStepper(problem, slab, conveyor, streaming)
     try:
         stepper.load(problem.initial)
@@ -85,7 +85,7 @@ def test_sweeps_of_pieces_have_the_bits_of_the_cpu(
     )
     gpu = HostGpu()
     found = streamed(
-        PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, shape[0] // 4), 8)
+        GpuPlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, shape[0] // 4), 8)
     )
     stepper = CpuPlain().prepare(problem, Slab.whole(problem.grid), {}, teams[1])
     stepper.load(problem.initial)
@@ -135,12 +135,12 @@ def test_on_a_gpu_streamed_and_resident_sweeps_have_the_same_bits(name: str) -> 
     for boundary in ("rings", "walls"):
         problem, _ = make_problem(stencil, boundary_of(boundary, stencil.ndim), shape=shape)
         device = GpuDevice(0)
-        stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, device)
+        stepper = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, device)
         stepper.load(problem.initial)
         stepper.advance(41)
         wanted = stepper.interior()
         stepper.close()
-        found = streamed(PlainMethod(), problem, {}, device, None, (8, shape[0] // 6, 40))
+        found = streamed(GpuPlainMethod(), problem, {}, device, None, (8, shape[0] // 6, 40))
         np.testing.assert_array_equal(found, wanted)
         parameters = STREAM.parameters(problem)[0]
         fused = streamed(STREAM, problem, parameters, device, None, (16, shape[0] // 6, 40))

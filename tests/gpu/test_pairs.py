@@ -24,7 +24,7 @@ from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import term_defines
 from tetris_sim.gpu_kernels.common.pairs import exactly, from_pairs, stored_weights, to_pairs
 from tetris_sim.gpu_kernels.fused.pairs import METHODS
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as FLOATS
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
@@ -177,7 +177,7 @@ def test_errors_stay_small_for_thousands_of_steps_where_those_of_float32_do_not(
         found = advanced(method, problem, steps)
         assert np.abs(found - wanted).max() < 3e-13 * largest
     single = replace(problem, dtype=np.dtype(np.float32), initial=lambda _: state.astype("f4"))
-    for floats in (PlainMethod(), FLOATS):
+    for floats in (GpuPlainMethod(), FLOATS):
         rounded = advanced(floats, single, steps).astype(np.float64)
         assert np.abs(rounded - wanted).max() > 1e-7 * largest
 

@@ -17,7 +17,7 @@ from tetris_sim.config.sections.conditions import RandomInitial
 from tetris_sim.errors import NumericsError
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import STORED
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers import transfer
 from tetris_sim.model.problem import PRECISIONS, Field, Problem
 from tetris_sim.model.slab import Slab
@@ -51,7 +51,7 @@ def not_from_the_host(slab: Slab) -> Field:
 
 def loaded(problem: Problem, slab: Slab) -> tuple[Field, list[str]]:
     gpu: Any = HostGpu()
-    stepper = PlainMethod().prepare(problem, slab, {}, gpu)
+    stepper = GpuPlainMethod().prepare(problem, slab, {}, gpu)
     stepper.load(problem.initial)
     field = stepper.interior()
     stepper.close()

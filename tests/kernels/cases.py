@@ -21,7 +21,7 @@ from tetris_sim.model.boundary import (
 )
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Method, Parameters
-from tetris_sim.model.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
@@ -37,9 +37,9 @@ SHAPES = {1: (37,), 2: (11, 23), 3: (7, 9, 13)}
 SPACING = {1: (0.5,), 2: (0.5, 0.25), 3: (0.5, 0.25, 0.125)}
 
 
-def variables(count: int) -> tuple[Variable, ...]:
+def variables(count: int) -> tuple[StateVariable, ...]:
     return tuple(
-        Variable(f"u{k}", "1", f"field {k}", Total("integral", "1", 1.0)) for k in range(count)
+        StateVariable(f"u{k}", "1", f"field {k}", Total("integral", "1", 1.0)) for k in range(count)
     )
 
 

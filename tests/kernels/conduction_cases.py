@@ -26,11 +26,11 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
 
-VARIABLE = Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
+VARIABLE = StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
 
 
 def random_ids(shape: Sequence[int], n_ids: int, seed: int = 0) -> npt.NDArray[np.uint8]:

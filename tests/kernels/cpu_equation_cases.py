@@ -16,7 +16,7 @@ from tetris_sim.model.equations import Equations, Stage, tap
 from tetris_sim.model.formula import Node, Operation, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, Total
-from tetris_sim.model.problem import Variable as Field
+from tetris_sim.model.problem import StateVariable as Field
 
 RING = (Periodic(), Periodic())
 WALLS: tuple[tuple[Face, Face], ...] = (

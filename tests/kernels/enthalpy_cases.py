@@ -16,7 +16,7 @@ from conduction_cases import (
     rings,
 )
 
-from tetris_sim.apps.heat.materials import Melting, Properties, Table, make_enthalpy
+from tetris_sim.apps.heat.materials import MaterialCurves, Melting, Table, make_enthalpy
 from tetris_sim.model.conduction import (
     CONDUCTIVITY,
     MIRROR,
@@ -32,16 +32,16 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Program
 
 # Everything happens between -1 and 1 degC.
-ICE = Properties(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(0.7, -0.2, -0.2))
-ALLOY = Properties(((-0.5, 0.4), (0.5, 1.0)), ((0.0, 1.0),), 1.0, Melting(0.4, -0.1, 0.3))
-PLAIN = Properties(((0.0, 1.0),), ((0.0, 0.8),), 1.0)
+ICE = MaterialCurves(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(0.7, -0.2, -0.2))
+ALLOY = MaterialCurves(((-0.5, 0.4), (0.5, 1.0)), ((0.0, 1.0),), 1.0, Melting(0.4, -0.1, 0.3))
+PLAIN = MaterialCurves(((0.0, 1.0),), ((0.0, 0.8),), 1.0)
 # so many pieces that they are searched
 LONG: Table = tuple((float(t), 1 + 0.3 * np.sin(5 * t)) for t in np.linspace(-1, 1, 12))
-STEEL = Properties(LONG, ((0.0, 1.0), (0.5, 2.0)), 1.0)
+STEEL = MaterialCurves(LONG, ((0.0, 1.0), (0.5, 2.0)), 1.0)
 FEW, MANY = (ICE, PLAIN), (ICE, ALLOY, STEEL)
 
 
-def melting(case: Case, materials: tuple[Properties, ...]) -> Problem:
+def melting(case: Case, materials: tuple[MaterialCurves, ...]) -> Problem:
     """A case with heat content as its state; its last id is held if it has more than there are
     materials, ids beyond are of the first material again.
     """
@@ -110,7 +110,7 @@ def cooled(axis: int, side: int, n_ids: int) -> RuledFace | None:
 def cooled_body(
     shape: tuple[int, ...],
     dtype: Any = np.float64,
-    materials: tuple[Properties, ...] = MANY,
+    materials: tuple[MaterialCurves, ...] = MANY,
 ) -> Problem:
     """A body of three materials and five ids that is heated and cooled."""
     return melting(Case("", shape, 5, cooled, heating(5, changes=True), dtype), materials)

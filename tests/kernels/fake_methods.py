@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.method import KnownGpu, Parameters, Stepper
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 
-_PLAIN = PlainMethod()
+_PLAIN = CpuPlainMethod()
 
 
 @dataclass(eq=False)

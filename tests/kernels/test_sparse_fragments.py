@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from papers.sparstencil.reading import compressed_of, decompress, multiply, positions_of, values_of
 
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
-    Instruction,
+    SparseMma,
     compress,
     is_structured,
     metadata_register,
@@ -18,7 +18,7 @@ from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
 )
 
 INSTRUCTIONS = [
-    Instruction(kind, depth)
+    SparseMma(kind, depth)
     for kind, depths in (("f16", (16, 32)), ("bf16", (16, 32)), ("tf32", (8, 16)))
     for depth in depths
 ]
@@ -61,7 +61,7 @@ def test_what_has_three_of_four_is_refused() -> None:
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=str)
 def test_registers_and_metadata_give_the_matrix_back_for_every_selector(
-    instruction: Instruction,
+    instruction: SparseMma,
 ) -> None:
     products = [
         compress(structured(s, instruction.depth, instruction.group), instruction.group)
@@ -77,7 +77,7 @@ def test_registers_and_metadata_give_the_matrix_back_for_every_selector(
 
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=str)
-def test_metadata_are_ordered(instruction: Instruction) -> None:
+def test_metadata_are_ordered(instruction: SparseMma) -> None:
     product = compress(structured(9, instruction.depth, instruction.group), instruction.group)
     word = metadata_register([product.positions] * instruction.selectors, instruction)
     nibbles = {int(w) >> shift & 15 for w in word for shift in range(0, 32, 4)}
@@ -86,7 +86,7 @@ def test_metadata_are_ordered(instruction: Instruction) -> None:
 
 def test_a_lane_holds_what_the_isa_says() -> None:
     """m16n8k32, f16: lane 4 g + t has rows g and g + 8, stored columns 2 t, 2 t + 1 and 8 more."""
-    f16 = Instruction("f16", 32)
+    f16 = SparseMma("f16", 32)
     values = np.arange(256.0).reshape(16, 16)
     registers = value_registers(values, f16)
     for lane in (0, 6, 31):
@@ -97,13 +97,13 @@ def test_a_lane_holds_what_the_isa_says() -> None:
         halves = registers[lane].astype(np.uint32).view(np.uint16).view(np.float16)
         np.testing.assert_array_equal(halves, np.concatenate(expected))
     np.testing.assert_array_equal(values_of(registers, f16), values)
-    tf32 = Instruction("tf32", 16)
+    tf32 = SparseMma("tf32", 16)
     words = value_registers(np.arange(128.0).reshape(16, 8), tf32)
     np.testing.assert_array_equal(words.view(np.float32)[4 * 3 + 2], [26, 90, 30, 94])
 
 
 def test_the_lanes_of_a_selector_hold_the_metadata_of_eight_groups() -> None:
-    f16 = Instruction("f16", 32)
+    f16 = SparseMma("f16", 32)
     assert (f16.threads, f16.selectors, f16.registers) == (2, 2, 4)
     positions = np.tile([0, 1], (16, 8))
     positions[3, 0:2] = [2, 3]  # row 3, group 0
@@ -114,17 +114,17 @@ def test_the_lanes_of_a_selector_hold_the_metadata_of_eight_groups() -> None:
     assert (np.delete(word, 3, axis=0) == 0x44444444).all()
     np.testing.assert_array_equal(positions_of(word.reshape(32), 1, f16), positions)
     for depth, threads in ((8, 1), (16, 2)):
-        assert Instruction("tf32", depth).threads == threads
+        assert SparseMma("tf32", depth).threads == threads
 
 
 def test_values_are_rounded_to_the_format() -> None:
     values = np.full((16, 8), 1 + 2.0**-9)
     for kind, expected in (("f16", 1 + 2.0**-9), ("bf16", 1.0)):
-        instruction = Instruction(kind, 16)
+        instruction = SparseMma(kind, 16)
         np.testing.assert_array_equal(
             values_of(value_registers(values, instruction), instruction), expected
         )
-    tf32 = Instruction("tf32", 16)
+    tf32 = SparseMma("tf32", 16)
     third = values_of(value_registers(np.full((16, 8), 1 / 3), tf32), tf32)
     np.testing.assert_allclose(third, 1 / 3, rtol=2.0**-11)
     assert (third * 2**12 % 1 == 0).all()
@@ -133,4 +133,4 @@ def test_values_are_rounded_to_the_format() -> None:
 @pytest.mark.parametrize(("kind", "depth"), [("f16", 8), ("tf32", 32), ("f64", 4)])
 def test_other_shapes_do_not_exist(kind: str, depth: int) -> None:
     with pytest.raises(ValueError, match="no sparse product"):
-        Instruction(kind, depth)
+        SparseMma(kind, depth)

@@ -17,7 +17,7 @@ from tetris_sim.gpu_kernels.fused.formats import round_weights
 from tetris_sim.gpu_kernels.tensor_cores.sparse import unit_plan, unit_width
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     INSTRUCTIONS,
-    Plan,
+    SparsePlan,
     fragments,
     is_structured,
     lookup_table,
@@ -27,7 +27,7 @@ from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 
 
-def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
+def coefficients(plan: SparsePlan, rows: int) -> npt.NDArray[np.float64]:
     """What each of 16 results takes from the points around it, of a 1D or 2D stencil, (16, rows,
     width).
     """
@@ -41,7 +41,7 @@ def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
     return found
 
 
-def holds_the_weights(plan: Plan, stencil: Stencil, rows: int) -> None:
+def holds_the_weights(plan: SparsePlan, stencil: Stencil, rows: int) -> None:
     weights, (r2, r1) = stencil.dense().reshape(-1, 2 * stencil.radii[-1] + 1), plan.merged
     found = coefficients(plan, rows)
     for j2, j1 in itertools.product(range(r2), range(r1)):

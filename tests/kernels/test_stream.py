@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tetris_sim.cpu_kernels.common import layout
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.stream import method
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, radii_of
 from tetris_sim.cpu_kernels.stream.method import StreamMethod, candidates
@@ -94,7 +94,7 @@ def test_any_kernel_strips_threads_and_blocks_give_the_bits_of_plain(
         problem, _ = make_problem(
             stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2
         )
-        expected = run(PlainMethod(), problem, {}, teams[2], blocks=(1, 20, 4))
+        expected = run(CpuPlainMethod(), problem, {}, teams[2], blocks=(1, 20, 4))
         canaries.clear()
         for size, strips in enumerate(STRIPS):
             threads = 1 + (number + size) % 3
@@ -113,7 +113,7 @@ def test_a_slab_with_halos_gives_the_bits_of_plain(
     stencil = stencil_of(name)
     shape = {1: (121,), 2: (61, 83), 3: (31, 29, 43)}[stencil.ndim]
     problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=shape)
-    plain = run_with_halo(PlainMethod(), problem, halo, {}, teams[2])
+    plain = run_with_halo(CpuPlainMethod(), problem, halo, {}, teams[2])
     for strips in STRIPS:
         streamed = run_with_halo(StreamMethod(), problem, halo, {**strips, "width": 32}, teams[2])
         assert [field.tobytes() for field in streamed] == [field.tobytes() for field in plain]

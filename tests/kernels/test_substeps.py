@@ -16,13 +16,13 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
-from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.simulation.loop import open_simulation
-from tetris_sim.simulation.workers import Fleet
+from tetris_sim.simulation.workers import WorkerGroup
 
 STREAM, PLAIN = METHODS[0], METHODS[-1]
 
@@ -58,7 +58,7 @@ def problem_of(scheme: str = "rk2", *, walls: bool = True, **time: Any) -> Probl
     ).build()
 
 
-def solved(problem: Problem, compute: ComputeSection) -> tuple[Field, Fleet]:
+def solved(problem: Problem, compute: ComputeSection) -> tuple[Field, WorkerGroup]:
     plan = make_plan(problem, find_machine(), compute)
     with open_simulation(problem, plan) as simulation:
         simulation.run()

@@ -11,7 +11,7 @@ from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo
 
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate.method import (
     AUTO,
     LIFTED,
@@ -84,7 +84,7 @@ def test_a_row_kernel_gives_the_bits_of_plain_for_any_tiles_threads_and_blocks(
         problem, _ = make_problem(
             stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2
         )
-        expected = run(PlainMethod(), problem, {}, teams[2])
+        expected = run(CpuPlainMethod(), problem, {}, teams[2])
         for threads, (size, tile) in zip((1, 2, 3), enumerate(TILES), strict=True):
             steps = 1 + (number + size) % 4
             found = run(
@@ -107,7 +107,7 @@ def test_a_slab_with_halos_gives_the_bits_of_plain(
     parameters = {"rows": ROWS[rows], "jam": 2, "width": 32, "steps_per_block": 3, **TILES[0]}
     results = [
         run_with_halo(method, problem, halo, chosen, teams[2])
-        for method, chosen in ((PlainMethod(), {}), (TessellateMethod(), parameters))
+        for method, chosen in ((CpuPlainMethod(), {}), (TessellateMethod(), parameters))
     ]
     for plain, tessellated in zip(*results, strict=True):
         assert plain.tobytes() == tessellated.tobytes()
@@ -121,7 +121,7 @@ def test_parameters_that_are_not_given_are_those_of_the_best_guess(
     problem, _ = make_problem(stencil, boundary_of("mixed", ndim), shape=SHAPES[ndim][0])
     assert (
         run(TessellateMethod(), problem, {}, teams[2]).tobytes()
-        == run(PlainMethod(), problem, {}, teams[2]).tobytes()
+        == run(CpuPlainMethod(), problem, {}, teams[2]).tobytes()
     )
 
 

@@ -27,7 +27,7 @@ from enthalpy_cases import FEW, MANY, every_face, melting
 
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate import operands
 from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_source
 from tetris_sim.cpu_kernels.tessellate.kinds import BEYOND
@@ -147,7 +147,7 @@ def test_rows_one_above_the_other_are_tried_first_where_no_rings_are(name: str) 
 
 def test_functions_of_the_library_have_the_bits_of_plain(teams: dict[int, ThreadTeam]) -> None:
     problem = Case("beam", (61,), 3, closed, beam()).problem()
-    expected = run(PlainMethod(), problem, {}, teams[2])
+    expected = run(CpuPlainMethod(), problem, {}, teams[2])
     found = run(METHOD, problem, NARROW, teams[2])
     assert found.tobytes() == expected.tobytes()
 

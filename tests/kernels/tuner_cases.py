@@ -10,14 +10,14 @@ from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.scheduler.tuning.choice import Choice
 from tetris_sim.scheduler.tuning.tune import Terms
 
 MACHINE = Machine(
     "host", "cpu", 2, "cores in the affinity mask", 8 << 30, "free memory of the machine"
 )
-TERMS = Terms(Asked(), threads=1, fixed_threads=True, budget=2.0)
+TERMS = Terms(TuningRequest(), threads=1, fixed_threads=True, budget=2.0)
 FAST, SLOW = {"delay_us": 0}, {"delay_us": 3000}  # a step of the grid below takes 10 us
 
 Use = Callable[..., None]

@@ -21,9 +21,9 @@ from thread_ranks import run_ranks
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import ElsewhereError, UnsupportedError
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers import planes
 from tetris_sim.model import reference
 from tetris_sim.model.method import Method
@@ -32,8 +32,8 @@ from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.placement import Place
-from tetris_sim.scheduler.plan.offer import Offer
+from tetris_sim.scheduler.machine.placement import ComputeResource
+from tetris_sim.scheduler.plan.offer import WorkerCandidate
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
 from tetris_sim.scheduler.workers.direct import possible_ways
 from tetris_sim.scheduler.workers.rank_exchange import RankExchange
@@ -48,7 +48,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> ThreadNccl:
     made = ThreadNccl()
     monkeypatch.setattr(planes, "import_nccl", lambda: made)
     monkeypatch.setattr(HostGpu, "close", HostGpu.release, raising=False)
-    monkeypatch.setattr(Place, "open", lambda place: HostGpu())
+    monkeypatch.setattr(ComputeResource, "open", lambda place: HostGpu())
     return made
 
 
@@ -58,15 +58,15 @@ def gpus(count: int) -> list[Share]:
     pieces = list(itertools.pairwise(ends))
     slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=1)
     return [
-        Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
+        Share("gpu:0", slab, GpuPlainMethod(), {}, 1, 1.0, 0, rank=rank)
         for rank, slab in enumerate(slabs)
     ]
 
 
-def offer_of(share: Share) -> Offer:
+def offer_of(share: Share) -> WorkerCandidate:
     memory = 1 << 40
     capacity = Capacity(share.worker, 1e9, one_way=True)
-    return Offer(share, capacity, memory, "gpu", "alpha", memory, "enough", "a GPU")
+    return WorkerCandidate(share, capacity, memory, "gpu", "alpha", memory, "enough", "a GPU")
 
 
 @pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
@@ -111,7 +111,7 @@ def test_cuts_along_two_axes_send_corners_on(
     )
     slabs = cut(Domain.of(problem), (2, 2), [1.0] * 4, BLOCK)
     shares = [
-        Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
+        Share("gpu:0", slab, GpuPlainMethod(), {}, 1, 1.0, 0, rank=rank)
         for rank, slab in enumerate(slabs)
     ]
     whole: Field = np.full((2, 40, 31), np.nan)
@@ -120,7 +120,7 @@ def test_cuts_along_two_axes_send_corners_on(
         possible_ways("nccl", shares, ranks)
         worker: Any = type("", (), {})()
         worker.device = HostGpu()
-        worker.stepper = PlainMethod().prepare(problem, slabs[ranks.rank], {}, worker.device)
+        worker.stepper = GpuPlainMethod().prepare(problem, slabs[ranks.rank], {}, worker.device)
         worker.stepper.load(problem.initial)
         exchange = RankExchange(problem, shares, ranks, gpu_messages="nccl")
         for _ in range(3):
@@ -190,7 +190,7 @@ def test_without_nccl_others_are_left(
     if trouble == "missing":
         monkeypatch.setattr(planes, "import_nccl", on_rank(1, lambda: library))
     if trouble == "device":
-        monkeypatch.setattr(Place, "open", on_rank(1, lambda place: HostGpu()))
+        monkeypatch.setattr(ComputeResource, "open", on_rank(1, lambda place: HostGpu()))
     if trouble == "identity":
         monkeypatch.setattr(library, "get_unique_id", on_rank(0, library.get_unique_id))
     if trouble == "refused":

@@ -16,7 +16,7 @@ from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Parts
-from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
+from tetris_sim.scheduler.plan.cost import WorkerTable, seconds_per_step
 from tetris_sim.scheduler.plan.partition import (
     cut,
     factorizations,
@@ -98,7 +98,7 @@ def random_case(seed: int) -> tuple[Domain, list[Capacity]]:
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_is_clearly_faster_than_what_is_chosen(seed: int) -> None:
     domain, workers = random_case(seed)
-    crew = Crew.of(workers)
+    crew = WorkerTable.of(workers)
     found, _ = fastest_grid(domain, crew)
     assert found.seconds == pytest.approx(
         seconds_by_slabs(domain, workers, found.parts, found.time_block)
@@ -120,7 +120,7 @@ def test_nothing_is_clearly_faster_than_what_is_chosen(seed: int) -> None:
         )
 
 
-def fastest_other(domain: Domain, crew: Crew, slabs: Parts) -> float:
+def fastest_other(domain: Domain, crew: WorkerTable, slabs: Parts) -> float:
     others = [parts for parts in possible_parts(domain, crew.size) if parts != slabs]
     return min((with_best_block(domain, crew, parts).seconds for parts in others), default=math.inf)
 
@@ -128,7 +128,7 @@ def fastest_other(domain: Domain, crew: Crew, slabs: Parts) -> float:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_prediction_is_that_of_all_slabs_for_any_cut_and_block(seed: int) -> None:
     domain, workers = random_case(seed)
-    crew = Crew.of(workers)
+    crew = WorkerTable.of(workers)
     for parts in possible_parts(domain, crew.size):
         for block in {1, 2, longest_block(domain, parts)}:
             expected = seconds_by_slabs(domain, workers, parts, block)
@@ -146,7 +146,7 @@ def test_two_ranks_have_slabs_on_any_grid_that_is_no_longer_along_other_axes(
 ) -> None:
     for speed in (1e9, 5e11):
         found, other = fastest_grid(
-            domain_of(shape, periodic=True), Crew.of(ranks_of([speed] * 2, link))
+            domain_of(shape, periodic=True), WorkerTable.of(ranks_of([speed] * 2, link))
         )
         assert is_slabs(found.parts)
         assert other is not None
@@ -156,8 +156,8 @@ def test_two_ranks_have_slabs_on_any_grid_that_is_no_longer_along_other_axes(
 def test_slabs_stay_where_messages_are_cheap_and_not_where_they_are_dear() -> None:
     """Pieces of a cube for 64 workers have less than a fifth of the surface of its slabs."""
     cube = domain_of((2048, 2048, 2048), periodic=True)
-    cheap, _ = fastest_grid(cube, Crew.of(ranks_of([1e9] * 64, Link(5e-6, 1e-11))))
-    dear, slabs = fastest_grid(cube, Crew.of(ranks_of([5e11] * 64, Link(4e-4, 6e-11))))
+    cheap, _ = fastest_grid(cube, WorkerTable.of(ranks_of([1e9] * 64, Link(5e-6, 1e-11))))
+    dear, slabs = fastest_grid(cube, WorkerTable.of(ranks_of([5e11] * 64, Link(4e-4, 6e-11))))
     assert cheap.parts == (64, 1, 1)
     assert dear.parts == (4, 4, 4)
     assert slabs is not None
@@ -182,17 +182,17 @@ def test_of_equals_the_one_that_sends_least_to_other_computers_is_taken() -> Non
     domain = domain_of((4096, 2048, 2048), periodic=True)
     link, computers = Link(4e-4, 6e-11), [rank // 8 for rank in range(16)]
     by_parts = {
-        parts: with_best_block(domain, Crew.of(ranks_of([5e11] * 16, link)), parts)
+        parts: with_best_block(domain, WorkerTable.of(ranks_of([5e11] * 16, link)), parts)
         for parts in possible_parts(domain, 16)
     }
     assert by_parts[8, 2, 1].seconds == pytest.approx(by_parts[4, 4, 1].seconds, rel=0.01)
-    assert fastest_grid(domain, Crew.of(ranks_of([5e11] * 16, link)), computers=computers)[
+    assert fastest_grid(domain, WorkerTable.of(ranks_of([5e11] * 16, link)), computers=computers)[
         0
     ].parts == (4, 4, 1)
     crossed = [
         k % 2 for k in range(16)
     ]  # neighbours along y are in different computers, those along z are not
-    assert fastest_grid(domain, Crew.of(ranks_of([5e11] * 16, link)), computers=crossed)[
+    assert fastest_grid(domain, WorkerTable.of(ranks_of([5e11] * 16, link)), computers=crossed)[
         0
     ].parts == (8, 2, 1)
 
@@ -200,7 +200,7 @@ def test_of_equals_the_one_that_sends_least_to_other_computers_is_taken() -> Non
 def test_blocks_are_made_of_what_a_method_makes_at_a_time() -> None:
     domain = domain_of((4096, 4096))
     for steps in (5, 7, 16):
-        crew = Crew.of(ranks_of([1e11] * 8, Link(1e-4, 1e-10), [steps] * 8, [True] * 8))
+        crew = WorkerTable.of(ranks_of([1e11] * 8, Link(1e-4, 1e-10), [steps] * 8, [True] * 8))
         assert fastest_grid(domain, crew)[0].time_block % steps == 0
 
 
@@ -211,14 +211,14 @@ def test_a_block_for_which_messages_alone_ask_is_no_shorter_than_methods_like_it
     domain = domain_of((256, 256, 256))
     for steps in (8, 16):
         found, _ = fastest_grid(
-            domain, Crew.of(ranks_of([1.4e9] * 2, Link(0.0, 1e-9), [steps] * 2))
+            domain, WorkerTable.of(ranks_of([1.4e9] * 2, Link(0.0, 1e-9), [steps] * 2))
         )
         assert steps <= found.time_block <= 2 * steps
 
 
 def test_a_block_that_is_asked_for_decides_where_not_every_cut_has_room() -> None:
     domain = domain_of((64, 200))
-    crew = Crew.of(ranks_of([1e9] * 8, Link(1e-6, 1e-10)))
+    crew = WorkerTable.of(ranks_of([1e9] * 8, Link(1e-6, 1e-10)))
     assert [fastest_grid(domain, crew, block)[0].time_block for block in (2, 16, 25, 32, 100)] == [
         2,
         16,

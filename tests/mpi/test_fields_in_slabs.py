@@ -17,7 +17,7 @@ from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.workers.rank_exchange import RankExchange
-from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.background import AsyncWriter
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.loop import Simulation
 
@@ -105,13 +105,13 @@ def test_a_field_and_a_checkpoint_of_a_step_are_written_from_one_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[int] = []
-    original = Beside.reader
+    original = AsyncWriter.reader
 
-    def counted(self: Beside, state: Any, place: Any) -> Any:
+    def counted(self: AsyncWriter, state: Any, place: Any) -> Any:
         copies.append(1)
         return original(self, state, place)
 
-    monkeypatch.setattr(Beside, "reader", counted)
+    monkeypatch.setattr(AsyncWriter, "reader", counted)
     launch_on(2, tmp_path / "out", "output.fields.every=20 steps", "checkpoint.every=20 steps")
     # At 0, 20, 40 and 60 on each of two ranks; the checkpoint of the end needs no copy.
     assert len(copies) <= 8
@@ -173,7 +173,7 @@ def test_a_slab_that_cannot_be_written_ends_all_ranks_alike(
 
     monkeypatch.setattr(Unfinished, "write", refused)
     if not copies:
-        monkeypatch.setattr("tetris_sim.simulation.launch.Beside", lambda: None)
+        monkeypatch.setattr("tetris_sim.simulation.launch.AsyncWriter", lambda: None)
     config = config_of(tmp_path / "out", "checkpoint.keep=9")
 
     def work(ranks: Communicator) -> tuple[str, int]:
@@ -201,7 +201,7 @@ def test_ranks_without_memory_for_copies_write_at_once(
 
     monkeypatch.setattr(Unfinished, "write", noted)
     launch_on(1, tmp_path / "alone")
-    monkeypatch.setattr("tetris_sim.simulation.launch.Beside", lambda: None)
+    monkeypatch.setattr("tetris_sim.simulation.launch.AsyncWriter", lambda: None)
     launch_on(2, tmp_path / "out")
     assert threads == {"rank-0", "rank-1"}
     assert_same(tmp_path / "out", tmp_path / "alone")

@@ -14,13 +14,13 @@ from emulator.host_gpu import HostGpu
 from thread_ranks import run_ranks
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.model import reference
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 from tetris_sim.simulation.loop import open_simulation
 
@@ -53,7 +53,7 @@ def test_edges_are_sent_beside_the_inside_and_nothing_changes(
     noted(GpuStepper, "advance")
     noted(RankExchange, "_send")
     monkeypatch.setattr(HostGpu, "close", HostGpu.release, raising=False)
-    monkeypatch.setattr(Place, "open", lambda place: HostGpu())
+    monkeypatch.setattr(ComputeResource, "open", lambda place: HostGpu())
 
     def work(ranks: Communicator) -> Field:
         with open_simulation(problem, plan, ranks=ranks) as simulation:

@@ -13,13 +13,13 @@ from emulator.host_gpu import HostGpu
 from thread_ranks import run_ranks
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 
@@ -29,7 +29,7 @@ BLOCK = 3
 PIECES = ((0, 14), (14, 27), (27, 40))
 
 
-def no_gpu(place: Place) -> Any:
+def no_gpu(place: ComputeResource) -> Any:
     message = "there is none"
     raise UnsupportedError(message)
 
@@ -65,23 +65,25 @@ def test_planes_go_from_gpu_to_gpu_where_both_can(
     teams: dict[int, ThreadTeam],
 ) -> None:
     monkeypatch.setattr(HostGpu, "close", lambda gpu: None, raising=False)
-    monkeypatch.setattr(Place, "open", lambda place: HostGpu())
+    monkeypatch.setattr(ComputeResource, "open", lambda place: HostGpu())
     if trouble is not None:
         owner, name = trouble[0].split(".")
-        monkeypatch.setattr({"Place": Place, "HostGpu": HostGpu}[owner], name, trouble[1])
+        monkeypatch.setattr(
+            {"ComputeResource": ComputeResource, "HostGpu": HostGpu}[owner], name, trouble[1]
+        )
     problem, _ = make_problem(
         stencil_of("box-2d9p"), boundary_of("rings", 2), shape=(40, 21), n_fields=2
     )
     slabs = cut_along_axis_0(problem.grid, problem.boundary, PIECES, halo=BLOCK)
     shares = [
-        Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
+        Share("gpu:0", slab, GpuPlainMethod(), {}, 1, 1.0, 0, rank=rank)
         for rank, slab in enumerate(slabs)
     ]
 
     def each(ranks: Communicator) -> tuple[int, Field]:
         gpu: Any = HostGpu()
         worker: Any = SimpleNamespace(
-            device=gpu, stepper=PlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu)
+            device=gpu, stepper=GpuPlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu)
         )
         worker.stepper.load(problem.initial)
         exchange = RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)

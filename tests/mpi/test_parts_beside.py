@@ -16,7 +16,7 @@ from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import good_checkpoints
 from tetris_sim.outputs.checkpoint.file import write_part
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.background import AsyncWriter
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.loop import Simulation
 
@@ -131,12 +131,12 @@ def test_ranks_without_memory_for_copies_write_their_parts_at_once(
         threads.append(threading.current_thread().name)
         return write(*rest, **more)
 
-    def beside() -> Beside | None:
+    def beside() -> AsyncWriter | None:
         with_memory = threading.current_thread().name not in [f"rank-{k}" for k in ranks_without]
-        return Beside() if with_memory else None
+        return AsyncWriter() if with_memory else None
 
     monkeypatch.setattr("tetris_sim.simulation.background.write_part", noted)
-    monkeypatch.setattr("tetris_sim.simulation.launch.Beside", beside)
+    monkeypatch.setattr("tetris_sim.simulation.launch.AsyncWriter", beside)
     launch_on(2, tmp_path / "out", "checkpoint.keep=9")
     assert _checkpoints(tmp_path / "out") == [20, 40, 60]
     assert len(threads) == 6

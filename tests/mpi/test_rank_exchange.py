@@ -15,7 +15,7 @@ import pytest
 from cases import make_problem
 from thread_ranks import run_ranks
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.method import Box
@@ -71,7 +71,7 @@ def make_case(name: str, *, periodic: bool, halo: int) -> tuple[Problem, Field, 
     problem, state = make_problem(box_stencil(len(shape)), boundary, shape=shape, n_fields=2)
     slabs = cut(Domain.of(problem), parts, [1.0] * len(owners), halo)
     shares = tuple(
-        Share(f"cpu:{k}", slab, PlainMethod(), {}, 1 + k % 2, 1.0, 0, rank=rank)
+        Share(f"cpu:{k}", slab, CpuPlainMethod(), {}, 1 + k % 2, 1.0, 0, rank=rank)
         for k, (slab, rank) in enumerate(zip(slabs, owners, strict=True))
     )
     return problem, state, shares
@@ -157,7 +157,7 @@ def test_any_cut_on_any_ranks_gives_the_bits_of_one_worker(name: str, periodic: 
     shared = on_ranks(name, work, periodic=periodic, halo=3)[0]
     problem, state, _ = make_case(name, periodic=periodic, halo=3)
     with contextlib.ExitStack() as stack:
-        share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 1, 1.0, 0)
+        share = Share("cpu:0", Slab.whole(problem.grid), CpuPlainMethod(), {}, 1, 1.0, 0)
         (alone,) = open_workers(problem, (share,), 0, state, stack)
         for steps in (3, 2, 3):
             alone.stepper.advance(steps)

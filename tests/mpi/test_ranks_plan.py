@@ -14,9 +14,9 @@ from rank_cases import LINK, MACHINE, problem_of
 from thread_ranks import ThreadCommunicator, run_ranks
 
 from tetris_sim.config.sections.schema import ComputeSection
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
-from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler import planner
@@ -25,7 +25,7 @@ from tetris_sim.scheduler.facts.domain import Link, Streaming
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan import ranks as planning
-from tetris_sim.scheduler.plan.offer import Offer
+from tetris_sim.scheduler.plan.offer import WorkerCandidate
 from tetris_sim.scheduler.plan.ranks import even_part, offers_of
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import RESERVE
@@ -47,7 +47,7 @@ class Rank:
     )
 
     @property
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[WorkerCandidate]:
         return offers_of(Draft(self.plan, self.reasons), self.machine, self.rank)
 
 
@@ -57,7 +57,7 @@ def offer(
     """A rank that measured these speeds."""
     whole = Slab.whole(even_part(problem, 2).grid)
     shares = tuple(
-        Share(f"cpu:{k}", whole, PlainMethod(), {}, 2, rate, 0) for k, rate in enumerate(rates)
+        Share(f"cpu:{k}", whole, CpuPlainMethod(), {}, 2, rate, 0) for k, rate in enumerate(rates)
     )
     plan = Plan(shares, 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
     return Rank(rank, dataclasses.replace(MACHINE, host=host, cpu=cpu), plan)
@@ -261,7 +261,7 @@ def test_more_ranks_than_the_grid_has_planes_are_refused() -> None:
 
 
 def fixed_plan(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Draft:
-    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, machine.threads, 1e9, 0)
+    share = Share("cpu:0", Slab.whole(problem.grid), CpuPlainMethod(), {}, machine.threads, 1e9, 0)
     return Draft(Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=True, reasons=()), ())
 
 

@@ -10,14 +10,16 @@ from rank_cases import MACHINE, gpu
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
-from tetris_sim.scheduler.machine.placement import Seat, take_seat
+from tetris_sim.scheduler.machine.placement import RankPlacement, take_seat
 
 
-def seats(*cores: tuple[int, ...], gpus: tuple[tuple[str, ...], ...] | None = None) -> list[Seat]:
-    return [Seat(rank, own, gpus[rank] if gpus else ()) for rank, own in enumerate(cores)]
+def seats(
+    *cores: tuple[int, ...], gpus: tuple[tuple[str, ...], ...] | None = None
+) -> list[RankPlacement]:
+    return [RankPlacement(rank, own, gpus[rank] if gpus else ()) for rank, own in enumerate(cores)]
 
 
-def threads_of(all_seats: list[Seat], machine: Machine = MACHINE) -> list[int]:
+def threads_of(all_seats: list[RankPlacement], machine: Machine = MACHINE) -> list[int]:
     cores = [dataclasses.replace(machine, cores=seat.cores) for seat in all_seats]
     return [
         take_seat(own, ComputeSection(), all_seats, seat.rank).threads

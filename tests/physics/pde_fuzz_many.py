@@ -40,7 +40,7 @@ from exact import equation_step  # noqa: E402
 from tetris_sim.apps.pde.arrays import equations_problem  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
-from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod  # noqa: E402
 from tetris_sim.model import reference  # noqa: E402
 from tetris_sim.model.boundary import Boundary, Neumann  # noqa: E402
 from tetris_sim.model.problem import Field, Problem  # noqa: E402
@@ -129,7 +129,7 @@ def joined(cases: list[Case]) -> Problem:
 
 def advanced(problem: Problem, device: str, worker: Any) -> Field:
     """By a device, STEPS steps."""
-    method: Any = PLAIN if device == "cpu" else PlainMethod()
+    method: Any = PLAIN if device == "cpu" else GpuPlainMethod()
     stepper = method.prepare(problem, Slab.whole(problem.grid), {}, worker)
     stepper.load(problem.initial)
     stepper.advance(STEPS)

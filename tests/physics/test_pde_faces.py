@@ -17,7 +17,7 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
-from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab

@@ -20,7 +20,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.verification.case import Solver
+from tetris_sim.verification.case import CaseSolver
 from tetris_sim.verification.precision import (
     BFLOAT16,
     EMULATED,
@@ -41,7 +41,7 @@ from tetris_sim.verification.precision import (
 )
 from tetris_sim.verification.suite import choose_methods
 
-SOLVER = Solver(choose_methods("cpu.plain")[0], find_machine())
+SOLVER = CaseSolver(choose_methods("cpu.plain")[0], find_machine())
 
 
 def floats(*values: float) -> npt.NDArray[np.float32]:

@@ -14,7 +14,14 @@ from tetris_sim.__main__ import main
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.verification.standards import _COLUMN, Row, Standard, bestest, bridges, nafems
+from tetris_sim.verification.standards import (
+    _COLUMN,
+    Standard,
+    StandardRow,
+    bestest,
+    bridges,
+    nafems,
+)
 
 ALL = (*bridges(), *nafems(), *bestest())
 
@@ -43,7 +50,7 @@ def test_the_column_is_what_its_series_says() -> None:
 
 
 def test_a_number_that_differs_fails() -> None:
-    row = Row("temperature [degC]", 7.1, 0.1, 7.19)
+    row = StandardRow("temperature [degC]", 7.1, 0.1, 7.19)
     assert row.passed
     assert not dataclasses.replace(row, found=7.21).passed
     assert not dataclasses.replace(row, found=np.nan).passed

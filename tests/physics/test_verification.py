@@ -20,11 +20,17 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.verification.case import Case, Outcome, Solver
+from tetris_sim.verification.case import CaseSolver, Outcome, VerificationCase
 from tetris_sim.verification.heated import check_balance
 from tetris_sim.verification.melting import stefan_root
 from tetris_sim.verification.solutions import cooling_series
-from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
+from tetris_sim.verification.suite import (
+    VerificationResult,
+    all_cases,
+    choose_methods,
+    quick_cases,
+    verify,
+)
 
 METHODS = choose_methods(None)
 CASES = {f"{case.name} {case.ndim}d": case for case in all_cases()}
@@ -284,7 +290,9 @@ def test_fronts_move_as_published(stefan: float, root: float) -> None:
 def test_an_outcome_that_is_not_a_number_fails() -> None:
     assert not Outcome(math.nan, 1.0).passed
     assert (
-        Result("a", 1, "m", "float64", "FAIL", Outcome(math.nan, 1.0)).as_json()["outcome"]["error"]
+        VerificationResult("a", 1, "m", "float64", "FAIL", Outcome(math.nan, 1.0)).as_json()[
+            "outcome"
+        ]["error"]
         is None
     )
 
@@ -304,7 +312,9 @@ def test_a_method_that_refuses_is_told_and_not_failed() -> None:
 
 def test_only_methods_that_do_not_fuse_steps_must_be_exact_under_translation() -> None:
     assert all(
-        Solver(method, find_machine()).stepwise for method in METHODS if method.name == "cpu.plain"
+        CaseSolver(method, find_machine()).stepwise
+        for method in METHODS
+        if method.name == "cpu.plain"
     )
 
 
@@ -357,7 +367,9 @@ def test_the_verb_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_verb_returns_6_if_a_case_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = Case("wrong on purpose", 1, lambda advance, dtype: Outcome(2.0, 1.0), ("float64",))
+    wrong = VerificationCase(
+        "wrong on purpose", 1, lambda advance, dtype: Outcome(2.0, 1.0), ("float64",)
+    )
     monkeypatch.setattr("tetris_sim.commands.verify.all_cases", lambda: (wrong,))
     assert main(["verify", "--quiet"]) == 6
     assert "FAIL" in capsys.readouterr().out

@@ -8,14 +8,14 @@ import pytest
 
 from tetris_sim.bench import devices
 from tetris_sim.bench.devices import bench_devices, compare_to_parts, devices_of, shares_by_speed
-from tetris_sim.bench.result import Result, SetRow, SetShare, Timing
+from tetris_sim.bench.result import BenchResult, SetRow, SetShare, Timing
 from tetris_sim.bench.tables import as_text
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.scheduler.comm.communicator import Alone
 
 
-def measured(**wanted: Any) -> Result:
+def measured(**wanted: Any) -> BenchResult:
     return bench_devices(
         ["heat-2d"],
         shape=(96, 128),

@@ -12,7 +12,7 @@ from enthalpy_cases import MANY, cases, melting
 from test_same_answer_on_any_partition import field_after_the_run, known_speed
 
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model import reference
 from tetris_sim.model.conduction import RuledFace
@@ -21,7 +21,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import problem_digest
 from tetris_sim.scheduler.facts.domain import shortened
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.measure import check_method, make_trial_problem
 from tetris_sim.scheduler.tuning.tuned import tuning_key
@@ -63,7 +63,7 @@ def test_trials_on_other_grids_are_right(name: str) -> None:
     # What times messages between many workers needs more planes than a small grid has.
     longer = shortened(problem, 3 * problem.grid.shape[0] + 1)
     for other in (smaller, longer):
-        assert check_method(other, PlainMethod(), {}, place=Place(2)) is None
+        assert check_method(other, CpuPlainMethod(), {}, place=ComputeResource(2)) is None
         whole = tuple((0, n) for n in other.grid.shape)
         assert other.padded_ids(whole).shape == other.grid.shape
 

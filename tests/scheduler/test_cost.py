@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Work
-from tetris_sim.scheduler.plan.cost import Crew, Cut, forecast, seconds_per_step
+from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, WorkEstimate
+from tetris_sim.scheduler.plan.cost import Decomposition, WorkerTable, forecast, seconds_per_step
 from tetris_sim.scheduler.plan.partition import has_whole_rows
 from tetris_sim.scheduler.plan.search import cut_into, divide, fastest_grid, predict
 from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
@@ -40,10 +40,10 @@ def domain_of(case: dict[str, Any]) -> Domain:
     return Domain(shape, radii, periodic, said["n_fields"], said["itemsize"])
 
 
-def work_of(domain: Domain) -> Work:
+def work_of(domain: Domain) -> WorkEstimate:
     points = domain.n_values // domain.shape[0]
     n_bytes = round(points * domain.itemsize)
-    return Work(domain.shape[0], points, n_bytes, domain.radii[0], domain.periodic[0])
+    return WorkEstimate(domain.shape[0], points, n_bytes, domain.radii[0], domain.periodic[0])
 
 
 def ranks_of(case: dict[str, Any]) -> list[Capacity]:
@@ -116,7 +116,7 @@ def test_ranks_cost_and_decide_what_they_did_or_cut_rows_and_are_faster() -> Non
     cut_rows = 0
     for number, case in enumerate(cases("ranks")):
         old, domain, workers = case["old"], domain_of(case), ranks_of(case)
-        crew, parts, block = Crew.of(workers), tuple(old["parts"]), old["time_block"]
+        crew, parts, block = WorkerTable.of(workers), tuple(old["parts"]), old["time_block"]
         seconds = seconds_per_step(cut_into(domain, crew, parts, block), crew, block)
         assert seconds == pytest.approx(old["seconds"], rel=SAME)
 
@@ -151,12 +151,14 @@ def test_thousands_of_ranks_are_planned_in_about_a_second() -> None:
     worker = Capacity("", 5e11, 2e-5, Link(5e-5, 1e-10), depth=8, one_way=True)
     cube = Domain((8192,) * 3, (1,) * 3, (True,) * 3, 1, 8)
     begin = time.process_time()
-    grid, _ = fastest_grid(cube, Crew.of([worker] * 4096), computers=[k // 8 for k in range(4096)])
+    grid, _ = fastest_grid(
+        cube, WorkerTable.of([worker] * 4096), computers=[k // 8 for k in range(4096)]
+    )
     assert time.process_time() - begin < 2
     assert grid.parts == (16, 16, 16)
 
 
-PLATE = Work(1000, 1000, 8000, 1)
+PLATE = WorkEstimate(1000, 1000, 8000, 1)
 
 
 def pair(overlapped: float, link: Link) -> list[Capacity]:
@@ -182,7 +184,7 @@ def test_an_exchange_beside_the_interior_costs_what_the_interior_does_not_hide()
 
 
 def test_slabs_that_are_all_halo_hide_nothing() -> None:
-    thin = Work(20, 1000, 8000, 1)
+    thin = WorkEstimate(20, 1000, 8000, 1)
     link = Link(1e-3, 0.0)
     beside = predict(thin, pair(1.0, link), (10, 10), 10)
     assert beside.block_seconds == predict(thin, pair(0.0, link), (10, 10), 10).block_seconds
@@ -190,10 +192,10 @@ def test_slabs_that_are_all_halo_hide_nothing() -> None:
 
 def test_links_are_those_of_each_worker_and_ranks_pay_once() -> None:
     near, far = Capacity("a", 1e9, 0.0, Link(1e-4, 0)), Capacity("b", 1e9, 0.0, Link(3e-4, 0))
-    cut = Cut.into(PLATE.domain, ((500, 500), (1000,)))
-    times = forecast(cut, Crew.of([near, far]), 1)
+    cut = Decomposition.into(PLATE.domain, ((500, 500), (1000,)))
+    times = forecast(cut, WorkerTable.of([near, far]), 1)
     np.testing.assert_allclose(times.giving, (1e-4, 3e-4))
     np.testing.assert_allclose(times.taking, (1e-4, 3e-4))
     assert times.seconds == pytest.approx(5e-4 + 3e-4 + 3e-4)
     once = [dataclasses.replace(worker, one_way=True) for worker in (near, far)]
-    assert forecast(cut, Crew.of(once), 1).seconds == pytest.approx(5e-4 + 3e-4)
+    assert forecast(cut, WorkerTable.of(once), 1).seconds == pytest.approx(5e-4 + 3e-4)

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, Work
+from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, WorkEstimate
 from tetris_sim.scheduler.plan.search import divide, without
 from tetris_sim.scheduler.plan.streaming import blocks_in_flight
 
-PLATE = Work(n_planes=10240, plane_points=10240, plane_bytes=81920, radius=1)
+PLATE = WorkEstimate(n_planes=10240, plane_points=10240, plane_bytes=81920, radius=1)
 PCIE, MEMORY = Link(3e-5, 1 / 10e9), Link(1e-5, 1 / 5e9)
 
 
-def combined(work: Work, division: Division) -> float:
+def combined(work: WorkEstimate, division: Division) -> float:
     """Points per second of all together."""
     return work.n_planes * work.plane_points / division.seconds_per_step
 
@@ -45,15 +45,15 @@ def test_a_cpu_a_thousand_times_slower_gets_nothing() -> None:
 
 def test_a_slow_link_leaves_a_fast_worker_out() -> None:
     one, far = Capacity("cpu:0", 1e9), Capacity("gpu:0", 1e9, link=Link(10.0, 1e-9))
-    assert divide(Work(100, 1000, 8000, 1), [one, far], most=100).planes == (100, 0)
+    assert divide(WorkEstimate(100, 1000, 8000, 1), [one, far], most=100).planes == (100, 0)
     near = Capacity("gpu:0", 1e9)
-    assert divide(Work(100, 1000, 8000, 1), [one, near], most=100).planes == (50, 50)
+    assert divide(WorkEstimate(100, 1000, 8000, 1), [one, near], most=100).planes == (50, 50)
 
 
 def test_latency_asks_for_long_blocks_and_wide_planes_for_short_ones() -> None:
     def block(latency: float, points: int) -> int:
         pair = [Capacity(name, 1e9, link=Link(latency, 0.0)) for name in ("a", "b")]
-        return divide(Work(4000, points, 8 * points, 1), pair, most=10_000).time_block
+        return divide(WorkEstimate(4000, points, 8 * points, 1), pair, most=10_000).time_block
 
     # One plane each is computed twice per step of a block, on average half a block of them: two
     # messages of 100 us against planes of 1 us balance at sqrt(2 * 200 us / 1 us) = 20 steps.
@@ -77,11 +77,11 @@ def test_memory_bounds_the_planes_and_the_others_take_the_rest() -> None:
 def test_what_fits_nowhere_is_refused_with_the_numbers() -> None:
     small = [Capacity("gpu:0", 1e9, room=40), Capacity("cpu:0", 1e9, room=50)]
     with pytest.raises(UnsupportedError, match=r"100 planes do not fit .* gpu:0 40, cpu:0 50"):
-        divide(Work(100, 10, 80, 1), small, most=10)
+        divide(WorkEstimate(100, 10, 80, 1), small, most=10)
 
 
 def test_shares_that_are_asked_for_are_given_or_refused() -> None:
-    work, pair = Work(100, 1000, 8000, 2), [Capacity("a", 1e9), Capacity("b", 1e9, room=40)]
+    work, pair = WorkEstimate(100, 1000, 8000, 2), [Capacity("a", 1e9), Capacity("b", 1e9, room=40)]
     assert divide(work, pair, most=10, shares=[3.0, 1.0]).planes == (75, 25)
     with pytest.raises(
         ConfigError,
@@ -92,16 +92,16 @@ def test_shares_that_are_asked_for_are_given_or_refused() -> None:
 
 def test_a_block_that_is_asked_for_is_cut_to_what_the_planes_allow() -> None:
     pair = [Capacity("a", 1e9), Capacity("b", 1e9)]
-    assert divide(Work(100, 10, 80, 2), pair, most=1000, time_block=7).time_block == 7
-    assert divide(Work(100, 10, 80, 2), pair, most=1000, time_block=70).time_block == 25
+    assert divide(WorkEstimate(100, 10, 80, 2), pair, most=1000, time_block=7).time_block == 7
+    assert divide(WorkEstimate(100, 10, 80, 2), pair, most=1000, time_block=70).time_block == 25
 
 
 def test_many_workers_are_dropped_one_by_one() -> None:
     fast = [Capacity(f"gpu:{k}", 900e9, 1e-5, Link(3e-5, 1 / 100e9), depth=8) for k in range(4)]
     slow = [Capacity(f"cpu:{k}", 1e6, 1e-5, MEMORY) for k in range(2)]
-    division = divide(Work(32768, 32768, 262144, 1), [*fast, *slow], most=5000)
+    division = divide(WorkEstimate(32768, 32768, 262144, 1), [*fast, *slow], most=5000)
     assert division.planes[4:] == (0, 0)
-    assert combined(Work(32768, 32768, 262144, 1), division) > 0.9 * 3600e9
+    assert combined(WorkEstimate(32768, 32768, 262144, 1), division) > 0.9 * 3600e9
 
 
 def test_a_pipeline_is_filled() -> None:
@@ -139,7 +139,7 @@ def test_every_division_can_be_carried_out(
     capacities: list[Capacity],
     most: int,
 ) -> None:
-    work = Work(n_planes, plane_points, 8 * plane_points, radius, periodic=periodic)
+    work = WorkEstimate(n_planes, plane_points, 8 * plane_points, radius, periodic=periodic)
     try:
         division = divide(work, capacities, most=most)
     except UnsupportedError:

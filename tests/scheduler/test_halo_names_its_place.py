@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
@@ -106,7 +106,7 @@ def open_workers(
     workers = []
     for number, slab in enumerate(slabs):
         worker = Worker(
-            problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0)
+            problem, Share(f"cpu:{number}", slab, CpuPlainMethod(), {}, 1 + number % 2, 1.0, 0)
         )
         stack.callback(worker.close)
         worker.stepper.load(

@@ -15,9 +15,9 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning import tune as tuning
-from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
+from tetris_sim.scheduler.tuning.candidates import TuningRequest, find_candidates
 from tetris_sim.scheduler.tuning.choice import Known
 from tetris_sim.scheduler.tuning.tuned import all_known, find_known, is_mirrored, kind_of
 
@@ -42,12 +42,14 @@ def test_what_was_the_fastest_goes_first(name: str, dtype: str) -> None:
     known = find_known(problem, H100)
     assert known is not None
     assert (known.gpu, known.kind) == (H100.name, kind_of(problem))
-    candidates, _ = find_candidates(problem, Asked(), 1 << 50, Place(1, "gpu"), known)
+    candidates, _ = find_candidates(
+        problem, TuningRequest(), 1 << 50, ComputeResource(1, "gpu"), known
+    )
     first = candidates[0]
     # Parameters that nobody proposes any more are to be measured again.
     assert (first.method.name, first.parameters) == (known.method, known.parameters)
     assert (first.guess, first.known) == (0, known)
-    without, _ = find_candidates(problem, Asked(), 1 << 50, Place(1, "gpu"))
+    without, _ = find_candidates(problem, TuningRequest(), 1 << 50, ComputeResource(1, "gpu"))
     assert {it.label for it in candidates} == {it.label for it in without}
 
 
@@ -118,8 +120,10 @@ def test_without_measurements_what_is_known_is_taken(
 def test_another_method_may_still_be_asked_for() -> None:
     problem = large("heat-1d")
     known = find_known(problem, H100)
-    asked = Asked("gpu.stream")
-    candidates, _ = find_candidates(problem, asked, 1 << 50, Place(1, "gpu"), known)
+    asked = TuningRequest("gpu.stream")
+    candidates, _ = find_candidates(problem, asked, 1 << 50, ComputeResource(1, "gpu"), known)
     assert {it.method.name for it in candidates} == {"gpu.stream"}
     with pytest.raises(TetrisError):
-        find_candidates(problem, Asked("gpu.nothing"), 1 << 50, Place(1, "gpu"), known)
+        find_candidates(
+            problem, TuningRequest("gpu.nothing"), 1 << 50, ComputeResource(1, "gpu"), known
+        )

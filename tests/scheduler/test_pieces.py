@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import WorkEstimate
 from tetris_sim.scheduler.plan.streaming import (
     Lane,
     choose_streaming,
@@ -22,7 +22,7 @@ from tetris_sim.scheduler.plan.streaming import (
 
 # heat-2d 65536 x 32768 on one H200 as if it had two thirds of 34.4 GB: 900 GStencil/s, 55 GB/s each
 # way.
-LARGE = Work(n_planes=65536, plane_points=32768, plane_bytes=262144, radius=1)
+LARGE = WorkEstimate(n_planes=65536, plane_points=32768, plane_bytes=262144, radius=1)
 H200 = Lane(900e9, depth=8, bring=1 / 55e9, take=1 / 55e9, room=int(22.9e9 / 4 / 262144))
 
 

@@ -20,10 +20,10 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.communicator import count_ranks
 from tetris_sim.scheduler.machine.machine import Machine, find_machine, last_level_cache
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.measure import check_method, make_trial_problem, measure_speed
 from tetris_sim.scheduler.tuning.tune import Terms
@@ -200,7 +200,7 @@ def test_a_run_goes_on_with_the_method_it_was_begun_with(monkeypatch: pytest.Mon
     monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (first, second, *METHODS))
     problem, quick = problem_of((30, 20)), ComputeSection(tuning_budget=0)
     assert make_plan(problem, MACHINE, quick).shares[0].method is first
-    before = Asked("cpu.second", {"tile": 3})
+    before = TuningRequest("cpu.second", {"tile": 3})
     plan = make_plan(problem, MACHINE, quick, begun_with=before)
     assert (plan.shares[0].method, plan.shares[0].parameters, plan.notes) == (
         second,
@@ -217,22 +217,22 @@ def test_a_run_that_goes_on_with_another_method_says_whether_bits_may_differ(
     monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (fused, *METHODS))
     problem = problem_of((30, 20))
 
-    def notes(method: str, before: Asked, **parameters: int) -> tuple[str, ...]:
+    def notes(method: str, before: TuningRequest, **parameters: int) -> tuple[str, ...]:
         compute = ComputeSection(tuning_budget=0, method=method, parameters=parameters)
         return make_plan(problem, MACHINE, compute, begun_with=before).notes
 
-    (note,) = notes("cpu.plain", Asked("cpu.fused", {"tile": 1}))
+    (note,) = notes("cpu.plain", TuningRequest("cpu.fused", {"tile": 1}))
     assert note == (
         "The run was begun with cpu.fused (tile 1) and goes on with cpu.plain: the result may "
         "differ within rounding."
     )
-    assert notes("cpu.plain", Asked("cpu.plain", {})) == ()
-    (note,) = notes("cpu.plain", Asked("cpu.stream", {"levels": 4}))
+    assert notes("cpu.plain", TuningRequest("cpu.plain", {})) == ()
+    (note,) = notes("cpu.plain", TuningRequest("cpu.stream", {"levels": 4}))
     assert note.endswith("the result has the same bits.")
-    (note,) = notes("cpu.fused", Asked("cpu.fused", {"tile": 1}), tile=2)
+    (note,) = notes("cpu.fused", TuningRequest("cpu.fused", {"tile": 1}), tile=2)
     assert "goes on with cpu.fused (tile 2): the result may differ" in note
     # One that is not there any more, or refuses now, is replaced.
-    (note,) = notes("auto", Asked("cpu.gone", {"tile": 1}, by="the checkpoint's method"))
+    (note,) = notes("auto", TuningRequest("cpu.gone", {"tile": 1}, by="the checkpoint's method"))
     assert "goes on with cpu.fused (tile 1)" in note
     assert "It cannot be kept: the checkpoint's method is 'cpu.gone', which is not one of" in note
 
@@ -247,7 +247,7 @@ def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
 def test_a_method_that_computes_something_else_is_found_out() -> None:
     problem = problem_of((30, 20))
     method = METHODS[-1]
-    assert check_method(problem, method, {}, place=Place(2)) is None
+    assert check_method(problem, method, {}, place=ComputeResource(2)) is None
 
     class Wrong:
         name, device = "cpu.wrong", "cpu"
@@ -263,13 +263,15 @@ def test_a_method_that_computes_something_else_is_found_out() -> None:
                 *rest,  # type: ignore[arg-type]
             )
 
-    sentence = check_method(problem, Wrong(), {}, place=Place(2))  # type: ignore[arg-type]
+    sentence = check_method(problem, Wrong(), {}, place=ComputeResource(2))  # type: ignore[arg-type]
     assert sentence is not None
     assert "differs from the reference" in sentence
 
 
 def test_speed_is_measured_on_the_real_stencil() -> None:
-    speed = measure_speed(problem_of((200, 300)), METHODS[-1], {}, place=Place(1), seconds=0.02)
+    speed = measure_speed(
+        problem_of((200, 300)), METHODS[-1], {}, place=ComputeResource(1), seconds=0.02
+    )
     assert 1e6 < speed.points_per_second < 1e12
     assert 0 <= speed.latency < 0.1
 

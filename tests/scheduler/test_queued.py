@@ -14,7 +14,7 @@ import pytest
 from cases import make_problem
 
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.method import LastingPlanes, Stepper
 from tetris_sim.model.problem import Field, Problem
@@ -36,7 +36,7 @@ def plate(shape: tuple[int, ...] = (40, 30)) -> Problem:
 
 
 def share_of(slab: Slab, settings: SimulatedSection | None, name: str = "simulated:0") -> Share:
-    return Share(name, slab, PlainMethod(), {}, 1, 1.0, 0, queued=True, simulated=settings)
+    return Share(name, slab, CpuPlainMethod(), {}, 1, 1.0, 0, queued=True, simulated=settings)
 
 
 @contextlib.contextmanager

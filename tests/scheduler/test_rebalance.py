@@ -12,11 +12,11 @@ from cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_o
 
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Link, Profile, Work
+from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Link, Profile, WorkEstimate
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, predict
@@ -32,8 +32,8 @@ from tetris_sim.scheduler.workers.rebalance import (
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.loop import open_simulation
 
-WORK = Work(1000, 1000, 8000, 1)
-METHOD = PlainMethod()
+WORK = WorkEstimate(1000, 1000, 8000, 1)
+METHOD = CpuPlainMethod()
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 
 
@@ -158,7 +158,9 @@ def plan_of(
     """A plan with simulated workers, or CPU threads where there are no settings."""
     n, *rest = problem.grid.shape
     points = int(np.prod(rest, dtype=np.int64)) * problem.n_fields
-    work = Work(n, points, 8 * points, problem.stencil.radii[0], problem.boundary.periodic(0))
+    work = WorkEstimate(
+        n, points, 8 * points, problem.stencil.radii[0], problem.boundary.periodic(0)
+    )
     names = [f"cpu:{k}" if each is None else f"simulated:{k}" for k, each in enumerate(settings)]
     capacities = tuple(
         Capacity(name, 1e9 if each is None else each.speed)

@@ -25,16 +25,16 @@ from cases import (
 
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.scheduler.workers.simulated import SimulatedConveyor, SimulatedDevice
+from tetris_sim.scheduler.workers.simulated import EmulatedChunkPipeline, EmulatedDevice
 from tetris_sim.scheduler.workers.streamed import StreamedStepper
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
-METHOD = PlainMethod()
+METHOD = CpuPlainMethod()
 
 
 def streaming(steps: int, planes: int) -> Streaming:
@@ -56,7 +56,7 @@ class Event:
             work()
 
 
-class LateConveyor(SimulatedConveyor):
+class LateConveyor(EmulatedChunkPipeline):
     """Everything happens as late as its events allow, or in any order that they allow: what is not
     waited for is seen.
 
@@ -65,7 +65,7 @@ class LateConveyor(SimulatedConveyor):
     """
 
     def __init__(
-        self, problem: Problem, device: SimulatedDevice, order: random.Random | None
+        self, problem: Problem, device: EmulatedDevice, order: random.Random | None
     ) -> None:
         super().__init__(problem, METHOD, {}, device)
         self._order = order
@@ -137,8 +137,8 @@ def test_every_kind_of_face_has_the_bits_of_a_slab_that_stays(
         for steps, planes in (
             ((1, 3), (2, 5), (3, 100))[k] for k in (number % 3, (number + 1) % 3)
         ):
-            device = SimulatedDevice("simulated:0", FAST, 1)
-            conveyor = SimulatedConveyor(problem, METHOD, {}, device)
+            device = EmulatedDevice("simulated:0", FAST, 1)
+            conveyor = EmulatedChunkPipeline(problem, METHOD, {}, device)
             stepper = StreamedStepper(
                 problem, Slab.whole(problem.grid), conveyor, streaming(steps, planes)
             )
@@ -157,7 +157,7 @@ def test_copies_that_come_as_late_as_they_may_or_in_any_order_change_nothing(
             stencil, boundary_of(boundary_name, stencil.ndim), shape=(61, 9)[: stencil.ndim]
         )
         wanted = resident(problem, (4, 9), teams[1])
-        device = SimulatedDevice("simulated:0", FAST, 1)
+        device = EmulatedDevice("simulated:0", FAST, 1)
         conveyor = LateConveyor(problem, device, None if seed is None else random.Random(seed))
         stepper = StreamedStepper(problem, Slab.whole(problem.grid), conveyor, streaming(3, 7))
         np.testing.assert_array_equal(advanced(stepper, problem, (4, 9)), wanted)
@@ -171,10 +171,10 @@ class _Streamed:
         self.how = streaming(steps, planes)
 
     def prepare(
-        self, problem: Problem, slab: Slab, parameters: Any, device: SimulatedDevice
+        self, problem: Problem, slab: Slab, parameters: Any, device: EmulatedDevice
     ) -> StreamedStepper:
         return StreamedStepper(
-            problem, slab, SimulatedConveyor(problem, METHOD, {}, device), self.how
+            problem, slab, EmulatedChunkPipeline(problem, METHOD, {}, device), self.how
         )
 
 
@@ -188,7 +188,7 @@ def test_a_slab_with_neighbours_gives_the_edges_and_takes_the_halos_of_one_that_
     stencil = stencil_of(name)
     shape = {1: (103,), 2: (45, 53)}[stencil.ndim]
     problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape, n_fields=2)
-    device: Any = SimulatedDevice("simulated:0", FAST, 1)
+    device: Any = EmulatedDevice("simulated:0", FAST, 1)
     method: Any = _Streamed(steps, 9)
     for one, other in zip(
         run_with_halo(method, problem, halo, {}, device),
@@ -203,8 +203,8 @@ def test_copies_and_computation_overlap() -> None:
     problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(80, 50))
     # 8 pieces of 10 planes, 5 steps each: 10 ms to compute, 10 ms to bring and to take.
     settings = SimulatedSection(speed=15 * 50 * 5 / 0.01, latency=0, bandwidth=15 * 50 * 8 / 0.01)
-    device = SimulatedDevice("simulated:0", settings, 1)
-    conveyor = SimulatedConveyor(problem, METHOD, {}, device)
+    device = EmulatedDevice("simulated:0", settings, 1)
+    conveyor = EmulatedChunkPipeline(problem, METHOD, {}, device)
     stepper = StreamedStepper(problem, Slab.whole(problem.grid), conveyor, streaming(5, 10))
     stepper.load(problem.initial)
     stepper.advance(5)
@@ -222,8 +222,8 @@ def test_copies_and_computation_overlap() -> None:
 def test_a_nan_is_named_and_a_failure_is_told() -> None:
     problem, state = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(80, 50))
     state[0, 41, 20] = np.nan
-    device = SimulatedDevice("simulated:0", FAST.model_copy(update={"fail_after": 6}), 1)
-    conveyor = SimulatedConveyor(problem, METHOD, {}, device)
+    device = EmulatedDevice("simulated:0", FAST.model_copy(update={"fail_after": 6}), 1)
+    conveyor = EmulatedChunkPipeline(problem, METHOD, {}, device)
     stepper = StreamedStepper(problem, Slab.whole(problem.grid), conveyor, streaming(2, 10))
     stepper.load(problem.initial)
     assert stepper.find_nonfinite() == ((40, 48), (16, 24))

@@ -8,13 +8,13 @@ import pytest
 from fake_methods import FakeMethod
 from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning import tune as tuning
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.scheduler.tuning.choice import Speed
 from tetris_sim.scheduler.tuning.tune import tune
 
@@ -80,7 +80,7 @@ def test_of_equally_fast_candidates_the_first_guess_is_taken(
 
 def test_a_method_that_refuses_is_not_tried_and_the_reason_is_told(use: Use) -> None:
     refusing = FakeMethod("cpu.fussy", why_not="it is Monday")
-    use(refusing, PlainMethod())
+    use(refusing, CpuPlainMethod())
     choice = tune(problem_of(), MACHINE, TERMS)
     assert choice.method.name == "cpu.plain"
     assert refusing.opened == []
@@ -117,7 +117,7 @@ def test_a_method_that_computes_something_else_is_dropped_and_the_next_is_used(
     with pytest.raises(
         UnsupportedError, match=r"no method can advance.*cpu\.bad.*differs from the reference"
     ):
-        tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=Asked("cpu.bad")))
+        tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=TuningRequest("cpu.bad")))
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_candidate_that_raises_is_dropped_and_the_next_is_used(
 ) -> None:
     use(
         FakeMethod("cpu.a", ({"tile": 3}, {"tile": 4}), failure=failure, fails_with=("tile", 3)),
-        PlainMethod(),
+        CpuPlainMethod(),
     )
-    choice = tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=Asked("cpu.a")))
+    choice = tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=TuningRequest("cpu.a")))
     assert label(choice) == ("cpu.a", {"tile": 4})
     (told,) = (reason for reason in choice.reasons if reason.startswith("Not "))
     assert told.startswith(f"Not cpu.a (tile 3): it failed with {type(failure).__name__}")
@@ -142,7 +142,7 @@ def test_a_method_that_fails_when_it_is_asked_is_passed_over(use: Use) -> None:
             msg = "no such register"
             raise LookupError(msg)
 
-    use(Failing("cpu.a"), PlainMethod())
+    use(Failing("cpu.a"), CpuPlainMethod())
     choice = tune(problem_of(), MACHINE, TERMS)
     assert choice.reasons[0] == "Not cpu.a: it failed with LookupError: no such register."
 
@@ -166,7 +166,7 @@ def test_where_memory_runs_out_a_smaller_piece_is_tried(
     assert choice.method.name == "cpu.short"
     trials = [shape[0] * shape[1] * 8 for _, shape in short.opened]
     assert trials[0] > 5 << 20 > trials[1] > 3 << 20
-    use(FakeMethod("cpu.none", most_bytes=1), PlainMethod())
+    use(FakeMethod("cpu.none", most_bytes=1), CpuPlainMethod())
     choice = tune(problem_of((2000, 1500)), MACHINE, TERMS)
     assert choice.method.name == "cpu.plain"
     assert any("cpu.none: it failed with MemoryError" in reason for reason in choice.reasons)
@@ -174,7 +174,7 @@ def test_where_memory_runs_out_a_smaller_piece_is_tried(
 
 def test_candidates_that_need_more_memory_than_there_is_are_not_tried(use: Use) -> None:
     greedy = FakeMethod("cpu.greedy", needs=9 << 30)
-    use(greedy, PlainMethod())
+    use(greedy, CpuPlainMethod())
     choice = tune(problem_of(), MACHINE, TERMS)
     assert greedy.opened == []
     assert choice.reasons[0] == "Not cpu.greedy: it needs 9 GiB of memory, and 7.75 GiB can be had."
@@ -207,10 +207,10 @@ def test_the_weights_of_a_growing_problem_do_not_overflow_the_check(use: Use) ->
 def test_a_small_grid_gets_as_many_threads_as_are_fastest(
     use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(PlainMethod())
+    use(CpuPlainMethod())
     asked = []
 
-    def measure(*_: object, place: Place, **__: object) -> Speed:
+    def measure(*_: object, place: ComputeResource, **__: object) -> Speed:
         asked.append(place.threads)
         return Speed({2: 3e15, 1: 2e15}[place.threads], 1e-6)
 

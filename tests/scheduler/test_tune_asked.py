@@ -8,21 +8,22 @@ import pytest
 from fake_methods import FakeMethod
 from tuner_cases import MACHINE, TERMS, Use, label, problem_of
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ConfigError
-from tetris_sim.scheduler.tuning.candidates import Asked, check_asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest, check_asked
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
 
 
 def asking(method: str, **parameters: int) -> Terms:
-    return dataclasses.replace(TERMS, asked=Asked(method, parameters))
+    return dataclasses.replace(TERMS, asked=TuningRequest(method, parameters))
 
 
 def test_parameters_that_are_asked_for_are_used_and_the_others_are_the_best_guess(use: Use) -> None:
     use(
-        FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0}, {"tile": 5, "delay_us": 0})), PlainMethod()
+        FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0}, {"tile": 5, "delay_us": 0})),
+        CpuPlainMethod(),
     )
     assert label(tune(problem_of(), MACHINE, asking("cpu.a", delay_us=7))) == (
         "cpu.a",
@@ -66,7 +67,7 @@ def test_what_cannot_be_asked_for_is_refused_with_what_can(
         failure=ValueError("unlucky"),
         fails_with=("tile", 13),
     )
-    use(failing, PlainMethod())
+    use(failing, CpuPlainMethod())
     with pytest.raises(ConfigError, match=said):
         tune(problem_of(), MACHINE, terms)
 
@@ -88,8 +89,8 @@ def test_a_parameter_that_only_a_later_proposal_has_can_be_asked_for(use: Use) -
 
 def test_parameters_are_looked_at_without_a_device(use: Use) -> None:
     use(FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0},)))
-    check_asked(problem_of(), Asked("cpu.a", {"delay_us": 0, "tile": 1}))
+    check_asked(problem_of(), TuningRequest("cpu.a", {"delay_us": 0, "tile": 1}))
     with pytest.raises(ConfigError, match=r"parameters\.tile is 0"):
-        check_asked(problem_of(), Asked("cpu.a", {"tile": 0}))
+        check_asked(problem_of(), TuningRequest("cpu.a", {"tile": 0}))
     with pytest.raises(ConfigError, match="not one of the methods"):
-        check_asked(problem_of(), Asked("cpu.b"))
+        check_asked(problem_of(), TuningRequest("cpu.b"))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkpoint
 
@@ -50,7 +50,7 @@ def make_problem(
         steps=steps,
         dtype=np.dtype(dtype),
         variables=tuple(
-            Variable(f"u{k}", "degC", f"temperature {k}", Total("heat", "J/m", 1.25 + k))
+            StateVariable(f"u{k}", "degC", f"temperature {k}", Total("heat", "J/m", 1.25 + k))
             for k in range(n_fields)
         ),
     )

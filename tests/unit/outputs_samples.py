@@ -16,7 +16,7 @@ from tetris_sim.config.sections.quantities import Every
 from tetris_sim.model.boundary import Boundary, Face, Neumann
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.field_file import Provenance
@@ -30,15 +30,15 @@ SIZES: dict[int, tuple[float, ...]] = {1: (0.7,), 2: (0.25, 0.8), 3: (0.06, 0.05
 PROVENANCE = Provenance(
     config="title: Test\nmodel: {type: heat}\n", title="Test", run_id="abc", versions={"x": "1"}
 )
-TEMPERATURE = Variable("temperature", "degC", "temperature", Total("heat", "J", 2.5))
-SALT = Variable("salt", "kg/m^3", "salt content", Total("mass", "kg", 1.0))
+TEMPERATURE = StateVariable("temperature", "degC", "temperature", Total("heat", "J", 2.5))
+SALT = StateVariable("salt", "kg/m^3", "salt content", Total("mass", "kg", 1.0))
 
 
 def make_problem(
     shape: tuple[int, ...] = SHAPES[2],
     size: tuple[float, ...] | None = None,
     *,
-    variables: Sequence[Variable] = (TEMPERATURE,),
+    variables: Sequence[StateVariable] = (TEMPERATURE,),
     dtype: str = "float64",
     dt: float = 0.5,
     steps: int = 40,

@@ -12,25 +12,25 @@ from conduction_cases import VARIABLE, affine, insulated
 from scipy.optimize import brentq
 from scipy.special import erf, erfc
 
-from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
+from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Conduction, Enthalpy, Medium, Numbers, RuledFace, star_mean
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 
-ICE = Properties(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(4.0, 0.0, 0.0))
-STEEL = Properties(
+ICE = MaterialCurves(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(4.0, 0.0, 0.0))
+STEEL = MaterialCurves(
     ((20.0, 50.0), (600.0, 30.0), (1500.0, 28.0)),
     ((20.0, 3.6e6), (700.0, 6.0e6), (750.0, 4.5e6)),
     7800.0,
     Melting(2.7e5, 1450.0, 1500.0),
 )
-UNIT = Properties(((0.0, 1.0), (10.0, 6.0)), ((0.0, 1.0), (10.0, 6.0)), 1.0)  # k = c = 1 + T/2
+UNIT = MaterialCurves(((0.0, 1.0), (10.0, 6.0)), ((0.0, 1.0), (10.0, 6.0)), 1.0)  # k = c = 1 + T/2
 
 
 def problem_of(
-    materials: list[Properties],
+    materials: list[MaterialCurves],
     ids: Numbers,
     h: float,
     faces: tuple[RuledFace, RuledFace],
@@ -80,7 +80,7 @@ def potential_at(problem: Problem, value: float, kind: int = 0) -> float:
 
 
 @pytest.mark.parametrize("material", [ICE, STEEL, UNIT])
-def test_curves_are_the_integrals_of_the_tables(material: Properties) -> None:
+def test_curves_are_the_integrals_of_the_tables(material: MaterialCurves) -> None:
     it = make_enthalpy([material], [0], (1.0,))
     where = np.linspace(-30.0, 1700.0, 997)
     ids = np.zeros(where.shape, np.int64)
@@ -123,7 +123,7 @@ def stefan_number(value: float) -> float:
 def test_front_of_one_phase_moves_as_stefan_says(ste: float, wanted: float) -> None:
     assert stefan_number(ste) == pytest.approx(wanted, abs=1e-6)
     # A unit rod at its melting point, k = rho c = 1, latent heat 1 / Ste, 1 degC on the left.
-    material = Properties(((0.0, 1.0),), ((0.0, 1.0),), 1.0, Melting(1 / ste, 0.0, 0.0))
+    material = MaterialCurves(((0.0, 1.0),), ((0.0, 1.0),), 1.0, Melting(1 / ste, 0.0, 0.0))
     n, h = 30, 1 / 30
     end = (0.7 / (2 * wanted)) ** 2  # the front is at 0.7
     steps = math.ceil(end / (0.45 * h * h))
@@ -142,7 +142,7 @@ def test_front_of_one_phase_moves_as_stefan_says(ste: float, wanted: float) -> N
 
 def test_front_between_two_phases_moves_as_neumann_says() -> None:
     solid, liquid, latent, cold, hot = 2.0, 0.6, 3.0, -1.0, 1.5
-    material = Properties(
+    material = MaterialCurves(
         ((-1e-9, solid), (1e-9, liquid)), ((0.0, 1.0),), 1.0, Melting(latent, 0.0, 0.0)
     )
 
@@ -200,7 +200,7 @@ def test_k_and_c_that_grow_alike_follow_their_transform() -> None:
 def test_steady_flow_through_two_nonlinear_materials_is_one_number() -> None:
     n = 6
     h = 1 / n
-    second = Properties(((0.0, 5.0), (100.0, 1.0)), ((0.0, 1.0),), 1.0)
+    second = MaterialCurves(((0.0, 5.0), (100.0, 1.0)), ((0.0, 1.0),), 1.0)
     ids = np.repeat([0.0, 1.0], n // 2)
     resistance = np.array([[0.0, 0.3], [0.3, 0.0]])
     problem = problem_of(

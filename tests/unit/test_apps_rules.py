@@ -9,13 +9,13 @@ import pytest
 from scipy.optimize import brentq
 
 from tetris_sim.apps.heat.rules import STEFAN_BOLTZMANN, Surface, flowing, held, join
-from tetris_sim.apps.time_functions import Course
+from tetris_sim.apps.time_functions import TimeFunction
 from tetris_sim.model.conduction import AFFINE, MIRROR, Rule
 from tetris_sim.model.formula import Constant, compile_expression, evaluate
 
 
-def course(text: str) -> Course:
-    return Course(compile_expression(text, ["x", "y", "z", "t"]).tree)
+def course(text: str) -> TimeFunction:
+    return TimeFunction(compile_expression(text, ["x", "y", "z", "t"]).tree)
 
 
 def surface(d: float = 0.1, *k: float) -> Surface:

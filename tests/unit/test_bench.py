@@ -17,7 +17,7 @@ from benchmarks.samples import LIMITS, PacedMethod, kernel, result, row
 
 from tetris_sim.__main__ import main
 from tetris_sim.bench.candidates import choose_parameters, make_prange, padded_pair, time_whole_run
-from tetris_sim.bench.result import Result, read_result
+from tetris_sim.bench.result import BenchResult, read_result
 from tetris_sim.bench.tables import (
     better_loop,
     bounds_of,
@@ -25,7 +25,7 @@ from tetris_sim.bench.tables import (
     share_of_fma,
     share_of_sweep,
 )
-from tetris_sim.bench.timing import Work, interleave, random_problem, random_weights
+from tetris_sim.bench.timing import TimedWork, interleave, random_problem, random_weights
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.slab import Slab
@@ -82,7 +82,9 @@ def test_rates_are_units_per_second_and_repetitions_come_in_whole_blocks(
         calls.append(repetitions)
         clock[0] += repetitions * 0.25 * (2.0 if len(calls) == 6 else 1.0)  # one slow round
 
-    found = interleave({"one": Work(run, units=500.0, quantum=3)}, rounds=3, seconds=7.0)["one"]
+    found = interleave({"one": TimedWork(run, units=500.0, quantum=3)}, rounds=3, seconds=7.0)[
+        "one"
+    ]
     # First use; a block, less than an eighth of 7 s; two blocks, more; then 7 s at 0.25 s each, in
     # whole blocks.
     assert calls == [3, 3, 6, 27, 27, 27]
@@ -219,7 +221,7 @@ def test_the_verb_measures_what_was_asked_for(
 ) -> None:
     asked: list[Any] = []
 
-    def measure(names: Any, **options: Any) -> Result:
+    def measure(names: Any, **options: Any) -> BenchResult:
         asked.append((tuple(names), options))
         return result()
 

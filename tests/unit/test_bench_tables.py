@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from benchmarks.samples import main_result, result, row, timing
 
-from tetris_sim.bench.result import Case, Limits, read_result
+from tetris_sim.bench.result import BenchCase, MachineLimits, read_result
 from tetris_sim.bench.tables import as_markdown, as_text, tables
 from tetris_sim.scheduler.machine.devices import Gpu
 
@@ -99,7 +99,7 @@ def test_a_result_reads_the_same_from_its_file_in_the_terminal_and_on_a_page() -
 
 
 def test_a_gpu_is_compared_with_the_limits_that_were_measured() -> None:
-    case = Case(
+    case = BenchCase(
         "heat-2d",
         "float16",
         (30, 40),
@@ -108,8 +108,8 @@ def test_a_gpu_is_compared_with_the_limits_that_were_measured() -> None:
         weights="equal",
     )
     gpu = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
-    only_copy = Limits(copy=timing(16e9))
-    whole = Limits(copy=timing(16e9), fma={"float32": timing(100e9)}, tensor=timing(1e12))
+    only_copy = MachineLimits(copy=timing(16e9))
+    whole = MachineLimits(copy=timing(16e9), fma={"float32": timing(100e9)}, tensor=timing(1e12))
     for limits, columns in ((only_copy, "0.50"), (whole, "10.0% | 0.50")):
         found = result(
             limits={}, gpu=gpu, gpu_limits={"before": limits, "after": limits}, gpu_kernels=(case,)

@@ -21,7 +21,7 @@ from tetris_sim.outputs.checkpoint import (
     write_checkpoint,
 )
 from tetris_sim.outputs.regions import slices
-from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.background import AsyncWriter
 from tetris_sim.simulation.workers import StateSnapshot
 
 PROBLEM = make_problem()
@@ -44,13 +44,13 @@ def snapshot_of(state: Field, step: int) -> StateSnapshot:
 
 
 @pytest.fixture
-def beside() -> Iterator[Beside]:
-    made = Beside()
+def beside() -> Iterator[AsyncWriter]:
+    made = AsyncWriter()
     yield made
     made.abandon()
 
 
-def test_the_caller_goes_on_while_the_state_is_written(beside: Beside, tmp_path: Path) -> None:
+def test_the_caller_goes_on_while_the_state_is_written(beside: AsyncWriter, tmp_path: Path) -> None:
     u, gate = awkward_field(PROBLEM), Gate()
     copy = beside.copy(snapshot_of(u, 5))
 
@@ -68,7 +68,7 @@ def test_the_caller_goes_on_while_the_state_is_written(beside: Beside, tmp_path:
         assert np.array_equal(bits(checkpoint.read(whole(PROBLEM))), bits(before))
 
 
-def test_order_is_kept_and_the_copy_of_a_step_is_made_once(beside: Beside) -> None:
+def test_order_is_kept_and_the_copy_of_a_step_is_made_once(beside: AsyncWriter) -> None:
     u, gate, done = awkward_field(PROBLEM), Gate(), list[int]()
     copy = beside.copy(snapshot_of(u, 5))
     beside.submit(gate)
@@ -82,7 +82,7 @@ def test_order_is_kept_and_the_copy_of_a_step_is_made_once(beside: Beside) -> No
     assert beside.copy(snapshot_of(u, 5)) is not copy  # all is written: its memory is free
 
 
-def test_another_copy_waits_for_all_that_reads_the_first(beside: Beside) -> None:
+def test_another_copy_waits_for_all_that_reads_the_first(beside: AsyncWriter) -> None:
     u, gate, copies = awkward_field(PROBLEM), Gate(), list[StateSnapshot]()
     beside.copy(snapshot_of(u, 5))
     beside.submit(gate)
@@ -95,7 +95,7 @@ def test_another_copy_waits_for_all_that_reads_the_first(beside: Beside) -> None
     assert [it.step for it in copies] == [6]
 
 
-def test_an_error_is_raised_once_by_the_next_call_that_waits(beside: Beside) -> None:
+def test_an_error_is_raised_once_by_the_next_call_that_waits(beside: AsyncWriter) -> None:
     u, done = awkward_field(PROBLEM), list[str]()
 
     def fail() -> None:
@@ -119,7 +119,7 @@ def test_abandoned_work_leaves_the_earlier_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tetris_sim.outputs.checkpoint.file._BLOCK", 400)
-    u, gate, beside = awkward_field(PROBLEM), Gate(), Beside()
+    u, gate, beside = awkward_field(PROBLEM), Gate(), AsyncWriter()
     write_checkpoint(tmp_path, make_state(PROBLEM, 5), PROBLEM, snapshot_of(u, 5).box, keep=1)
     copy, read = beside.copy(snapshot_of(u, 6)), list[Box]()
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tetris_sim.model.deep_ghosts import Course, make_course
+from tetris_sim.model.deep_ghosts import BoundaryExpansion, make_course
 
 Numbers = npt.NDArray[np.float64]
 course_of = functools.cache(make_course)  # in exact numbers, which takes a while
@@ -30,7 +30,9 @@ ROUGH: dict[str, Callable[[Numbers], Numbers]] = {
 }
 
 
-def blocks(u: Numbers, w: float, b: float, course: Course, a: Numbers) -> tuple[Numbers, list[int]]:
+def blocks(
+    u: Numbers, w: float, b: float, course: BoundaryExpansion, a: Numbers
+) -> tuple[Numbers, list[int]]:
     """The state of a line after blocks of steps with ghosts filled before each, and which of the
     blocks are right; a wall at the high end.
 

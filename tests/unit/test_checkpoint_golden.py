@@ -6,7 +6,7 @@ import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.outputs.checkpoint import open_checkpoint, problem_digest
 
@@ -21,8 +21,8 @@ def test_a_checkpoint_of_format_1_is_read_as_it_was_meant() -> None:
         assert checkpoint.good
         assert checkpoint.grid == Grid((2, 3), (0.05, 0.1), (0.025, 0.05))
         assert checkpoint.variables == (
-            Variable("temperature", "degC", "temperature", Total("heat", "J/m", 3.45e6)),
-            Variable("moisture", "1", "moisture ratio", Total("water", "kg/m", 0.5)),
+            StateVariable("temperature", "degC", "temperature", Total("heat", "J/m", 3.45e6)),
+            StateVariable("moisture", "1", "moisture ratio", Total("water", "kg/m", 0.5)),
         )
     expected = [
         [
@@ -66,8 +66,8 @@ def test_the_digest_of_a_problem_is_what_it_was_in_format_1() -> None:
         steps=7,
         dtype=np.dtype(np.float64),
         variables=(
-            Variable("temperature", "degC", "temperature", Total("heat", "J/m", 3.45e6)),
-            Variable("moisture", "1", "moisture ratio", Total("water", "kg/m", 0.5)),
+            StateVariable("temperature", "degC", "temperature", Total("heat", "J/m", 3.45e6)),
+            StateVariable("moisture", "1", "moisture ratio", Total("water", "kg/m", 0.5)),
         ),
     )
     assert problem_digest(problem) == DIGEST

@@ -14,7 +14,7 @@ from tetris_sim.config import Config, make_config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.comm.communicator import Alone
-from tetris_sim.scheduler.plan.solving import Jumps
+from tetris_sim.scheduler.plan.solving import SpectralPlan
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.preparation import find_jumps, prepare
 
@@ -118,13 +118,13 @@ def test_jumps_end_where_somebody_wants_the_state(tmp_path: Path) -> None:
     config = plate(tmp_path)
     problem = config.build()
     # 20, 30, 40, 45, 60, 80, 90
-    assert find_jumps(config, problem) == Jumps(7, 20)
-    assert find_jumps(config, problem, 45) == Jumps(3, 20)
+    assert find_jumps(config, problem) == SpectralPlan(7, 20)
+    assert find_jumps(config, problem, 45) == SpectralPlan(3, 20)
 
     rare = plate(tmp_path, time={"steps": 10**9}, checkpoint={}, output={})
-    assert find_jumps(rare, rare.build()) == Jumps(1, 10**9)
+    assert find_jumps(rare, rare.build()) == SpectralPlan(1, 10**9)
     often = plate(tmp_path, time={"steps": 10**9}, checkpoint={"every": "10 steps"}, output={})
-    assert find_jumps(often, often.build()) == Jumps(10**8, 10)
+    assert find_jumps(often, often.build()) == SpectralPlan(10**8, 10)
 
 
 def test_plan_compares_the_schemes(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 
 
@@ -171,7 +171,7 @@ def _rod(
         boundary=Boundary((faces,)),
         dt=float(1 / (2 * conductance.max(axis=(0, 2))).max()) / 2,
         conduction=replace(case.conduction, medium=medium),
-        variables=(Variable("t", "1", "t", Total("heat", "J", 1.0)),),
+        variables=(StateVariable("t", "1", "t", Total("heat", "J", 1.0)),),
     )
 
 

@@ -18,7 +18,7 @@ from tetris_sim.commands.arguments import add_config_arguments, load
 from tetris_sim.commands.init import TEMPLATES, about, template_name, template_text
 from tetris_sim.config import Config, load_config
 from tetris_sim.config.errors import ConfigMistakesError
-from tetris_sim.config.section_checks import Kind, keys_of, open_annotation, tags_of
+from tetris_sim.config.section_checks import KeyKind, keys_of, open_annotation, tags_of
 from tetris_sim.config.sections.conditions import FaceSection
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.yaml import read_yaml
@@ -114,7 +114,7 @@ def schema_keys(section: type[Section]) -> set[str]:
     return found
 
 
-def keys_below(kind: Kind) -> set[str]:
+def keys_below(kind: KeyKind) -> set[str]:
     if kind.section is not None:
         return schema_keys(kind.section)
     if kind.tag is not None:

@@ -12,7 +12,7 @@ import pytest
 from config_cases import GOOD, changed, mistakes, read
 
 from tetris_sim.config import load_config, make_config, read_config
-from tetris_sim.config.errors import ConfigMistakesError, Mistake, Place
+from tetris_sim.config.errors import ConfigMistakesError, Mistake, SourcePosition
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import GridSection
 from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml
@@ -141,7 +141,7 @@ def test_mistakes_can_be_had_as_plain_values() -> None:
     with pytest.raises(ConfigMistakesError) as caught:
         read(GOOD.replace("1 ms", "soon"))
     (problem,) = caught.value.problems
-    assert problem == Mistake(("time", "t_end"), problem.message, Place("c.yaml", 7, 15))
+    assert problem == Mistake(("time", "t_end"), problem.message, SourcePosition("c.yaml", 7, 15))
     assert problem.as_json() == {
         "key": "time.t_end",
         "message": "'soon' was found; a time greater than 0 is wanted, for example '1 ms'",

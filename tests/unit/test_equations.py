@@ -16,7 +16,7 @@ from tetris_sim.model.equations import Equations, Stage, as_tap, tap
 from tetris_sim.model.formula import Node, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, Total
-from tetris_sim.model.problem import Variable as Field
+from tetris_sim.model.problem import StateVariable as Field
 from tetris_sim.model.reference import allowed_error
 from tetris_sim.model.slab import Slab
 

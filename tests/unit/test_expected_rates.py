@@ -16,7 +16,7 @@ import pytest
 
 from tetris_sim.bench.expected import DeviceLimits, expect, expected_rates, gpu_limits
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.equations import Equations
@@ -54,7 +54,7 @@ def test_what_was_measured_is_within_a_factor_of_one_and_a_half(key: tuple[Any, 
     problem = problem_of(name, ndim, dtype)
     rows = [row for row in MEASURED if tuple(row[it] for it in KEY) == key]
     row = max(rows, key=lambda row: median(row["rates"]))
-    kind = METHOD if method == "gpu.stream" else PlainMethod()
+    kind = METHOD if method == "gpu.stream" else GpuPlainMethod()
     (found,) = expected_rates(problem, [share(problem, kind, row["parameters"])], [H200])
     ratio = found.points_per_second / 1e9 / median(row["rates"])
     assert 1 / 1.5 < ratio < 1.5
@@ -64,7 +64,7 @@ def test_what_was_measured_is_within_a_factor_of_one_and_a_half(key: tuple[Any, 
 def test_steps_a_launch_divide_the_bytes_and_stages_that_go_together_do_not_count_twice() -> None:
     problem = problem_of("wave of order 2", 3, "float64")
     limits = DeviceLimits(operations=1e12, bytes=1e9)
-    swept = expect(problem, share(problem, PlainMethod(), {}), limits)
+    swept = expect(problem, share(problem, GpuPlainMethod(), {}), limits)
     four = expect(problem, share(problem, METHOD, {"steps_per_block": 4}), limits)
     assert (swept.bytes, four.bytes) == (32, 8)
     assert swept.points_per_second == pytest.approx(1e9 / 32)

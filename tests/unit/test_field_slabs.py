@@ -15,7 +15,7 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.field_file import Unfinished, runs
-from tetris_sim.outputs.output import Moments
+from tetris_sim.outputs.output import OutputTimes
 
 BOTH = (TEMPERATURE, SALT)
 
@@ -93,7 +93,7 @@ def test_what_was_not_finished_is_removed(tmp_path: Path) -> None:
 def test_packed_files_and_times_between_steps_are_not_divided(tmp_path: Path) -> None:
     problem = make_problem(SHAPES[2])
     assert not fields_output(problem, tmp_path, compression="gzip").divides(20)
-    moments = Moments((30.2 * problem.dt,), problem.dt, problem.steps)
+    moments = OutputTimes((30.2 * problem.dt,), problem.dt, problem.steps)
     output = fields_output(problem, tmp_path, moments=moments)
     assert [step for step in range(15, 45) if output.divides(step)] == [
         *range(15, 30),

@@ -8,7 +8,7 @@ from cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.tessellate import method
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, _layout, _tile
-from tetris_sim.model.method import STEPS_PER_BLOCK, Fits, Parameters
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters, SlabTuned
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
@@ -56,4 +56,4 @@ def test_nothing_changes_without_neighbours_or_for_one_thread() -> None:
     assert METHOD.fitted(problem, slab, TUNED, 1) is TUNED
     problem, slab = plate(74, 0)
     assert METHOD.fitted(problem, slab, TUNED, THREADS) is TUNED
-    assert isinstance(METHOD, Fits)
+    assert isinstance(METHOD, SlabTuned)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.config import Config, make_config
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model import reference
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import open_checkpoint
@@ -44,7 +44,7 @@ def notes_of(config: Config, steps_per_block: int = 1) -> tuple[str, ...]:
     share = Share(
         "cpu:0",
         Slab.whole(problem.grid),
-        PlainMethod(),
+        CpuPlainMethod(),
         {"steps_per_block": steps_per_block},
         1,
         1e9,
@@ -133,7 +133,7 @@ def test_a_state_that_is_not_there_any_more_is_no_error(tmp_path: Path) -> None:
     config = plate(initial={"type": "file", "path": str(path)})
     problem = config.build()
     path.unlink()
-    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 1, 1e9, 0)
+    share = Share("cpu:0", Slab.whole(problem.grid), CpuPlainMethod(), {}, 1, 1e9, 0)
     plan = Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=False, reasons=())
     (note,) = half_precision_notes(config, problem, plan)
     assert "by up to 2^-11 of itself" in note

@@ -24,13 +24,13 @@ from conduction_cases import (
 from outputs_samples import FakeSnapshot, every
 from outputs_samples import make_problem as constant_problem
 
-from tetris_sim.apps.heat.materials import Melting, Properties, make_enthalpy
+from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.config import make_config
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
 from tetris_sim.model.conduction import Conduction, Medium, Numbers
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable, View
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total, View
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs import materials
 from tetris_sim.outputs.regions import blocks
@@ -268,16 +268,16 @@ def test_where_heat_content_is_the_state_it_is_what_is_stored(tmp_path: Path) ->
     """Wax that melts beside a metal, heated from the left."""
     n, h = 12, 0.1
     solids = [
-        Properties(((0.0, 3.0),), ((0.0, 2.0),), 1.0),
-        Properties(((0.0, 0.5),), ((0.0, 1.0),), 1.0, Melting(4.0, 0.5, 0.8)),
+        MaterialCurves(((0.0, 3.0),), ((0.0, 2.0),), 1.0),
+        MaterialCurves(((0.0, 0.5),), ((0.0, 1.0),), 1.0, Melting(4.0, 0.5, 0.8)),
     ]
     enthalpy = make_enthalpy(solids, range(2), (h,), resistance=np.array([[0, 0.1], [0.1, 0]]))
     ids = np.repeat(np.arange(2, dtype=np.uint8), n // 2)
     medium = Medium(
         lambda box: ids[slice(*box[0])], np.eye(2)[None] / h**2, np.ones(2), ("metal", "wax")
     )
-    shown = Variable("temperature", "degC", "temperature", Total("heat", "J/m^2", 1.0))
-    melt = Variable("melt", "1", "melt", Total("volume", "m", 1.0))
+    shown = StateVariable("temperature", "degC", "temperature", Total("heat", "J/m^2", 1.0))
+    melt = StateVariable("melt", "1", "melt", Total("volume", "m", 1.0))
 
     def look(box: Ranges, state: Field) -> Field:
         warm = enthalpy.of(enthalpy.temperature, state[0], ids[slice(*box[0])])

@@ -22,15 +22,15 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.field_file import record_name
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.output import Moments
-from tetris_sim.outputs.regions import Part, make_part
+from tetris_sim.outputs.output import OutputTimes
+from tetris_sim.outputs.regions import OutputRegion, make_part
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.series import Series, open_fields
 
 SHAPE, SIZE = (4, 6, 5), (4.0, 3.0, 10.0)  # spacing 1, 0.5, 2
 
 
-def asked(moments: Moments, begin: int = -1) -> list[int]:
+def asked(moments: OutputTimes, begin: int = -1) -> list[int]:
     steps, step = [], moments.next_step(begin)
     while step is not None:
         steps.append(step)
@@ -39,7 +39,7 @@ def asked(moments: Moments, begin: int = -1) -> list[int]:
 
 
 def test_a_time_between_two_steps_wants_both_and_one_on_a_step_only_that() -> None:
-    moments = Moments((2.0, 0.75, 0.0), dt=0.5, last=10)
+    moments = OutputTimes((2.0, 0.75, 0.0), dt=0.5, last=10)
     assert moments.due == {0: (0.0, 1.0), 2: (0.75, 0.5), 4: (2.0, 1.0)}
     assert moments.before == {1}
     assert asked(moments) == [0, 1, 2, 4]
@@ -49,22 +49,22 @@ def test_a_time_between_two_steps_wants_both_and_one_on_a_step_only_that() -> No
 def test_a_time_that_is_a_whole_number_of_steps_but_for_rounding_is_one(
     steps: int, parts: int
 ) -> None:
-    moments = Moments((steps / parts,), dt=1 / parts, last=steps)
+    moments = OutputTimes((steps / parts,), dt=1 / parts, last=steps)
     assert moments.due == {steps: (steps / parts, 1.0)}
 
 
 def test_after_a_change_of_the_step_only_later_times_count() -> None:
-    moments = Moments((1.0, 2.0, 2.7), dt=0.25, last=20, start=(10, 2.1))
+    moments = OutputTimes((1.0, 2.0, 2.7), dt=0.25, last=20, start=(10, 2.1))
     assert list(moments.due) == [13]
     assert moments.due[13] == pytest.approx((2.7, 0.4))
-    assert Moments((2.2,), dt=0.25, last=20, start=(10, 2.1)).before == {10}
+    assert OutputTimes((2.2,), dt=0.25, last=20, start=(10, 2.1)).before == {10}
 
 
 def test_times_that_cannot_be_hit_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"0\.6 s and 0\.7 s lie within one step of 0\.5 s"):
-        Moments((0.7, 0.6), dt=0.5, last=10)
+        OutputTimes((0.7, 0.6), dt=0.5, last=10)
     with pytest.raises(ConfigError, match=r"5\.1 s is asked for, but the run ends at 5 s"):
-        Moments((5.1,), dt=0.5, last=10)
+        OutputTimes((5.1,), dt=0.5, last=10)
 
 
 def written(
@@ -91,7 +91,7 @@ def whole(series: Series, record: int) -> Field:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_field_between_two_steps_is_linear_in_time(tmp_path: Path, compression: Any) -> None:
     problem = make_problem()
-    moments = Moments((0.0, 1.2, 3.0), problem.dt, problem.steps)  # dt = 0.5
+    moments = OutputTimes((0.0, 1.2, 3.0), problem.dt, problem.steps)  # dt = 0.5
     taken = written(problem, tmp_path, [*range(41)], moments=moments, compression=compression)
     assert [it.step for it in taken] == [0, 2, 3, 6]
     with open_fields(tmp_path / "fields.h5") as series:
@@ -104,7 +104,7 @@ def test_a_field_between_two_steps_is_linear_in_time(tmp_path: Path, compression
 
 def test_a_time_takes_the_place_of_the_record_that_is_due_at_its_step(tmp_path: Path) -> None:
     problem = make_problem()
-    moments = Moments((1.2, 9.9), problem.dt, problem.steps)
+    moments = OutputTimes((1.2, 9.9), problem.dt, problem.steps)
     written(problem, tmp_path, [*range(41)], moments=moments, schedule=every(10, problem))
     with open_fields(tmp_path / "fields.h5") as series:
         assert series.steps == (0, 3, 10, 20, 30, 40)
@@ -115,7 +115,7 @@ def test_a_run_that_goes_on_before_a_time_asks_for_the_state_that_it_begins_with
     tmp_path: Path,
 ) -> None:
     problem = make_problem()
-    moments = Moments((1.2,), problem.dt, problem.steps)
+    moments = OutputTimes((1.2,), problem.dt, problem.steps)
     output = FieldsOutput(problem, tmp_path, None, provenance=PROVENANCE, moments=moments)
     assert [output.start(step) for step in (0, 1, 2, 3)] == [False, False, True, False]
     output.write(snapshot(problem, 2))
@@ -132,7 +132,7 @@ def whole_slab(problem: Problem) -> Slab:
     return Slab(start=(0,) * len(shape), stop=shape, halo=((0, 0),) * len(shape))
 
 
-def part_of(problem: Problem, box: Any = None, slices: Any = None) -> Part:
+def part_of(problem: Problem, box: Any = None, slices: Any = None) -> OutputRegion:
     return make_part(problem, "some", box=box or {}, slices=slices or {})
 
 

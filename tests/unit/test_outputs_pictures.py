@@ -24,7 +24,7 @@ from tetris_sim.outputs.figure_layout import (
 )
 from tetris_sim.outputs.pictures import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.regions import blocks
-from tetris_sim.outputs.sampling import Cut, Plane, cuts_at, default_cuts, sample
+from tetris_sim.outputs.sampling import CrossSection, Plane, cuts_at, default_cuts, sample
 
 CAPTION = Caption("temperature", "degC", "A plate")
 
@@ -41,7 +41,7 @@ def planes_of(
     function: Callable[..., Any],
     *,
     most: int = 1500,
-    cuts: tuple[Cut, ...] | None = None,
+    cuts: tuple[CrossSection, ...] | None = None,
 ) -> tuple[Plane, ...]:
     """The planes of a field given as a function of its coordinates in array order."""
     values = np.asarray(
@@ -215,10 +215,10 @@ def test_a_3d_field_is_shown_in_its_three_middle_planes(tmp_path: Path) -> None:
 def test_a_slice_goes_through_the_nearest_points_and_must_lie_in_the_box() -> None:
     grid = Grid.box((4, 6, 10), (0.04, 0.06, 0.1))
     assert cuts_at(grid, [("z", 0.0), ("x", 0.1), ("y", 0.0349), ("y", 0.04)]) == (
-        Cut(0, 0),
-        Cut(2, 9),
-        Cut(1, 3),
-        Cut(1, 4),
+        CrossSection(0, 0),
+        CrossSection(2, 9),
+        CrossSection(1, 3),
+        CrossSection(1, 4),
     )
     with pytest.raises(
         ConfigError, match=r"z = 0\.05 m lies outside the box, which is from 0 m to 0\.04 m"

@@ -29,15 +29,15 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import tables
 from tetris_sim.outputs.regions import blocks, neighbours
-from tetris_sim.outputs.tables import ProbeOutput, StatisticsOutput, Table, read_table
+from tetris_sim.outputs.tables import CsvTable, ProbeOutput, StatisticsOutput, read_table
 
 
 def bits(value: float) -> bytes:
     return struct.pack("<d", value)
 
 
-def open_table(path: Path, step: int = 0) -> Table:
-    table = Table(path, ["u [1]", "v [1]"])
+def open_table(path: Path, step: int = 0) -> CsvTable:
+    table = CsvTable(path, ["u [1]", "v [1]"])
     table.start(step)
     return table
 

@@ -20,10 +20,10 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device, Gpu
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.find import _part_that_fits
 from tetris_sim.scheduler.tuning import tune as tuning
-from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
+from tetris_sim.scheduler.tuning.candidates import TuningRequest, find_candidates
 from tetris_sim.simulation.precision_notes import pair_notes
 
 
@@ -43,8 +43,8 @@ def problem_in(precision: str) -> Problem:
 
 
 def names(precision: str, method: str = "auto") -> tuple[set[str], dict[str, str]]:
-    place = Place(1, "gpu", 0)
-    found, refused = find_candidates(problem_in(precision), Asked(method), 1 << 40, place)
+    place = ComputeResource(1, "gpu", 0)
+    found, refused = find_candidates(problem_in(precision), TuningRequest(method), 1 << 40, place)
     return {candidate.method.name for candidate in found}, refused
 
 
@@ -72,7 +72,7 @@ def test_pairs_go_first_where_float64_is_slow(
 ) -> None:
     monkeypatch.setattr(tuning, "_check", lambda *arguments, **options: None)
     gpu = Gpu(0, "a GPU", "sm_90", 1 << 36, 1 << 25, "13.0", float64_cost=cost)
-    terms = tuning.Terms(Asked(), threads=1, budget=0, gpu=gpu)
+    terms = tuning.Terms(TuningRequest(), threads=1, budget=0, gpu=gpu)
     problem = problem_in(precision).on_shape((8192, 8192))
     assert tuning.tune(problem, find_machine(), terms).method.name == taken
 

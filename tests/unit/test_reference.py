@@ -11,7 +11,7 @@ import pytest
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
@@ -139,7 +139,7 @@ def make_problem(stencil: Stencil, dtype: npt.DTypeLike, n_fields: int = 1) -> P
         dt=1.0,
         steps=4,
         dtype=np.dtype(dtype),
-        variables=tuple(Variable(f"u{k}", "1", "u", total) for k in range(n_fields)),
+        variables=tuple(StateVariable(f"u{k}", "1", "u", total) for k in range(n_fields)),
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tetris_sim.config import Config
 from tetris_sim.config.section_checks import (
-    Kind,
+    KeyKind,
     find_spot,
     homes,
     keys_of,
@@ -53,7 +53,7 @@ def all_sections(section: type[Section] = Config) -> dict[str, type[Section]]:
     return found
 
 
-def _sections_in(kind: Kind) -> list[type[Section]]:
+def _sections_in(kind: KeyKind) -> list[type[Section]]:
     if kind.section is not None:
         return [kind.section]
     parts = typing.get_args(kind.base)
@@ -200,7 +200,7 @@ def test_what_is_wanted_is_said_in_plain_words() -> None:
 
 
 def test_a_pydantic_location_becomes_a_path_of_keys() -> None:
-    whole = Kind(Config)
+    whole = KeyKind(Config)
     for location, path in [
         (("initial", "gaussian", "sigma"), ("initial", "sigma")),
         (("boundaries", "x-", "tagged-union[...]", "robin", "h"), ("boundaries", "x-", "h")),

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Neumann
-from tetris_sim.model.problem import Field, Problem, Total, Variable, View
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total, View
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.outputs.checkpoint.file import Part
+from tetris_sim.outputs.checkpoint.file import CheckpointPart
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.simulation.background import Beside
+from tetris_sim.simulation.background import AsyncWriter
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.support.stopping import Stopping, StopReason
 
@@ -71,7 +71,7 @@ class Saver(Recorder):
     def begin(self, problem: Problem, step: int) -> Path:
         raise AssertionError
 
-    def publish(self, problem: Problem, step: int, parts: list[Part] | str) -> None:
+    def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:
         raise AssertionError
 
     def restart_clock(self) -> None:
@@ -92,7 +92,7 @@ class Saver(Recorder):
 
 
 def make_plan(problem: Problem, time_block: int) -> Plan:
-    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 2, 1e9, 0)
+    share = Share("cpu:0", Slab.whole(problem.grid), CpuPlainMethod(), {}, 2, 1e9, 0)
     return Plan((share,), time_block, 1e-6, 0.0, copy_for_checkpoints=True, reasons=())
 
 
@@ -125,7 +125,7 @@ def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
 
 
 def test_outputs_see_what_people_see_and_checkpoints_the_state() -> None:
-    shown = Variable("u", "1", "u", Total("sum", "1", 1.0))
+    shown = StateVariable("u", "1", "u", Total("sum", "1", 1.0))
     squares = View((shown, shown), lambda box, state: np.concatenate([state, state**2]))
     problem = dataclasses.replace(heat(), view=squares)
     log: Log = []
@@ -151,7 +151,7 @@ def test_outputs_see_what_people_see_and_checkpoints_the_state() -> None:
 def test_what_is_written_beside_the_run_is_what_it_would_write_itself(reads_all: bool) -> None:
     problem = heat()
     found: list[tuple[Log, dict[int, Field]]] = []
-    for beside in (None, Beside()):
+    for beside in (None, AsyncWriter()):
         log: Log = []
         few, many = Recorder("few", 4, log), Recorder("many", 5, log)
         few.reads_all = reads_all
@@ -198,7 +198,7 @@ def test_the_last_checkpoint_is_written_beside_outputs_and_known_after_them(due:
     slow, keeper = Slow("slow", 20, log), Keeper("saver", due, log)
     plan = make_plan(problem, 7)
     with open_simulation(
-        problem, plan, outputs=[slow], saving=keeper, beside=Beside()
+        problem, plan, outputs=[slow], saving=keeper, beside=AsyncWriter()
     ) as simulation:
         simulation.run()
     known = log.index(("saver", "known", 20))
@@ -227,7 +227,7 @@ def test_the_run_goes_on_while_an_output_writes() -> None:
 
     slow, quick = Slow("slow", 15, log), Quick("quick", 3, log)
     plan = make_plan(problem, 7)
-    with open_simulation(problem, plan, outputs=[slow, quick], beside=Beside()) as simulation:
+    with open_simulation(problem, plan, outputs=[slow, quick], beside=AsyncWriter()) as simulation:
         simulation.run()
     assert log.index(("quick", "write", 6)) < log.index(("slow", "write", 0))
     np.testing.assert_array_equal(slow.fields[0], quick.fields[0])
@@ -249,7 +249,7 @@ def test_what_an_output_cannot_write_beside_the_run_ends_it() -> None:
     with (
         pytest.raises(UnsupportedError, match="the disk is full"),
         open_simulation(
-            problem, make_plan(problem, 2), outputs=[full, other], beside=Beside()
+            problem, make_plan(problem, 2), outputs=[full, other], beside=AsyncWriter()
         ) as simulation,
     ):
         simulation.run()

@@ -13,10 +13,10 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.placement import Place
+from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.solvers import assembly
 from tetris_sim.solvers.assembly import HERE, Where
-from tetris_sim.solvers.balance import Balance, Balances
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems
 from tetris_sim.solvers.solver import OneDevice
 from tetris_sim.solvers.steady import remaining, solve_steady, unbalanced
 
@@ -30,8 +30,8 @@ def team() -> Iterator[CpuArithmetic]:
     threads.close()
 
 
-def made(problem: Problem, where: Where) -> Balance:
-    return Balances(problem, where).at(0.0, start(problem)[0].astype(np.float64))
+def made(problem: Problem, where: Where) -> LinearSystem:
+    return LinearSystems(problem, where).at(0.0, start(problem)[0].astype(np.float64))
 
 
 @pytest.mark.parametrize("case", BODIES)
@@ -101,7 +101,7 @@ def test_a_state_that_was_given_is_not_written_to(team: CpuArithmetic) -> None:
 
 
 def test_a_body_of_plain_cells_takes_less_memory() -> None:
-    method = Place(1, "gpu").solving("steady")
+    method = ComputeResource(1, "gpu").solving("steady")
     plain = build(**CASES["layers with a contact and a source"])
     held = build(**CASES["fluid and void"])
     for_plain, for_held = (

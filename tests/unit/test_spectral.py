@@ -25,9 +25,9 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.solvers.spectral.axis import Axis, Expansion, Layered, Separable
+from tetris_sim.solvers.spectral.axis import Layered, ModalExpansion, Separable, SpectralAxis
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
-from tetris_sim.solvers.spectral.propagation import SeparableJump, after, lasting_modes
+from tetris_sim.solvers.spectral.propagation import SeparablePropagation, after, lasting_modes
 
 MANY = 10_000
 FACES: tuple[Face, ...] = (
@@ -76,7 +76,7 @@ def assert_same(problem: Problem, steps: int, **options: Any) -> None:
 def test_eigenvectors_are_orthonormal_and_their_transforms_agree(
     n: int, ends: tuple[float, float] | None, rng: np.random.Generator
 ) -> None:
-    axis = Axis(n, ends)
+    axis = SpectralAxis(n, ends)
     vectors = axis.vectors(np.arange(n))
     difference = np.eye(n, k=1) + np.eye(n, k=-1) - 2 * np.eye(n)
     if ends is None:
@@ -90,14 +90,14 @@ def test_eigenvectors_are_orthonormal_and_their_transforms_agree(
     )
 
     u = rng.random((4, n, 3))
-    whole = Expansion(axis, 1, HostArrays())
+    whole = ModalExpansion(axis, 1, HostArrays())
     coefficients = whole.expand(u.copy())
     np.testing.assert_allclose(coefficients, np.einsum("kn,anb->akb", vectors, u), atol=1e-14)
     np.testing.assert_allclose(whole.sum(coefficients.copy()), u, atol=1e-14)
 
 
 def test_vectors_of_a_long_axis_do_not_err_to_one_side() -> None:
-    axis = Axis(1500, (0.99, 1.0))
+    axis = SpectralAxis(1500, (0.99, 1.0))
     vectors = axis.matrix(np)
     ones = np.ones(axis.n)
     np.testing.assert_allclose(vectors.T @ (vectors @ ones), ones, rtol=0, atol=1.5e-14)
@@ -107,7 +107,7 @@ def test_angles_of_a_long_axis_keep_their_digits() -> None:
     # A face that hardly takes up heat: tan(theta / 2) tan(n theta) = e, for a first theta so small
     # that e / n = theta^2 / 2 but for parts of 1e-8.
     n, e = 10_000, 1e-12
-    axis = Axis(n, ((1 - e) / (1 + e), 1.0))
+    axis = SpectralAxis(n, ((1 - e) / (1 + e), 1.0))
     given_e = (1 - axis.ends[0]) / (1 + axis.ends[0])  # type: ignore[index]
     assert -axis.less_one()[0] == pytest.approx(given_e / n, rel=1e-7)
     theta = axis.theta[0]
@@ -210,7 +210,7 @@ def test_what_has_decayed_is_left_out_and_not_missed() -> None:
     assert isinstance(operator, Separable)
     for place, n in enumerate(problem.grid.shape):
         assert 1 < len(lasting_modes(operator, place, 500)) < n // 2
-    jump = SeparableJump(operator, HostArrays())
+    jump = SeparablePropagation(operator, HostArrays())
     few = jump.advance(problem.initial(Slab.whole(problem.grid))[0].copy(), 500)
     jump._picked = lambda steps: (None, None)  # type: ignore[assignment]
     every = jump.advance(problem.initial(Slab.whole(problem.grid))[0].copy(), 500)

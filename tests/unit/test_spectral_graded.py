@@ -11,7 +11,7 @@ from jump_cases import KINDS, HostArrays, jumped, stack
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.solvers.spectral.axis import Expansion, Layered, Separable, between_cells
+from tetris_sim.solvers.spectral.axis import Layered, ModalExpansion, Separable, between_cells
 from tetris_sim.solvers.spectral.operator import read_operator
 
 GRADED: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ def test_coefficients_and_back(ends: tuple[float, float] | None, rng: np.random.
     axis = between_cells(np.array([0.1, 0.4, 0.2, 0.7, 0.3]), ends)
     u = rng.random((3, 5, 2))
     for modes in (None, np.array([0, 2, 4]), np.arange(5)):
-        whole = Expansion(axis, 1, HostArrays(), modes)
+        whole = ModalExpansion(axis, 1, HostArrays(), modes)
         coefficients = whole.expand(u.copy())
         again = whole.expand(whole.sum(coefficients.copy()))
         np.testing.assert_allclose(again, coefficients, atol=1e-14)

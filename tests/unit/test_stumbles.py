@@ -14,7 +14,7 @@ from config_cases import GOOD, changed, mistakes, read
 from tetris_sim.__main__ import main
 from tetris_sim.apps.initial_file import open_file
 from tetris_sim.bench import cpu
-from tetris_sim.bench.result import Case, Limits
+from tetris_sim.bench.result import BenchCase, MachineLimits
 from tetris_sim.commands import bench
 from tetris_sim.config import load_config
 from tetris_sim.config.errors import ConfigMistakesError
@@ -149,13 +149,13 @@ def test_bench_alone_measures_the_cpu(
 def test_a_bench_says_what_it_measures_before_it_has_measured_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure_limits(*args: object, **options: object) -> Limits:
+    def measure_limits(*args: object, **options: object) -> MachineLimits:
         return LIMITS["before"]
 
     monkeypatch.setattr(cpu, "measure_limits", measure_limits)
     before: list[str] = []
 
-    def bench_kernel(*args: object, **options: object) -> Case:
+    def bench_kernel(*args: object, **options: object) -> BenchCase:
         before.append(capsys.readouterr().err)
         return kernel([row("prange, slices", 1e9)])
 

@@ -99,7 +99,7 @@ def test_a_sweep_has_the_results_of_runs_made_alone_and_makes_them_once(
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", refuse)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", refuse)
     assert tetris_sim.sweep(plate, over).rows == result.rows
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import tetris_sim
 from tetris_sim.api import sweep_workers
-from tetris_sim.api.sweep_workers import Seat, launch_batch, make_batches
+from tetris_sim.api.sweep_workers import ProcessSlot, launch_batch, make_batches
 from tetris_sim.api.sweeping import make_cases
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import ExitCode
@@ -60,7 +60,7 @@ class CrewHere:
     asked: list[int]
     error = ""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ProcessSlot) -> None:
         type(self).asked = []
 
     def plan(self, config: Config) -> None:
@@ -108,7 +108,7 @@ def test_runs_made_together_leave_what_they_leave_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plate = write(tmp_path, method)
-    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", CrewHere)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", CrewHere)
     result = tetris_sim.sweep(plate, OVER, processes=1)
     assert result.exit_code == ExitCode.OK
     assert CrewHere.asked == [3, 3]
@@ -136,14 +136,14 @@ def test_processes_make_them_too_and_a_second_call_makes_nothing(
 ) -> None:
     first = tetris_sim.sweep(plate, OVER, processes=2)
     assert [row["ended"] for row in first.rows] == ["Done"] * 6
-    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", None)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", None)
     assert tetris_sim.sweep(plate, OVER).rows == first.rows
 
 
 def test_what_fails_together_is_made_one_by_one(
     plate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", CrewHere)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", CrewHere)
     monkeypatch.setattr(CrewHere, "error", "a value is not finite")
     result = tetris_sim.sweep(plate, {WHERE: OVER[WHERE]}, processes=1)
     assert CrewHere.asked == [3, 1, 1, 1]
@@ -158,7 +158,7 @@ def test_a_batch_that_is_stopped_goes_on_run_by_run(
             return StopReason(ExitCode.REQUEUE, "enough")
 
     over = {WHERE: OVER[WHERE]}
-    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", CrewHere)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", CrewHere)
     whole = tetris_sim.sweep(plate, over, processes=1, directory="whole")
     monkeypatch.setattr(sweep_workers, "Stopping", Impatient)
     stopped = tetris_sim.sweep(plate, over, processes=1, directory="stopped")
@@ -168,7 +168,7 @@ def test_a_batch_that_is_stopped_goes_on_run_by_run(
 
     monkeypatch.undo()
     monkeypatch.chdir(plate.parent)
-    monkeypatch.setattr("tetris_sim.api.sweeping.Crew", CrewHere)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", CrewHere)
     after = tetris_sim.sweep(plate, over, processes=1, directory="stopped")
     assert CrewHere.asked == [1, 1, 1]
     assert after.exit_code == ExitCode.OK

@@ -97,7 +97,7 @@ class Levels:
 
 
 def boxes_of(
-    axes: tuple[tiles.Axis, tiles.Axis, tiles.Axis], kind: int, number: int, step: int
+    axes: tuple[tiles.TileAxis, tiles.TileAxis, tiles.TileAxis], kind: int, number: int, step: int
 ) -> list[tuple[tuple[int, int], ...]]:
     spans: list[tuple[tuple[int, int], ...]] = [()]
     for bit, (axis, k) in enumerate(zip(axes, tiles.place(axes, kind, number), strict=True)):
@@ -194,7 +194,7 @@ def test_a_range_of_two_least_widths_is_cut_and_one_point_less_is_not(
 
 def test_narrower_tiles_than_legal_break_the_property() -> None:
     steps, radius = 3, 1
-    axis = tiles.Axis(
+    axis = tiles.TileAxis(
         low=HALO,
         high=HALO + 9,
         n_upright=3,
@@ -219,7 +219,7 @@ def test_narrower_tiles_than_legal_break_the_property() -> None:
 def test_tiles_away_from_the_ends_hold_no_point_that_a_ghost_mirrors() -> None:
     for steps, radius, seam in ((1, 3, 0), (1, 3, 1), (4, 1, 0), (4, 2, 1)):
         width = tiles.least_width(steps, radius)
-        axis = tiles.Axis(0, 3 * width, 3, radius, 0, 0, seam, 0)
+        axis = tiles.TileAxis(0, 3 * width, 3, radius, 0, 0, seam, 0)
         for inverted in (0, 1):
             for k in range(tiles.n_along(axis, inverted)):
                 spans = [tiles.span(axis, inverted, k, 0, step) for step in range(steps)]
@@ -232,9 +232,9 @@ def test_tiles_away_from_the_ends_hold_no_point_that_a_ghost_mirrors() -> None:
 
 def test_a_kind_has_as_many_tiles_as_the_product_of_its_intervals() -> None:
     axes = (
-        tiles.Axis(0, 40, 2, 1, 0, 0, 0, 0),
-        tiles.Axis(0, 90, 3, 1, 0, 0, 1, 0),
-        tiles.Axis(0, 9, 1, 1, 0, 0, 0, 0),
+        tiles.TileAxis(0, 40, 2, 1, 0, 0, 0, 0),
+        tiles.TileAxis(0, 90, 3, 1, 0, 0, 1, 0),
+        tiles.TileAxis(0, 9, 1, 1, 0, 0, 0, 0),
     )
     assert [tiles.n_tiles(axes, kind) for kind in range(4)] == [6, 3, 6, 3]
     assert {tiles.place(axes, 2, number) for number in range(6)} == {

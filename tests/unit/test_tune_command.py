@@ -13,7 +13,7 @@ from fake_methods import FakeMethod
 
 from tetris_sim.__main__ import main
 from tetris_sim.config.sections.schema import ComputeSection
-from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.checkpoint import open_checkpoint
@@ -45,7 +45,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(compete, "_ROUND_SECONDS", 0.005)
     fussy = FakeMethod("cpu.fussy", why_not="it is Monday")
     monkeypatch.setattr(
-        "tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), fussy, PlainMethod())
+        "tetris_sim.cpu_kernels.METHODS",
+        (FakeMethod("cpu.a", (SLOW, FAST)), fussy, CpuPlainMethod()),
     )
     return folder
 
@@ -196,12 +197,12 @@ def test_a_restart_keeps_method_and_parameters_unless_others_are_named(
 ) -> None:
     unmeasured = ("--set", "compute.tuning_budget=0")
     monkeypatch.setattr(
-        "tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), PlainMethod())
+        "tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), CpuPlainMethod())
     )
     told(capsys, "run", config, *unmeasured)
     # Now another method, and another guess of the same one, would be taken first.
     monkeypatch.setattr(
-        "tetris_sim.cpu_kernels.METHODS", (PlainMethod(), FakeMethod("cpu.a", (FAST, SLOW)))
+        "tetris_sim.cpu_kernels.METHODS", (CpuPlainMethod(), FakeMethod("cpu.a", (FAST, SLOW)))
     )
     assert chosen(told(capsys, "plan", config, *unmeasured)) == ("cpu.plain", {})
     checkpoint = tmp_path / "out" / "checkpoints" / "checkpoint_000000000040.h5"

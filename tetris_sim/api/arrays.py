@@ -26,7 +26,7 @@ from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.model.boundary import Boundary, Face, Neumann
 from tetris_sim.model.conduction import star_mean
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import laplacian_names
@@ -340,7 +340,7 @@ def _make_problem(
             dt=time[0],
             steps=time[1],
             dtype=state.dtype,
-            variables=(Variable("temperature", "degC", "temperature", total),),
+            variables=(StateVariable("temperature", "degC", "temperature", total),),
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Case:
+class SweepCase:
     """One run of a sweep.
 
     Attributes:
@@ -98,7 +98,7 @@ class SweepResult:
         return xarray.Dataset(columns, coords=coordinates)
 
 
-def read_row(case: Case) -> Row | None:
+def read_row(case: SweepCase) -> Row | None:
     """What is in the results of a run that has ended as it should; None if it has not."""
     try:
         report = read_report(case.directory / results.REPORT_JSON)
@@ -122,7 +122,7 @@ def read_row(case: Case) -> Row | None:
     return row
 
 
-def row_of(case: Case, told: Row | None) -> Row:
+def row_of(case: SweepCase, told: Row | None) -> Row:
     """A run's row of the table."""
     found = read_row(case)
     error = "" if found is not None or told is None else str(told.get(ERROR, ""))

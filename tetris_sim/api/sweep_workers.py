@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tetris_sim.api.sweep_table import Case
+from tetris_sim.api.sweep_table import SweepCase
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, StopRequested, TetrisError
 from tetris_sim.model.method import Box
@@ -56,7 +56,7 @@ _FILES_EACH, _FILES_BESIDE = 8, 256
 _FREE = "initial"  # the section in which runs of a batch may differ
 
 
-def make_batches(cases: Sequence[Case], seats: int) -> tuple[list[tuple[Case, ...]], str]:
+def make_batches(cases: Sequence[SweepCase], seats: int) -> tuple[list[tuple[SweepCase, ...]], str]:
     """(runs by what they are made with: together or one alone; how that is, as a sentence).
 
     Args:
@@ -64,7 +64,7 @@ def make_batches(cases: Sequence[Case], seats: int) -> tuple[list[tuple[Case, ..
         seats: how many processes share them out; each gets as many batches as the others.
     """
     alone = [case for case in cases if (case.directory / results.CHECKPOINTS).exists()]
-    groups: dict[str, list[Case]] = {}
+    groups: dict[str, list[SweepCase]] = {}
     why_not = why_not_batched(cases[0].config)
     for case in cases if why_not is None else ():
         if case not in alone:
@@ -75,7 +75,7 @@ def make_batches(cases: Sequence[Case], seats: int) -> tuple[list[tuple[Case, ..
         why_not = why_not or "no two of them differ in their initial fields only"
         return [(case,) for case in cases], f"One run at a time: {why_not}."
 
-    made: list[tuple[Case, ...]] = [(case,) for case in alone]
+    made: list[tuple[SweepCase, ...]] = [(case,) for case in alone]
     for group in groups.values():
         points = math.prod(group[0].config.grid.shape)
         most = max(1, min(_most_open_runs(), _MOST_POINTS // points))
@@ -236,7 +236,8 @@ def _plane(snapshot: Snapshot, plane: int, problem: Problem) -> StateSnapshot:
     return StateSnapshot(problem, snapshot.step, read)
 
 
-# Crew: the processes of a sweep, each with cores or a GPU of its own, and how they are talked to.
+# ProcessPool: the processes of a sweep, each with cores or a GPU of its own, and how they are
+# talked to.
 #
 # Lines of JSON go both ways: a configuration in, what became of it out. The other end is
 # `python -m tetris_sim.api.sweep_workers`. When the line to it breaks, it saves its run and ends,
@@ -248,7 +249,7 @@ _LEAVING = 60.0  # seconds that a process may take to save its run
 
 
 @dataclass(frozen=True)
-class Seat:
+class ProcessSlot:
     """What one process computes on.
 
     Attributes:
@@ -260,7 +261,7 @@ class Seat:
     gpu: str | None = None
 
 
-def find_seats(configs: Sequence[Config], processes: int | None = None) -> list[Seat]:
+def find_seats(configs: Sequence[Config], processes: int | None = None) -> list[ProcessSlot]:
     """Where the runs of a sweep compute: one at a time per GPU, else with as few cores as it says.
 
     Args:
@@ -289,14 +290,14 @@ def find_seats(configs: Sequence[Config], processes: int | None = None) -> list[
         number = gpus[i % len(gpus)] if gpus else None
         named = number is not None and number < len(visible) and visible[number]
         gpu = None if number is None else str(named or number)
-        seats.append(Seat(tuple(own), gpu))
+        seats.append(ProcessSlot(tuple(own), gpu))
     return seats
 
 
-class Crew:
+class ProcessPool:
     """One process that makes runs, one after the other; begun with the first, anew if it dies."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ProcessSlot) -> None:
         self._seat = seat
         self._process: subprocess.Popen[str] | None = None
         self._closed = False

@@ -19,10 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.api.sweep_table import ERROR, Case, Row, SweepResult, read_row, row_of, write_table
-from tetris_sim.api.sweep_workers import Crew, Seat, find_seats, make_batches
+from tetris_sim.api.sweep_table import (
+    ERROR,
+    Row,
+    SweepCase,
+    SweepResult,
+    read_row,
+    row_of,
+    write_table,
+)
+from tetris_sim.api.sweep_workers import ProcessPool, ProcessSlot, find_seats, make_batches
 from tetris_sim.config import Config, load_config, make_config
-from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.overrides import Override
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import StatisticsSection
@@ -104,7 +112,7 @@ def make_cases(
     *,
     zipped: bool,
     overrides: Sequence[str | Override] = (),
-) -> list[Case]:
+) -> list[SweepCase]:
     """Every run, its configuration checked and its problem built once.
 
     Raises:
@@ -125,18 +133,20 @@ def make_cases(
         msg = f"a sweep of {count} runs was asked for; at most {_MOST_RUNS} are allowed"
         raise ConfigError(msg)
 
-    cases: list[Case] = []
+    cases: list[SweepCase] = []
     wrong: dict[tuple[KeyPath, str], Mistake] = {}
     every = zip(*over.values(), strict=True) if zipped else itertools.product(*over.values())
     for number, values in enumerate(every, 1):
         chosen = dict(zip(over, values, strict=True))
         try:
-            cases.append(Case(number, chosen, _configure(config, chosen, place, number, overrides)))
+            cases.append(
+                SweepCase(number, chosen, _configure(config, chosen, place, number, overrides))
+            )
         except ConfigMistakesError as error:
             for mistake in error.problems:
                 wrong.setdefault((mistake.path, mistake.message), mistake)
         except TetrisError as error:
-            told = Mistake((), str(error), Place(f"run {number}"))
+            told = Mistake((), str(error), SourcePosition(f"run {number}"))
             wrong.setdefault(((), str(error)), told)
     if wrong:
         raise ConfigMistakesError(wrong.values())
@@ -179,7 +189,7 @@ def _configure(
 def settle(
     place: Path,
     over: Mapping[str, Values],
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     *,
     zipped: bool,
     overwrite: bool,
@@ -215,19 +225,21 @@ def settle(
 
 
 def _run_all(
-    batches: Sequence[tuple[Case, ...]], seats: Sequence[Seat], bar: Callable[[str], None]
-) -> Iterator[tuple[Case, Row]]:
+    batches: Sequence[tuple[SweepCase, ...]],
+    seats: Sequence[ProcessSlot],
+    bar: Callable[[str], None],
+) -> Iterator[tuple[SweepCase, Row]]:
     """Let every seat take runs until none is left; what each of them said, as it ends.
 
     The first is planned before, so that all find its method in the cache instead of tuning at once.
     Runs that failed together are made one by one: one alone may be what failed.
     """
-    waiting: queue.SimpleQueue[tuple[Case, ...]] = queue.SimpleQueue()
-    ended: queue.SimpleQueue[tuple[Case, Row] | BaseException] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[tuple[SweepCase, ...]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[tuple[SweepCase, Row] | BaseException] = queue.SimpleQueue()
     for batch in batches:
         waiting.put(batch)
 
-    def work(crew: Crew) -> None:
+    def work(crew: ProcessPool) -> None:
         try:
             while True:
                 batch = waiting.get_nowait()
@@ -241,7 +253,7 @@ def _run_all(
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
             ended.put(error)
 
-    crews = [Crew(seat) for seat in seats]
+    crews = [ProcessPool(seat) for seat in seats]
     threads = [threading.Thread(target=work, args=(crew,), daemon=True) for crew in crews]
     try:
         if len(batches[0]) == 1:
@@ -279,7 +291,7 @@ def _bar(total: int, left: int, wanted: bool) -> Callable[[str], None]:
     return show
 
 
-def _label(case: Case) -> str:
+def _label(case: SweepCase) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in case.chosen.items())
 
 

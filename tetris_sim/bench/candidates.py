@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.bench.result import Row, Trial, WholeRun
-from tetris_sim.bench.timing import Work, interleave, random_field
+from tetris_sim.bench.result import BenchRow, BenchTrial, WholeRun
+from tetris_sim.bench.timing import TimedWork, interleave, random_field
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
@@ -138,7 +138,7 @@ _STEADY_PART = 4  # steady state is timed again beside each of them, over this p
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TimedCandidate:
     """One way to advance a problem, with its memory taken.
 
     Attributes:
@@ -150,11 +150,11 @@ class Candidate:
 
     name: str
     parameters: Parameters
-    work: Work
+    work: TimedWork
     close: Callable[[], None]
 
 
-def open_prange(problem: Problem, threads: int) -> list[Candidate]:
+def open_prange(problem: Problem, threads: int) -> list[TimedCandidate]:
     """The hand-written loops, on as many threads as our methods have; they share two arrays."""
     import numba
 
@@ -162,19 +162,21 @@ def open_prange(problem: Problem, threads: int) -> list[Candidate]:
     arrays = padded_pair(problem.stencil, problem.grid.shape, problem.dtype)
     weights = np.array(problem.stencil.weights, dtype=problem.dtype)
 
-    def make_work(form: Form) -> Work:
+    def make_work(form: Form) -> TimedWork:
         sweep = make_prange(problem.stencil, form)
 
         def run(steps: int) -> None:
             for k in range(steps):
                 sweep(arrays[k % 2], arrays[1 - k % 2], weights)
 
-        return Work(run, problem.grid.n_points)
+        return TimedWork(run, problem.grid.n_points)
 
-    return [Candidate(f"prange {form}", {}, make_work(form), arrays.clear) for form in FORMS]
+    return [TimedCandidate(f"prange {form}", {}, make_work(form), arrays.clear) for form in FORMS]
 
 
-def open_method(problem: Problem, method: Method, parameters: Parameters, device: Any) -> Candidate:
+def open_method(
+    problem: Problem, method: Method, parameters: Parameters, device: Any
+) -> TimedCandidate:
     """A method with one choice of its parameters, holding the initial field; `device` as for
     `Method.prepare`.
     """
@@ -185,18 +187,18 @@ def open_method(problem: Problem, method: Method, parameters: Parameters, device
         stepper.advance(steps)
         stepper.wait()
 
-    work = Work(run, problem.grid.n_points, quantum=parameters.get(STEPS_PER_BLOCK, 1))
-    return Candidate(method.name, parameters, work, stepper.close)
+    work = TimedWork(run, problem.grid.n_points, quantum=parameters.get(STEPS_PER_BLOCK, 1))
+    return TimedCandidate(method.name, parameters, work, stepper.close)
 
 
 def time_steady(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedCandidate],
     *,
     rounds: int,
     seconds: float,
     labels: Sequence[str] = (),
-    yardstick: Work | None = None,
-) -> list[Row]:
+    yardstick: TimedWork | None = None,
+) -> list[BenchRow]:
     """Interleaved steady-state rates in points per second, one row per candidate; closes the
     candidates.
 
@@ -213,7 +215,7 @@ def time_steady(
     for candidate in candidates:
         candidate.close()
     return [
-        Row(name, timings[name], dict(candidate.parameters))
+        BenchRow(name, timings[name], dict(candidate.parameters))
         for name, candidate in zip(names, candidates, strict=True)
     ]
 
@@ -238,7 +240,7 @@ def refuse_what_does_not_fit(shape: tuple[int, ...], dtype: str, n_methods: int)
 
 def choose_parameters(
     problem: Problem, method: Method, choices: Iterable[Parameters], device: Any, *, seconds: float
-) -> tuple[Parameters, tuple[Trial, ...]]:
+) -> tuple[Parameters, tuple[BenchTrial, ...]]:
     """The fastest choice on the problem itself, and what each one was measured to do.
 
     A choice that the method cannot prepare here is left out; one that has no rival is not timed.
@@ -257,7 +259,7 @@ def choose_parameters(
     if len(different) == 1:
         return different[0], ()
 
-    trials: list[Trial] = []
+    trials: list[BenchTrial] = []
     refusals = []
     for choice in different:
         try:
@@ -268,7 +270,7 @@ def choose_parameters(
         works = {method.name: candidate.work}
         timing = interleave(works, rounds=_TUNING_ROUNDS, seconds=seconds)[method.name]
         candidate.close()
-        trials.append(Trial(dict(choice), timing.median))
+        trials.append(BenchTrial(dict(choice), timing.median))
 
     if not trials:
         msg = f"{method.name} can use none of its parameters: {'; '.join(refusals)}"

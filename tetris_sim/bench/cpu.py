@@ -19,7 +19,7 @@ from tetris_sim.bench.candidates import (
     time_whole_run,
 )
 from tetris_sim.bench.limits import fma_work, measure_limits
-from tetris_sim.bench.result import Case, Limits, Result, When
+from tetris_sim.bench.result import BenchCase, BenchResult, MachineLimits, When
 from tetris_sim.bench.timing import (
     SHAPES,
     WHOLE_RUN_STEPS,
@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 @contextmanager
 def measured_run(
     dtypes: Sequence[str], *, rounds: int, seconds: float
-) -> Iterator[tuple[Result, ThreadTeam]]:
+) -> Iterator[tuple[BenchResult, ThreadTeam]]:
     """A result without rates and the threads to measure them with; its limits are measured before,
     and after what is done inside.
 
@@ -53,10 +53,10 @@ def measured_run(
     team = ThreadTeam(find_machine().threads)
     try:
         _LOG.info("Measuring what memory and arithmetic of this machine do at most ...")
-        limits: dict[When, Limits] = {
+        limits: dict[When, MachineLimits] = {
             "before": measure_limits(team, tuple(dtypes), rounds=rounds, seconds=seconds)
         }
-        yield Result(**provenance(), rounds=rounds, seconds=seconds, limits=limits), team
+        yield BenchResult(**provenance(), rounds=rounds, seconds=seconds, limits=limits), team
         limits["after"] = measure_limits(team, tuple(dtypes), rounds=rounds, seconds=seconds)
     finally:
         team.close()
@@ -69,7 +69,7 @@ def bench_cpu(
     dtypes: Sequence[str] = ("float64",),
     rounds: int = 7,
     seconds: float = 0.4,
-) -> Result:
+) -> BenchResult:
     """The whole benchmark: every stencil in every dtype, between two measurements of the limits.
 
     Args:
@@ -96,7 +96,7 @@ def bench_cpu(
 
 def bench_kernel(
     name: str, shape: tuple[int, ...], dtype: str, team: ThreadTeam, *, rounds: int, seconds: float
-) -> Case:
+) -> BenchCase:
     """Rates of both hand-written loops and of every tuned method for one stencil, in steady state
     and end to end.
 
@@ -136,7 +136,7 @@ def bench_kernel(
             rows[len(loops) :], methods, chosen, strict=True
         )
     )
-    case = Case(
+    case = BenchCase(
         name,
         dtype,
         shape,

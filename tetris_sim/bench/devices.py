@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tetris_sim.bench.gpu import SHAPES, weight_kinds
-from tetris_sim.bench.result import Result, SetCase, SetRow, SetShare, Timing
+from tetris_sim.bench.result import BenchResult, SetCase, SetRow, SetShare, Timing
 from tetris_sim.bench.timing import provenance, random_problem
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError
@@ -49,7 +49,7 @@ def bench_devices(
     gpu_memory: str = "auto",
     tuning_budget: float | Literal["auto"] = "auto",
     ranks: Communicator,
-) -> Result:
+) -> BenchResult:
     """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of
     devices.
 
@@ -98,7 +98,7 @@ def bench_devices(
                 measured.append(dataclasses.replace(row, forced=True))
         compared = tuple(compare_to_parts(row, measured) for row in measured)
         cases.append(SetCase(name, dtype, grid, compared, threads=count, ranks=ranks.size))
-    return Result(
+    return BenchResult(
         **provenance(),
         rounds=rounds,
         seconds=seconds,

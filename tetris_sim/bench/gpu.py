@@ -13,12 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, time_steady
-from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
+from tetris_sim.bench.candidates import TimedCandidate, choose_parameters, open_method, time_steady
+from tetris_sim.bench.result import (
+    BenchCase,
+    BenchResult,
+    BenchRow,
+    BenchTrial,
+    MachineLimits,
+    Timing,
+    When,
+)
 from tetris_sim.bench.timing import (
     FACES,
+    TimedWork,
     WeightKind,
-    Work,
     announced,
     interleave,
     named_case,
@@ -43,11 +51,11 @@ _CHOICE_POINTS = 1 << 28
 _COPY_BYTES = 2 << 30  # of each of two arrays: many times the last-level cache
 _LOG = logging.getLogger(__name__)
 
-MeasureLimits = Callable[..., Limits]
-OpenPeers = Callable[[Problem, GpuDevice], Sequence[Candidate]]
+MeasureLimits = Callable[..., MachineLimits]
+OpenPeers = Callable[[Problem, GpuDevice], Sequence[TimedCandidate]]
 
 
-def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> Limits:
+def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> MachineLimits:
     """What the memory of the GPU does.
 
     Args:
@@ -56,10 +64,10 @@ def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> Limits:
         seconds: length of one timing.
     """
     work = {"copy": copy_work(device)}
-    return Limits(copy=interleave(work, rounds=rounds, seconds=seconds)["copy"])
+    return MachineLimits(copy=interleave(work, rounds=rounds, seconds=seconds)["copy"])
 
 
-def copy_work(device: GpuDevice) -> Work:
+def copy_work(device: GpuDevice) -> TimedWork:
     """Copies in memory; units are bytes, read plus written."""
     with device.use() as cupy:
         source = cupy.random.default_rng(0).random(_COPY_BYTES // 8)
@@ -71,13 +79,13 @@ def copy_work(device: GpuDevice) -> Work:
                 target.data.copy_from_device_async(source.data, source.nbytes, device.stream)
         device.stream.synchronize()
 
-    return Work(run, units=2 * source.nbytes)
+    return TimedWork(run, units=2 * source.nbytes)
 
 
 @contextmanager
 def measured_gpu(
     *, rounds: int, seconds: float, measure: MeasureLimits = measure_copy
-) -> Iterator[tuple[Result, GpuDevice]]:
+) -> Iterator[tuple[BenchResult, GpuDevice]]:
     """A result without rates and the device to measure them with; its limits are measured before,
     and after what is done inside.
 
@@ -98,10 +106,15 @@ def measured_gpu(
     device = GpuDevice(gpu.number)
     try:
         _LOG.info("Measuring what the memory of %s does ...", gpu.name)
-        limits: dict[When, Limits] = {"before": measure(device, rounds=rounds, seconds=seconds)}
+        limits: dict[When, MachineLimits] = {
+            "before": measure(device, rounds=rounds, seconds=seconds)
+        }
         device.release()
         about = provenance()
-        yield Result(**about, rounds=rounds, seconds=seconds, gpu=gpu, gpu_limits=limits), device
+        yield (
+            BenchResult(**about, rounds=rounds, seconds=seconds, gpu=gpu, gpu_limits=limits),
+            device,
+        )
         limits["after"] = measure(device, rounds=rounds, seconds=seconds)
     finally:
         device.close()
@@ -116,7 +129,7 @@ def bench_gpu(
     seconds: float = 0.4,
     measure: MeasureLimits = measure_copy,
     peers: OpenPeers = lambda problem, device: (),
-) -> Result:
+) -> BenchResult:
     """Every stencil in every dtype with every method, between two measurements of the limits.
 
     Args:
@@ -143,11 +156,11 @@ def bench_gpu(
             grid = shape or SHAPES[named_stencil(name).stencil.ndim]
             problem = random_made_there(random_problem(name, grid, dtype, weights, "periodic"))
             methods, refusals = _time_methods(problem, device, rounds=rounds, seconds=seconds)
-            others: list[Row] = []
+            others: list[BenchRow] = []
             if weights == weight_kinds(name)[0]:  # peers do not know what weights have in common
                 others = time_steady(peers(problem, device), rounds=rounds, seconds=seconds)
 
-            case = Case(
+            case = BenchCase(
                 name,
                 dtype,
                 grid,
@@ -183,10 +196,10 @@ def weight_kinds(name: str) -> tuple[WeightKind, ...]:
 
 def _time_methods(
     problem: Problem, device: GpuDevice, *, rounds: int, seconds: float
-) -> tuple[list[Row], dict[str, str]]:
+) -> tuple[list[BenchRow], dict[str, str]]:
     """Steady-state rates of every tuned method for one problem, and why the others have none."""
     refusals = {method.name: method.refusal(problem) for method in METHODS}
-    tried: dict[str, tuple[Trial, ...]] = {}
+    tried: dict[str, tuple[BenchTrial, ...]] = {}
     candidates = []
     for method in METHODS:
         if refusals[method.name] is None:
@@ -204,7 +217,7 @@ def _time_methods(
 
 
 def time_faces(
-    problem: Problem, best: Row, device: GpuDevice, *, rounds: int, seconds: float
+    problem: Problem, best: BenchRow, device: GpuDevice, *, rounds: int, seconds: float
 ) -> Mapping[str, Timing]:
     """Rates of the fastest method with each kind of face, by its name; nothing if a peer is the
     fastest.
@@ -223,7 +236,7 @@ def time_faces(
 
 def _choose(
     problem: Problem, method: Method, device: GpuDevice, seconds: float
-) -> tuple[Parameters, tuple[Trial, ...]]:
+) -> tuple[Parameters, tuple[BenchTrial, ...]]:
     """The fastest parameters, on a piece of the problem that is quickly loaded."""
     shape = list(problem.grid.shape)
     if problem.grid.n_points > _CHOICE_POINTS:

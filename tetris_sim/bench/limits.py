@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.bench.result import CacheLimit, Limits
-from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.bench.result import CacheLimit, MachineLimits
+from tetris_sim.bench.timing import TimedWork, interleave
 from tetris_sim.cpu_kernels.common.caches import find_caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled import vectors
@@ -139,7 +139,7 @@ _COPY_DTYPE = "float64"  # bytes are bytes
 
 def measure_limits(
     team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, seconds: float
-) -> Limits:
+) -> MachineLimits:
     """Every limit, measured with all threads of the team at once.
 
     Args:
@@ -168,7 +168,7 @@ def measure_limits(
     works["copy_past_caches"] = _copy_work(team, n_bytes // team.size, memory, past_caches=True)
 
     timings = interleave(works, rounds=rounds, seconds=seconds)
-    return Limits(
+    return MachineLimits(
         copy=timings["copy"],
         copy_past_caches=timings["copy_past_caches"],
         load=timings["load"],
@@ -208,7 +208,7 @@ def measure_two_limits(
     return timings["fma"].median, timings["copy"].median
 
 
-def fma_work(team: ThreadTeam, dtype: str, threads: int) -> Work:
+def fma_work(team: ThreadTeam, dtype: str, threads: int) -> TimedWork:
     """Chains of multiply-adds on the first `threads` threads of the team."""
     multiply_add, n_lanes = make_probes(dtype).multiply_add, lanes(dtype)
     states = [_chains(dtype) for _ in range(threads)]
@@ -220,10 +220,10 @@ def fma_work(team: ThreadTeam, dtype: str, threads: int) -> Work:
             )
         )
 
-    return Work(run, units=CHAINS * n_lanes * _TURNS * threads)
+    return TimedWork(run, units=CHAINS * n_lanes * _TURNS * threads)
 
 
-def _load_work(team: ThreadTeam, n_bytes: int) -> Work:
+def _load_work(team: ThreadTeam, n_bytes: int) -> TimedWork:
     """Every thread loads `n_bytes` of its own again and again."""
     load_only = make_probes(_COPY_DTYPE).load_only
     sources = [source for source, _ in _allocate_pairs(team, n_bytes)]
@@ -233,7 +233,7 @@ def _load_work(team: ThreadTeam, n_bytes: int) -> Work:
         # Sums grow, so they start anew each time; they stay far below what overflows.
         team.run(lambda thread: load_only(sources[thread], states[thread].copy(), n, repetitions))
 
-    return Work(run, units=n * np.dtype(_COPY_DTYPE).itemsize * team.size)
+    return TimedWork(run, units=n * np.dtype(_COPY_DTYPE).itemsize * team.size)
 
 
 def _chains(dtype: str) -> npt.NDArray[Any]:
@@ -248,7 +248,7 @@ _Pairs = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 def _copy_work(
     team: ThreadTeam, n_bytes: int, pairs: _Pairs | None = None, *, past_caches: bool = False
-) -> Work:
+) -> TimedWork:
     """Every thread copies `n_bytes` of its own to another place of its own."""
     probes = make_probes(_COPY_DTYPE)
     copy: Callable[..., None] = probes.copy_past_caches if past_caches else probes.copy
@@ -258,7 +258,7 @@ def _copy_work(
     def run(repetitions: int) -> None:
         team.run(lambda thread: copy(*places[thread], n, repetitions))
 
-    return Work(run, units=2 * n * np.dtype(_COPY_DTYPE).itemsize * team.size)
+    return TimedWork(run, units=2 * n * np.dtype(_COPY_DTYPE).itemsize * team.size)
 
 
 def _allocate_pairs(team: ThreadTeam, n_bytes: int) -> _Pairs:

@@ -37,7 +37,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Trial:
+class BenchTrial:
     """A choice of parameters that was timed to find the fastest one.
 
     Attributes:
@@ -83,7 +83,7 @@ class WholeRun:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One way to advance a grid, timed.
 
     Attributes:
@@ -97,7 +97,7 @@ class Row:
     name: str
     steady: Timing
     parameters: Mapping[str, int] = field(default_factory=dict)
-    tried: tuple[Trial, ...] = ()
+    tried: tuple[BenchTrial, ...] = ()
     end_to_end: WholeRun | None = None
 
     @property
@@ -112,7 +112,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """One stencil on one grid, advanced in all ways there are.
 
     Attributes:
@@ -130,13 +130,13 @@ class Case:
     dtype: str
     shape: tuple[int, ...]
     n_terms: int
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     refusals: Mapping[str, str] = field(default_factory=dict)
     weights: str = "random"
     faces: Mapping[str, Timing] = field(default_factory=dict)
 
     @property
-    def fastest(self) -> Row:
+    def fastest(self) -> BenchRow:
         """The row with the highest rate."""
         return max(self.rows, key=lambda row: row.rate)
 
@@ -161,7 +161,7 @@ class CacheLimit:
 
 
 @dataclass(frozen=True)
-class Limits:
+class MachineLimits:
     """What a machine or a GPU can do at most, bytes and multiply-adds per second.
 
     Attributes:
@@ -266,7 +266,7 @@ class SetCase:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """All that a benchmark measured, and what it must carry to be believed.
 
     Attributes:
@@ -297,10 +297,10 @@ class Result:
     seconds: float
     gpu: Gpu | None = None
     gpu_memory: str | None = None
-    limits: Mapping[When, Limits] = field(default_factory=dict)
-    gpu_limits: Mapping[When, Limits] = field(default_factory=dict)
-    kernels: tuple[Case, ...] = ()
-    gpu_kernels: tuple[Case, ...] = ()
+    limits: Mapping[When, MachineLimits] = field(default_factory=dict)
+    gpu_limits: Mapping[When, MachineLimits] = field(default_factory=dict)
+    kernels: tuple[BenchCase, ...] = ()
+    gpu_kernels: tuple[BenchCase, ...] = ()
     devices: tuple[SetCase, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -308,7 +308,7 @@ class Result:
         return {name: value for name, value in asdict(self).items() if value not in (None, (), {})}
 
 
-def read_result(data: Mapping[str, Any]) -> Result:
+def read_result(data: Mapping[str, Any]) -> BenchResult:
     """The result that `as_json` gave; what else is there is left out.
 
     Raises:
@@ -316,4 +316,4 @@ def read_result(data: Mapping[str, Any]) -> Result:
     """
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Result).validate_python(data)
+    return TypeAdapter(BenchResult).validate_python(data)

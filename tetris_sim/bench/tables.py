@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from tetris_sim.bench.result import (
-    Case,
-    Limits,
-    Result,
-    Row,
+    BenchCase,
+    BenchResult,
+    BenchRow,
+    MachineLimits,
     SetCase,
     SetRow,
     SetShare,
@@ -28,7 +28,7 @@ Cells = Sequence[str]
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Cells with a heading.
 
     Attributes:
@@ -141,7 +141,7 @@ def find_bounds(n_terms: int, itemsize: int, *, fma_rate: float, copy_rate: floa
     return Bounds(fma=fma_rate / n_terms, memory=copy_rate / (2 * itemsize))
 
 
-def bounds_of(case: Case, limits: Mapping[When, Limits]) -> Bounds:
+def bounds_of(case: BenchCase, limits: Mapping[When, MachineLimits]) -> Bounds:
     """The bounds of a case; without measured multiply-adds these bind nothing.
 
     Args:
@@ -157,13 +157,13 @@ def bounds_of(case: Case, limits: Mapping[When, Limits]) -> Bounds:
     )
 
 
-def fma_rate(limits: Mapping[When, Limits], dtype: str) -> float:
+def fma_rate(limits: Mapping[When, MachineLimits], dtype: str) -> float:
     """Multiply-adds per second of all threads, the better of before and after."""
     rates = [measured.fma[dtype].median for measured in limits.values() if dtype in measured.fma]
     return max(rates, default=float("inf"))
 
 
-def copy_rate(limits: Mapping[When, Limits]) -> float:
+def copy_rate(limits: Mapping[When, MachineLimits]) -> float:
     """Bytes per second, read plus written, of the faster kind of copy in memory, the better of
     before and after.
     """
@@ -171,7 +171,7 @@ def copy_rate(limits: Mapping[When, Limits]) -> float:
     return max(copy.median for pair in kinds for copy in pair if copy is not None)
 
 
-def share_of_fma(row: Row, case: Case, bounds: Bounds) -> float:
+def share_of_fma(row: BenchRow, case: BenchCase, bounds: Bounds) -> float:
     """A rate as a share of the multiply-add rate: of the same moment if that was measured, else of
     the bound.
     """
@@ -179,7 +179,7 @@ def share_of_fma(row: Row, case: Case, bounds: Bounds) -> float:
     return row.rate / bounds.fma if of_yardstick is None else of_yardstick * case.n_terms
 
 
-def share_of_sweep(row: Row, bounds: Bounds) -> float | None:
+def share_of_sweep(row: BenchRow, bounds: Bounds) -> float | None:
     """A rate as a share of the tighter bound; None for methods that go through memory once for
     several steps.
     """
@@ -189,7 +189,7 @@ def share_of_sweep(row: Row, bounds: Bounds) -> float | None:
 _LEFT_OUT = " gets nothing: "  # stands in the sentence of a plan about a worker that it leaves out
 
 
-def as_text(result: Result, more: Iterable[Table] = (), notes: Iterable[str] = ()) -> str:
+def as_text(result: BenchResult, more: Iterable[TextTable] = (), notes: Iterable[str] = ()) -> str:
     """The result for the terminal: who and when, then the tables in columns.
 
     Args:
@@ -202,14 +202,16 @@ def as_text(result: Result, more: Iterable[Table] = (), notes: Iterable[str] = (
     return "\n\n".join([*parts, *_paragraph(result, notes)])
 
 
-def as_markdown(result: Result, more: Iterable[Table] = (), notes: Iterable[str] = ()) -> str:
+def as_markdown(
+    result: BenchResult, more: Iterable[TextTable] = (), notes: Iterable[str] = ()
+) -> str:
     """The result for a page: who and when, then Markdown tables; arguments as of `as_text`."""
     parts = [f"{describe_machine(result)}."]
     parts += [table.as_markdown() for table in (*tables(result), *more)]
     return "\n\n".join([*parts, *_paragraph(result, notes)]) + "\n"
 
 
-def describe_machine(result: Result) -> str:
+def describe_machine(result: BenchResult) -> str:
     """Machine, date, commit and versions in a line."""
     versions = ", ".join(
         f"{name} {result.versions[name]}" for name in ("python", "numpy", "numba", "llvmlite")
@@ -220,7 +222,7 @@ def describe_machine(result: Result) -> str:
     return f"{device}, {result.date}, commit {result.commit}, {versions}"
 
 
-def tables(result: Result) -> Iterator[Table]:
+def tables(result: BenchResult) -> Iterator[TextTable]:
     """All that the result has something for."""
     if result.limits:
         yield limits_table(result.limits)
@@ -240,14 +242,14 @@ def tables(result: Result) -> Iterator[Table]:
         yield devices_table(result.devices)
 
 
-def _paragraph(result: Result, notes: Iterable[str]) -> list[str]:
+def _paragraph(result: BenchResult, notes: Iterable[str]) -> list[str]:
     """Why something is not in the tables: a line each, in one paragraph."""
     lines = [*refused(result.kernels), *refused(result.gpu_kernels), *notes]
     lines += left_out(result.devices)
     return ["\n".join(dict.fromkeys(lines))] if lines else []
 
 
-def refused(cases: Sequence[Case]) -> list[str]:
+def refused(cases: Sequence[BenchCase]) -> list[str]:
     """What was not timed and why, once for all stencils of which it is true."""
     stencils: dict[tuple[str, str], list[str]] = {}  # by (what, why)
     for case in cases:
@@ -270,7 +272,7 @@ def left_out(cases: Sequence[SetCase]) -> list[str]:
     ]
 
 
-def limits_table(limits: Mapping[When, Limits]) -> Table:
+def limits_table(limits: Mapping[When, MachineLimits]) -> TextTable:
     """The measured limits of the CPU, before and after."""
     before, after = limits["before"], limits["after"]
     rows = []
@@ -295,10 +297,10 @@ def limits_table(limits: Mapping[When, Limits]) -> Table:
         if first is not None and second is not None:
             rows.append((name, "GB/s", billions(first.median), billions(second.median)))
     header = ("limit", "unit", "before", "after")
-    return Table("Limits of the machine (copies: read plus written)", header, rows, 2)
+    return TextTable("Limits of the machine (copies: read plus written)", header, rows, 2)
 
 
-def gpu_limits_table(limits: Mapping[When, Limits]) -> Table:
+def gpu_limits_table(limits: Mapping[When, MachineLimits]) -> TextTable:
     """The measured limits of a GPU, before and after."""
     before, after = limits["before"], limits["after"]
     rows = [("copy in memory", "GB/s", billions(before.copy.median), billions(after.copy.median))]
@@ -309,10 +311,10 @@ def gpu_limits_table(limits: Mapping[When, Limits]) -> Table:
         rates = [billions(before.tensor.median), billions(after.tensor.median)]
         rows.append(("multiply-adds, float64, tensor cores", "1e9/s", rates[0], rates[1]))
     header = ("limit", "unit", "before", "after")
-    return Table("Limits of the GPU (copies: read plus written)", header, rows, 2)
+    return TextTable("Limits of the GPU (copies: read plus written)", header, rows, 2)
 
 
-def kernels_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
+def kernels_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits]) -> TextTable:
     """Rates of every candidate on the CPU, over the better loop and as shares of the limits."""
     words = ("stencil", "grid", "dtype", "candidate", "parameters")
     numbers = (
@@ -341,15 +343,15 @@ def kernels_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table
             rows.append([*cells, f"{row.rate / prange:.2f}", *map(percent, shares)])
 
     title = "Steady state, and end to end as a share of it"
-    return Table(title, (*words, *numbers), rows, len(words))
+    return TextTable(title, (*words, *numbers), rows, len(words))
 
 
-def better_loop(case: Case) -> float:
+def better_loop(case: BenchCase) -> float:
     """The rate of the better loop that a user would write by hand."""
     return max(row.rate for row in case.rows if row.name.startswith("prange"))
 
 
-def bounds_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
+def bounds_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits]) -> TextTable:
     """What each stencil cannot exceed, and which limit is tighter for a sweep through memory."""
     words = {"fma": "multiply-adds", "memory": "memory"}
     rows = []
@@ -358,10 +360,10 @@ def bounds_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
         cells = [case.stencil, case.dtype, words[bounds.tighter]]
         rows.append([*cells, billions(bounds.fma), billions(bounds.memory)])
     header = ("stencil", "dtype", "tighter for a sweep through memory", "FMA limit", "memory limit")
-    return Table("Limits in GStencil/s", header, rows, 3)
+    return TextTable("Limits in GStencil/s", header, rows, 3)
 
 
-def precisions_table(cases: Sequence[Case]) -> Table:
+def precisions_table(cases: Sequence[BenchCase]) -> TextTable:
     """float64 and float32 beside each other, for every stencil and candidate that has both."""
     rates = {(case.stencil, row.name, case.dtype): row.rate for case in cases for row in case.rows}
     rows = []
@@ -370,10 +372,10 @@ def precisions_table(cases: Sequence[Case]) -> Table:
         if dtype == "float64" and other is not None:
             rows.append([stencil, name, billions(rate), billions(other), f"{other / rate:.2f}"])
     header = ("stencil", "candidate", "float64", "float32", "ratio")
-    return Table("GStencil/s by precision", header, rows, 2)
+    return TextTable("GStencil/s by precision", header, rows, 2)
 
 
-def gpu_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
+def gpu_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits]) -> TextTable:
     """Rates of every candidate on a GPU, and what they are of the limits that were measured."""
     words = ("stencil", "weights", "grid", "dtype", "candidate", "parameters")
     with_fma = bool(limits["before"].fma)
@@ -392,10 +394,10 @@ def gpu_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
         "Steady state on the whole grid, faces included; x one sweep: multiples of what memory "
         "allows a single step"
     )
-    return Table(title, (*words, *numbers), rows, len(words))
+    return TextTable(title, (*words, *numbers), rows, len(words))
 
 
-def gpu_faces_table(cases: Sequence[Case]) -> Table:
+def gpu_faces_table(cases: Sequence[BenchCase]) -> TextTable:
     """What faces cost the fastest method."""
     kinds = list(dict.fromkeys(kind for case in cases for kind in case.faces))
     rows = []
@@ -403,10 +405,10 @@ def gpu_faces_table(cases: Sequence[Case]) -> Table:
         rates = [billions(case.faces[kind].median) if kind in case.faces else "" for kind in kinds]
         rows.append([case.stencil, case.weights, case.dtype, case.fastest.name, *rates])
     header = ("stencil", "weights", "dtype", "method", *kinds)
-    return Table("GStencil/s of the fastest method with other faces", header, rows, 4)
+    return TextTable("GStencil/s of the fastest method with other faces", header, rows, 4)
 
 
-def devices_table(cases: Sequence[SetCase]) -> Table:
+def devices_table(cases: Sequence[SetCase]) -> TextTable:
     """Rates of every set of devices, who got what, how long halos kept them waiting, and how idle
     the idlest was.
     """
@@ -433,7 +435,7 @@ def devices_table(cases: Sequence[SetCase]) -> Table:
             rows.append([*cells, percent(measured.exchange_share), percent(idle)])
 
     title = "Whole grids on sets of devices, steady state, halos included"
-    return Table(title, (*words, *numbers), rows, len(words))
+    return TextTable(title, (*words, *numbers), rows, len(words))
 
 
 def _devices(measured: SetRow) -> str:

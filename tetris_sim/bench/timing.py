@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tetris_sim.bench.result import Timing
 from tetris_sim.model.boundary import Boundary, Face, Neumann, Periodic, Robin
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem, Total, Variable, arithmetic_of
+from tetris_sim.model.problem import Field, Problem, StateVariable, Total, arithmetic_of
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
@@ -137,7 +137,7 @@ def random_problem(
         dt=1.0,
         steps=steps,
         dtype=np.dtype(dtype),
-        variables=(Variable("u", "1", "u", Total("integral", "1", 1.0)),),
+        variables=(StateVariable("u", "1", "u", Total("integral", "1", 1.0)),),
     )
 
 
@@ -171,7 +171,7 @@ def named_case(case: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Work:
+class TimedWork:
     """Something that can be repeated and timed.
 
     Attributes:
@@ -186,7 +186,11 @@ class Work:
 
 
 def interleave(
-    works: Mapping[str, Work], *, rounds: int, seconds: float, yardstick: Work | None = None
+    works: Mapping[str, TimedWork],
+    *,
+    rounds: int,
+    seconds: float,
+    yardstick: TimedWork | None = None,
 ) -> dict[str, Timing]:
     """Time everything once per round, in turn: memory bandwidth comes in states that last longer
     than a round.
@@ -227,7 +231,7 @@ def interleave(
     }
 
 
-def _calibrate(work: Work, seconds: float, settle: float) -> int:
+def _calibrate(work: TimedWork, seconds: float, settle: float) -> int:
     """Repetitions that take about `seconds`, a multiple of the quantum."""
     work.run(work.quantum)  # compiles, touches memory
     blocks = 1
@@ -236,7 +240,7 @@ def _calibrate(work: Work, seconds: float, settle: float) -> int:
     return work.quantum * max(1, round(blocks * seconds / elapsed))
 
 
-def _elapsed(work: Work, repetitions: int, settle: float) -> float:
+def _elapsed(work: TimedWork, repetitions: int, settle: float) -> float:
     time.sleep(settle)
     begin = time.perf_counter()
     work.run(repetitions)

@@ -15,7 +15,7 @@ from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.support.files import atomic_text
 
 if TYPE_CHECKING:
-    from tetris_sim.bench.result import Result
+    from tetris_sim.bench.result import BenchResult
 
 HELP = "measure how fast this machine is"
 
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def measure(args: argparse.Namespace) -> Result | None:
+def measure(args: argparse.Namespace) -> BenchResult | None:
     """What was asked for; None on all ranks but the first."""
     if args.what == "devices":
         return _on_devices(args)
@@ -120,7 +120,7 @@ def amount(args: argparse.Namespace) -> dict[str, Any]:
     return {"dtypes": _DTYPES[args.dtype], "rounds": args.rounds, "seconds": args.seconds}
 
 
-def _on_devices(args: argparse.Namespace) -> Result | None:
+def _on_devices(args: argparse.Namespace) -> BenchResult | None:
     """The result on the first rank, None on the others."""
     from tetris_sim.bench import devices
     from tetris_sim.scheduler.comm.communicator import everywhere, open_communicator

@@ -32,7 +32,7 @@ FILMS = (".gif", ".mp4")
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExportSelection:
     """What is to be exported.
 
     Attributes:
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         if output.suffix == ".png":
             records = records[-1:]
 
-        choice = Choice(series, records, one is not None, args.slice, args.fps or _FPS)
+        choice = ExportSelection(series, records, one is not None, args.slice, args.fps or _FPS)
         WRITERS[output.suffix](choice, output)
         single = len(records) == 1
         text = sources.describe_record(series, records[0]) if single else f"{len(records)} records"
@@ -166,8 +166,8 @@ def _tell(args: argparse.Namespace, text: str, **names: list[str] | list[int]) -
     return ExitCode.OK
 
 
-def _write_xdmf(choice: Choice, output: Path) -> None:
-    from tetris_sim.outputs.fields import Frame, Source, xdmf_text
+def _write_xdmf(choice: ExportSelection, output: Path) -> None:
+    from tetris_sim.outputs.fields import Source, TimeFrame, xdmf_text
 
     series = choice.series
     if series.dtype.name == "float16":
@@ -180,7 +180,7 @@ def _write_xdmf(choice: Choice, output: Path) -> None:
     for record in choice.records:
         places = {v.name: series.place(record, k) for k, v in enumerate(series.variables)}
         frames.append(
-            Frame(
+            TimeFrame(
                 series.times[record],
                 {
                     name: Source(os.path.relpath(file, output.absolute().parent), dataset, shape)
@@ -191,54 +191,54 @@ def _write_xdmf(choice: Choice, output: Path) -> None:
     atomic_text(output, xdmf_text(series.grid, series.dtype, frames))
 
 
-def _write_vtkhdf(choice: Choice, output: Path) -> None:
+def _write_vtkhdf(choice: ExportSelection, output: Path) -> None:
     from tetris_sim.outputs.exports import write_vtkhdf
 
     write_vtkhdf(choice.series, choice.records, output)
 
 
-def _write_netcdf(choice: Choice, output: Path) -> None:
+def _write_netcdf(choice: ExportSelection, output: Path) -> None:
     from tetris_sim.outputs.exports import write_netcdf
 
     write_netcdf(choice.series, choice.records, output)
 
 
-def _write_npy(choice: Choice, output: Path) -> None:
+def _write_npy(choice: ExportSelection, output: Path) -> None:
     from tetris_sim.outputs.exports import write_npy
 
     write_npy(choice.series, choice.records, output, single=choice.single)
 
 
-def _write_csv(choice: Choice, output: Path) -> None:
+def _write_csv(choice: ExportSelection, output: Path) -> None:
     from tetris_sim.outputs.exports import write_csv
 
     write_csv(choice.series, choice.records, output)
 
 
-def _write_png(choice: Choice, output: Path) -> None:
+def _write_png(choice: ExportSelection, output: Path) -> None:
     draw_record(choice.series, choice.records[0], 0, slices=choice.slices, output=output)
 
 
-def _write_gif(choice: Choice, output: Path) -> None:
+def _write_gif(choice: ExportSelection, output: Path) -> None:
     from tetris_sim.outputs.exports import write_gif
 
     write_gif(_film(choice), output, frames_per_second=choice.frames_per_second)
 
 
-def _write_mp4(choice: Choice, output: Path) -> None:
+def _write_mp4(choice: ExportSelection, output: Path) -> None:
     from tetris_sim.outputs.exports import write_mp4
 
     write_mp4(_film(choice), output, frames_per_second=choice.frames_per_second)
 
 
-def _film(choice: Choice) -> Film:
+def _film(choice: ExportSelection) -> Film:
     from tetris_sim.outputs.exports import Film
 
     cuts = sources.choose_cuts(choice.series, choice.slices)
     return Film(choice.series, choice.records, 0, cuts, sources.caption(choice.series, 0))
 
 
-WRITERS: dict[str, Callable[[Choice, Path], None]] = {
+WRITERS: dict[str, Callable[[ExportSelection, Path], None]] = {
     ".xdmf": _write_xdmf,
     ".vtkhdf": _write_vtkhdf,
     ".nc": _write_netcdf,

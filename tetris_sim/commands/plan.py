@@ -14,7 +14,7 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.model.problem import Problem
-    from tetris_sim.simulation.preparation import Prepared
+    from tetris_sim.simulation.preparation import PreparedRun
 
 HELP = "say what a run would do and cost, without running"
 _AT_ONCE, _LOOKED_AT = 1 << 22, 1 << 26  # points of the initial state: of a part, in all
@@ -64,7 +64,7 @@ def look_at_start(problem: Problem) -> None:
         problem.initial(Slab.box((planes, *((0, n) for n in shape[1:]))))
 
 
-def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
+def collect(config: Config, prepared: PreparedRun) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.outputs.results import count_fields, directory_of, free_bytes, predicted_bytes
     from tetris_sim.scheduler.facts.shares import names_of
@@ -192,7 +192,7 @@ def as_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _equations(prepared: Prepared) -> dict[str, Any] | None:
+def _equations(prepared: PreparedRun) -> dict[str, Any] | None:
     """What a step by equations costs at a point, and what rate is expected of each worker."""
     from tetris_sim.bench.expected import expected_rates
 

@@ -20,7 +20,7 @@ from tetris_sim.outputs import results
 from tetris_sim.outputs.field_file import INDEX
 from tetris_sim.outputs.figure_layout import Caption
 from tetris_sim.outputs.regions import Neighbours, neighbours
-from tetris_sim.outputs.sampling import Cut, axis_of_slice, cuts_at, default_cuts
+from tetris_sim.outputs.sampling import CrossSection, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
 from tetris_sim.support.clock import format_time
 from tetris_sim.support.wording import listed, suggestion
@@ -187,7 +187,7 @@ def choose_variable(series: Series, name: str | None) -> int:
     return names.index(name)
 
 
-def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
+def choose_cuts(series: Series, slices: list[str]) -> tuple[CrossSection, ...]:
     """Where to cut: as --slice says, or through the middle.
 
     Raises:

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
         config = load(args)
         problem = config.build()
         if config.compute.method != "auto":  # all methods together take a while to import
-            from tetris_sim.scheduler.tuning.candidates import Asked, check_asked
+            from tetris_sim.scheduler.tuning.candidates import TuningRequest, check_asked
 
-            check_asked(problem, Asked(config.compute.method, config.compute.parameters))
+            check_asked(problem, TuningRequest(config.compute.method, config.compute.parameters))
     except TetrisError as error:
         if not args.json:
             raise

@@ -13,7 +13,7 @@ from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.stencils.catalogue import catalogue
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.support.wording import listed, suggestion
-from tetris_sim.verification.case import Solver
+from tetris_sim.verification.case import CaseSolver
 from tetris_sim.verification.precision import (
     ABSOLUTE,
     DEFAULT_POINTS,
@@ -30,7 +30,13 @@ from tetris_sim.verification.precision import (
     plate,
 )
 from tetris_sim.verification.standards import Standard, bestest, bridges, nafems
-from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
+from tetris_sim.verification.suite import (
+    VerificationResult,
+    all_cases,
+    choose_methods,
+    quick_cases,
+    verify,
+)
 from tetris_sim.version import __version__
 
 # `verify --suite`: numbers that standards print, beside what this program finds.
@@ -185,24 +191,24 @@ def run_precision(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _solver(name: str, points: int) -> Solver:
+def _solver(name: str, points: int) -> CaseSolver:
     (method,) = choose_methods(name)
     for precision in ("float64", "float32"):
         why_not = method.refusal(plate(points, 1, precision))
         if why_not is not None:
             msg = f"--method {name} does not compute {precision}: {why_not}"
             raise ConfigError(msg)
-    return Solver(method, find_machine())
+    return CaseSolver(method, find_machine())
 
 
-def _half_solvers(points: int) -> list[Solver]:
+def _half_solvers(points: int) -> list[CaseSolver]:
     """The methods of this machine that store float16; of those with the same bits one."""
     machine, stepwise, solvers = find_machine(), 0, []
     for method in choose_methods(None):
         if method.refusal(plate(points, 1, "float16")) is None:
             stepwise += method.exact
             if not method.exact or stepwise == 1:
-                solvers.append(Solver(method, machine))
+                solvers.append(CaseSolver(method, machine))
     return solvers
 
 
@@ -294,7 +300,7 @@ def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     if not args.json:
         print(_COLUMNS)
-    results: list[Result] = []
+    results: list[VerificationResult] = []
     for result in verify(choose_methods(args.method), cases):
         results.append(result)
         if not args.json and (result.verdict != "pass" or not args.quiet):
@@ -328,7 +334,7 @@ def _kind(name: str) -> str:
     return " ".join(word for word in words if word not in catalogue())
 
 
-def _row(result: Result) -> str:
+def _row(result: VerificationResult) -> str:
     outcome = result.outcome
     order = "" if outcome is None or outcome.order is None else f"{outcome.order:.2f}"
     error, bound = ("", "") if outcome is None else (f"{outcome.error:.2e}", f"{outcome.bound:.2e}")

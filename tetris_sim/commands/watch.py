@@ -35,7 +35,7 @@ _NAMES = 34
 
 
 @dataclass(frozen=True)
-class State:
+class WatchState:
     """What the files say at one moment.
 
     Attributes:
@@ -60,7 +60,7 @@ class State:
     first: int
     curves: dict[str, list[float]] = field(default_factory=dict)
 
-    def seconds_left(self, earlier: State | None = None) -> float:
+    def seconds_left(self, earlier: WatchState | None = None) -> float:
         """Until the end, at the pace since an earlier look or since the run began; infinite if
         nothing is known of that.
         """
@@ -72,7 +72,7 @@ class State:
             return math.inf
         return max(0.0, (self.steps - self.step) * took / made - (time.time() - self.written))
 
-    def as_json(self, earlier: State | None = None) -> dict[str, object]:
+    def as_json(self, earlier: WatchState | None = None) -> dict[str, object]:
         """The same for programs."""
         left = self.seconds_left(earlier)
         return {
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         msg = f"--interval {args.interval:g}: a number of seconds greater than 0 is wanted"
         raise ConfigError(msg)
 
-    first: State | None = None
+    first: WatchState | None = None
     lines = 0
     while True:
         state = look(args.results)
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         time.sleep(args.interval)
 
 
-def look(directory: Path) -> State:
+def look(directory: Path) -> WatchState:
     """What the files say now.
 
     Raises:
@@ -138,7 +138,7 @@ def look(directory: Path) -> State:
     step, time_s, written = max([*rows, *_records(directory)], default=(0, 0.0, _written(config)))
     report, first = _read_report(directory, since=_written(config))
 
-    return State(
+    return WatchState(
         step=max(step, report.step) if report else step,
         steps=(report.steps if report else 0) or _count_steps(config),
         time_s=report.time_s if report else time_s,
@@ -217,7 +217,9 @@ def _is_locked(directory: Path) -> bool:
     return False
 
 
-def as_lines(directory: Path, state: State, earlier: State | None = None) -> Iterator[str]:
+def as_lines(
+    directory: Path, state: WatchState, earlier: WatchState | None = None
+) -> Iterator[str]:
     """What is known, for people."""
     now = printable(state.ended) or ("running" if state.running else "stopped without a report")
     yield f"{directory}: {now}"

@@ -15,7 +15,7 @@ _MOST_SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePosition:
     """Where a value was written.
 
     Attributes:
@@ -68,7 +68,7 @@ class Mistake:
 
     path: KeyPath
     message: str
-    place: Place = Place()
+    place: SourcePosition = SourcePosition()
 
     def __str__(self) -> str:
         return ": ".join(part for part in (str(self.place), self.key, self.message) if part)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tetris_sim.apps import AnyModel
 from tetris_sim.config.checks import check_in_space, check_initial, check_together, mixed_units
-from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
+from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, SourcePosition
 from tetris_sim.config.overrides import (
     Override,
     apply_defaults,
@@ -227,20 +227,22 @@ def _read_text(path: Path) -> str:
         }
         said = reason.get(type(error).__name__, getattr(error, "strerror", None) or str(error))
         message = f"{said}; a configuration file is wanted, and `init` writes one"
-        raise ConfigMistakesError([Mistake((), message, Place(str(path)))]) from error
+        raise ConfigMistakesError([Mistake((), message, SourcePosition(str(path)))]) from error
 
     if len(content) > 4 * MOST_CHARACTERS:  # no character has more bytes
         message = (
             f"the file is larger than {4 * MOST_CHARACTERS} bytes; a configuration is much smaller"
         )
-        raise ConfigMistakesError([Mistake((), message, Place(str(path)))])
+        raise ConfigMistakesError([Mistake((), message, SourcePosition(str(path)))])
 
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         message = "this is not text in UTF-8; a YAML file is wanted"
-        raise ConfigMistakesError([Mistake((), message, Place(str(path), line, 1))]) from error
+        raise ConfigMistakesError(
+            [Mistake((), message, SourcePosition(str(path), line, 1))]
+        ) from error
 
 
 def read_config(
@@ -290,7 +292,7 @@ def _read(
             Mistake(
                 (),
                 "this is empty; a configuration is wanted, and `init` writes one",
-                Place(name, 1, 1),
+                SourcePosition(name, 1, 1),
             )
         )
         raise ConfigMistakesError(mistakes)
@@ -298,7 +300,7 @@ def _read(
     if not isinstance(root.value, dict):
         message = "a section of keys and values is wanted at the top level"
         raise ConfigMistakesError(
-            [*mistakes, Mistake((), message, Place(name, root.line, root.column))]
+            [*mistakes, Mistake((), message, SourcePosition(name, root.line, root.column))]
         )
 
     lines = text.splitlines()
@@ -314,7 +316,7 @@ def _read(
     )
 
 
-def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]) -> Place:
+def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]) -> SourcePosition:
     place = root.place(finding.path, name, at_key=finding.at_key)
     if finding.character is None or place.line is None or place.column is None:
         return place
@@ -323,7 +325,7 @@ def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]
     text, line = str(root.find(finding.path)), lines[place.line - 1]
     for quote in (0, 1):
         if line.startswith(text, place.column - 1 + quote):
-            return Place(name, place.line, place.column + quote + finding.character - 1)
+            return SourcePosition(name, place.line, place.column + quote + finding.character - 1)
     return place
 
 
@@ -352,7 +354,7 @@ def make_config(
     base = Path.cwd() if base is None else base
     return _check(
         values,
-        lambda finding: Place(),
+        lambda finding: SourcePosition(),
         mistakes=mistakes,
         base=base,
         overrides=overrides,
@@ -363,7 +365,7 @@ def make_config(
 
 def _check(
     values: dict[str, Any],
-    locate: Callable[[Finding], Place],
+    locate: Callable[[Finding], SourcePosition],
     *,
     mistakes: list[Mistake],
     base: Path,
@@ -436,9 +438,9 @@ def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> l
     return read
 
 
-def _origin(finding: Finding, overrides: Sequence[Override]) -> Place | None:
+def _origin(finding: Finding, overrides: Sequence[Override]) -> SourcePosition | None:
     """The override that a value came from, the last if there are several."""
     for override in reversed(overrides):
         if override.place and override.explains(finding.path):
-            return Place(override.place)
+            return SourcePosition(override.place)
     return None

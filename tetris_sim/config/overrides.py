@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.sections.schema import split_devices
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.support.wording import describe
@@ -53,7 +53,7 @@ def read_override(text: str) -> Override:
     parts = tuple(key.strip().split("."))
     if not equals or not all(parts):
         raise ConfigMistakesError(
-            [Mistake((), "key=value is wanted, for example time.t_end=2", Place(place))]
+            [Mistake((), "key=value is wanted, for example time.t_end=2", SourcePosition(place))]
         )
 
     try:
@@ -61,7 +61,9 @@ def read_override(text: str) -> Override:
     except ConfigMistakesError as error:
         root, mistakes = None, [*error.problems]
     if mistakes:  # lines and columns inside of one flag help nobody
-        raise ConfigMistakesError(Mistake(parts, m.message, Place(place)) for m in mistakes)
+        raise ConfigMistakesError(
+            Mistake(parts, m.message, SourcePosition(place)) for m in mistakes
+        )
     return Override(place, parts, None if root is None else root.plain())
 
 
@@ -88,7 +90,7 @@ def apply_overrides(
             path, made = _set(values, override.path, override.value)
             applied.append(replace(override, path=path, made=made))
         except ValueError as error:
-            mistakes.append(Mistake(override.path, str(error), Place(override.place)))
+            mistakes.append(Mistake(override.path, str(error), SourcePosition(override.place)))
     return applied, mistakes
 
 

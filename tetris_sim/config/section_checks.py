@@ -28,7 +28,7 @@ _LARGE = 1e6  # upper limits above it are told only to those who exceed them
 
 
 @dataclass(frozen=True)
-class Kind:
+class KeyKind:
     """An annotation taken apart.
 
     Attributes:
@@ -68,12 +68,12 @@ class Spot:
     """
 
     path: KeyPath
-    kind: Kind | None
+    kind: KeyKind | None
     owner: type[Section] | None = None
     choices: tuple[int, ...] = ()
 
 
-def open_annotation(annotation: Any) -> Kind:
+def open_annotation(annotation: Any) -> KeyKind:
     """The annotation taken apart; `X | None` counts as X."""
     metadata: list[Any] = []
     tag = description = None
@@ -87,7 +87,7 @@ def open_annotation(annotation: Any) -> Kind:
             else:
                 metadata.append(item)
 
-    kind = Kind(annotation, tuple(metadata), tag, description)
+    kind = KeyKind(annotation, tuple(metadata), tag, description)
     if len(kind.members) == 1 and tag is None:
         inner = open_annotation(kind.members[0])
         return replace(
@@ -99,7 +99,7 @@ def open_annotation(annotation: Any) -> Kind:
 
 
 @functools.cache
-def keys_of(section: type[Section]) -> dict[str, Kind]:
+def keys_of(section: type[Section]) -> dict[str, KeyKind]:
     """The keys of a section as they are written, and what each allows."""
     hints = typing.get_type_hints(section, include_extras=True)
     return {
@@ -108,7 +108,7 @@ def keys_of(section: type[Section]) -> dict[str, Kind]:
     }
 
 
-def tags_of(kind: Kind) -> dict[str, type[Section]]:
+def tags_of(kind: KeyKind) -> dict[str, type[Section]]:
     """The allowed values of the deciding key of a union of sections, and the section of each."""
     tags = {}
     for member in kind.members:
@@ -118,7 +118,7 @@ def tags_of(kind: Kind) -> dict[str, type[Section]]:
     return tags
 
 
-def find_spot(kind: Kind, location: Sequence[str | int], path: KeyPath = ()) -> Spot:
+def find_spot(kind: KeyKind, location: Sequence[str | int], path: KeyPath = ()) -> Spot:
     """Follow a pydantic error location, leaving out what is no key.
 
     Args:
@@ -134,14 +134,14 @@ def find_spot(kind: Kind, location: Sequence[str | int], path: KeyPath = ()) -> 
     return spot
 
 
-def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) -> Spot:
+def _step(spot: Spot, kind: KeyKind, part: str | int, rest: Sequence[str | int]) -> Spot:
     path = (*spot.path, part)
     if kind.section is not None:
         return replace(
             spot, path=path, kind=keys_of(kind.section).get(str(part)), owner=kind.section
         )
     if kind.tag is not None:
-        return replace(spot, kind=Kind(tags_of(kind).get(str(part))))
+        return replace(spot, kind=KeyKind(tags_of(kind).get(str(part))))
 
     if kind.members:
         choices = (*spot.choices, len(spot.path))
@@ -161,7 +161,7 @@ def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) ->
     return spot
 
 
-def _member(kind: Kind, part: str, rest: Sequence[str | int]) -> Kind | None:
+def _member(kind: KeyKind, part: str, rest: Sequence[str | int]) -> KeyKind | None:
     """The member of a union that a location goes on into: one that has parts, or a choice itself.
 
     Args:
@@ -187,14 +187,14 @@ def _member(kind: Kind, part: str, rest: Sequence[str | int]) -> Kind | None:
     return None
 
 
-def words(kind: Kind) -> list[str]:
+def words(kind: KeyKind) -> list[str]:
     """The words among which one may choose, for suggestions."""
     if typing.get_origin(kind.base) is Literal:
         return [str(value) for value in typing.get_args(kind.base)]
     return [word for member in kind.members for word in words(open_annotation(member))]
 
 
-def wanted(kind: Kind) -> str:
+def wanted(kind: KeyKind) -> str:
     """What is allowed, as a phrase: "auto or a time greater than 0"."""
     for item in kind.metadata:
         if isinstance(item, Quantity | IntervalText | Varying):
@@ -222,7 +222,7 @@ def wanted(kind: Kind) -> str:
     return names.get(kind.base, "something else") + _bounds(kind)
 
 
-def _bounds(kind: Kind) -> str:
+def _bounds(kind: KeyKind) -> str:
     limits: list[str] = []
     for item in kind.metadata:
         match item:
@@ -235,7 +235,7 @@ def _bounds(kind: Kind) -> str:
     return f" {' and '.join(limits)}" if limits else ""
 
 
-def _count(kind: Kind) -> str:
+def _count(kind: KeyKind) -> str:
     least = next(
         (item.min_length for item in kind.metadata if isinstance(item, annotated_types.MinLen)), 0
     )
@@ -268,7 +268,7 @@ def _keys_below(section: type[Section], place: str) -> Iterator[tuple[str, str]]
         yield from _keys_in(kind, f"{place}.{name}" if place else name)
 
 
-def _keys_in(kind: Kind, place: str) -> Iterator[tuple[str, str]]:
+def _keys_in(kind: KeyKind, place: str) -> Iterator[tuple[str, str]]:
     arguments = typing.get_args(kind.base)
     if kind.tag is None:
         for part in kind.members:
@@ -388,7 +388,7 @@ def _adapter(whole: type[Section], key: str) -> TypeAdapter[Any]:
 
 
 def _explain(
-    error: ValidationError, kind: Kind, values: Mapping[str, Any], key: str, whole: type[Section]
+    error: ValidationError, kind: KeyKind, values: Mapping[str, Any], key: str, whole: type[Section]
 ) -> Iterator[Finding]:
     """What pydantic complains of; complaints about one value of several types become one."""
     complaints = error.errors(include_url=False, include_input=False)
@@ -446,14 +446,14 @@ def _finding(
     )
 
 
-def _own_words(said: str, spot: Spot, kind: Kind, value: Any) -> str:
+def _own_words(said: str, spot: Spot, kind: KeyKind, value: Any) -> str:
     """A sentence of ours, completed by the other types that the value may have."""
     if len(spot.path) not in spot.choices:
         return said
     return f"{said.partition('; ')[0]}; {wanted(kind)} is wanted{_meant(value, kind)}"
 
 
-def _meant(value: Any, kind: Kind) -> str:
+def _meant(value: Any, kind: KeyKind) -> str:
     if kind.tag is not None and isinstance(value, str) and value in tags_of(kind):
         return f"; write {{{kind.tag}: {value}}}"
     return suggestion(value, words(kind))

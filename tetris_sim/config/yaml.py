@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake, Place
+from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
 from tetris_sim.support.wording import describe
 
 MOST_CHARACTERS = 1 << 20
@@ -79,7 +79,7 @@ class Node:
             node = node.value[part]
         return node.plain()
 
-    def place(self, path: KeyPath, source: str, *, at_key: bool = False) -> Place:
+    def place(self, path: KeyPath, source: str, *, at_key: bool = False) -> SourcePosition:
         """Where `path` is written; where its section is, as far as it exists, if it is not.
 
         Args:
@@ -106,7 +106,7 @@ class Node:
             else:
                 break
 
-        return Place(source, line, column)
+        return SourcePosition(source, line, column)
 
 
 def scalar(text: str) -> bool | int | float | str | None:
@@ -146,7 +146,7 @@ def read_yaml(text: str, source: str) -> tuple[Node | None, list[Mistake]]:
         message = (
             f"the text has {len(text)} characters; a configuration has at most {MOST_CHARACTERS}"
         )
-        raise ConfigMistakesError([Mistake((), message, Place(source))])
+        raise ConfigMistakesError([Mistake((), message, SourcePosition(source))])
     tree = _Tree(source)
     for event in _events(text, source):
         tree.take(event)
@@ -158,16 +158,16 @@ def _events(text: str, source: str) -> Iterator[Any]:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
-    message, place = "", Place(source)
+    message, place = "", SourcePosition(source)
     try:
         yield from YAML(typ="safe", pure=True).parse(text)
     except ReaderError as error:
         before = text[: error.position]
-        place = Place(source, before.count("\n") + 1, error.position - before.rfind("\n"))
+        place = SourcePosition(source, before.count("\n") + 1, error.position - before.rfind("\n"))
         message = f"the character U+{error.character:04X} is not allowed in YAML"
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = place if mark is None else Place(source, mark.line + 1, mark.column + 1)
+        place = place if mark is None else SourcePosition(source, mark.line + 1, mark.column + 1)
         said = " ".join(str(part) for part in (error.context, error.problem) if part)
         known = next((words for part, words in _PLAIN_WORDS.items() if part in said), said)
         message = f"this is not YAML: {known}"
@@ -319,12 +319,12 @@ class _Tree:
 
     def note(self, message: str, line: int, column: int) -> None:
         """Remember a mistake and go on."""
-        self.mistakes.append(Mistake((), message, Place(self.source, line, column)))
+        self.mistakes.append(Mistake((), message, SourcePosition(self.source, line, column)))
 
     def stop(self, message: str, line: int, column: int) -> None:
         """Give up: what follows would make no sense."""
         raise ConfigMistakesError(
-            [*self.mistakes, Mistake((), message, Place(self.source, line, column))]
+            [*self.mistakes, Mistake((), message, SourcePosition(self.source, line, column))]
         )
 
 

@@ -245,7 +245,7 @@ class Rule:
         """Whether it depends on time."""
         return any(parameter.changes for parameter in self.parameters)
 
-    def tabulate(self, time: Clock, first: int, steps: int, dtype: np.dtype[Any]) -> Table:
+    def tabulate(self, time: Clock, first: int, steps: int, dtype: np.dtype[Any]) -> ParameterRows:
         """The parameters of some steps as one array; arguments as those of `Parameter.rows`."""
         rows = [it.rows(time, first, steps) for it in self.parameters]
         places, begin = np.zeros((max(1, len(rows)), 3), np.int64), 0
@@ -253,11 +253,11 @@ class Rule:
             place[:] = begin, row.shape[1] * (len(row) > 1), row.shape[1] > 1
             begin += row.size
         flat = np.concatenate([row.reshape(-1) for row in rows] or [np.zeros(1)])
-        return Table(flat.astype(dtype), places)
+        return ParameterRows(flat.astype(dtype), places)
 
 
 @dataclass(frozen=True)
-class Table:
+class ParameterRows:
     """Numbers of a rule for some steps.
 
     Attributes:

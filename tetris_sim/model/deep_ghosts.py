@@ -63,8 +63,8 @@ from tetris_sim.model.slab import Slab
 # where a(t) jumps, and what they round arrives inside divided by so many w again. So a(t) is
 # replaced by a polynomial of few terms that is as near to it as its own rounding errors. Of the
 # numbers that it leads to is known what they may add to the rounding errors of the steps
-# (`Course.right`); where that is too much, or no such polynomial is near, the face is advanced step
-# by step.
+# (`BoundaryExpansion.right`); where that is too much, or no such polynomial is near, the face is
+# advanced step by step.
 
 Numbers = npt.NDArray[np.float64]
 
@@ -78,7 +78,7 @@ _NEAR = 16.0
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class BoundaryExpansion:
     """What blocks of steps need to know of a face.
 
     Attributes:
@@ -112,7 +112,7 @@ class Course:
 
 
 @functools.lru_cache(maxsize=64)
-def make_course(w: float, b: float, steps: int) -> Course:
+def make_course(w: float, b: float, steps: int) -> BoundaryExpansion:
     """For blocks of so many steps.
 
     Args:
@@ -136,7 +136,7 @@ def make_course(w: float, b: float, steps: int) -> Course:
     # What is constant is no larger than a, and rounded as a step rounds a ghost.
     added = np.abs(parts) * np.append(0.0, np.ones(n - 1)) * reached[:, None]
     fit = values.T / (values**2).sum(axis=0)[:, None]
-    return Course(parts, fit, values, added.sum(axis=0))
+    return BoundaryExpansion(parts, fit, values, added.sum(axis=0))
 
 
 def _polynomials(steps: int, n: int) -> tuple[Numbers, list[list[Fraction]]]:

@@ -43,7 +43,7 @@ def one_stencil(problem: Problem) -> Stencil | None:
 
 
 @dataclass(frozen=True, eq=False)
-class FaceCourse:
+class FaceTimeFunction:
     """A face whose ghosts are a + b * mirror, with one a for all of it at a time.
 
     Attributes:
@@ -55,7 +55,7 @@ class FaceCourse:
     b: float
 
 
-def face_course(face: Face) -> FaceCourse | None:
+def face_course(face: Face) -> FaceTimeFunction | None:
     """The course of a rule of a body of one material; None if there is none."""
     if not isinstance(face, RuledFace) or face.stepwise or face.patches is not None:
         return None
@@ -65,7 +65,7 @@ def face_course(face: Face) -> FaceCourse | None:
     a, b = given["a"], given["b"]
     if callable(b.values) or b.values.size != 1 or not abs(float(b.values[0])) <= 1:
         return None
-    return FaceCourse(a, float(b.values[0]))
+    return FaceTimeFunction(a, float(b.values[0]))
 
 
 def stepwise(problem: Problem) -> Problem:

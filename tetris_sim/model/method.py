@@ -132,7 +132,7 @@ class InnerFirst(Stepper, Protocol):
 
 
 @runtime_checkable
-class Rounds(Protocol):
+class ReducedPrecision(Protocol):
     """A method that computes with other numbers than those of the state, for who asks for them."""
 
     @property
@@ -141,7 +141,7 @@ class Rounds(Protocol):
 
 
 @runtime_checkable
-class Keeps(Stepper, Protocol):
+class Snapshots(Stepper, Protocol):
     """A stepper whose device may have memory for a copy of its state."""
 
     def kept(self) -> Fetch | None:
@@ -150,13 +150,13 @@ class Keeps(Stepper, Protocol):
         """
 
 
-class Moment(Protocol):
+class Event(Protocol):
     """When a stepper has done all that it was told before."""
 
     def wait(self) -> None:
         """Return when it has come."""
 
-    def since(self, earlier: Moment) -> float:
+    def since(self, earlier: Event) -> float:
         """Time from another moment of the same stepper, when both have come [s]."""
 
 
@@ -183,7 +183,7 @@ class CopiesInBlocks(Protocol):
 class Timed(RunsAhead, Protocol):
     """One that knows when it did what it was told."""
 
-    def mark(self) -> Moment:
+    def mark(self) -> Event:
         """When all that it was told so far is done."""
 
 
@@ -215,7 +215,7 @@ def roundings(method: object, dtype: np.dtype[Any]) -> float:
     1.0
     """
     own = float(np.finfo(dtype).eps)
-    return max(1.0, method.epsilon / own) if isinstance(method, Rounds) else 1.0
+    return max(1.0, method.epsilon / own) if isinstance(method, ReducedPrecision) else 1.0
 
 
 class KnownGpu(Protocol):
@@ -296,7 +296,7 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Fits(Method, Protocol):
+class SlabTuned(Method, Protocol):
     """A method whose parameters for a thin slab are others than for the whole grid."""
 
     def fitted(

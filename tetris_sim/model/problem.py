@@ -114,7 +114,7 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Variable:
+class StateVariable:
     """One field of the state, for the people and programs that read the output.
 
     Attributes:
@@ -141,7 +141,7 @@ class View:
         keep: the state from the first of the variables, in a dtype; None if that does not tell it.
     """
 
-    variables: tuple[Variable, ...]
+    variables: tuple[StateVariable, ...]
     look: Callable[[Ranges, Field], Field]
     keep: Callable[[InitialField, np.dtype[Any]], InitialField] | None = None
 
@@ -180,7 +180,7 @@ class Problem:
     dt: float
     steps: int
     dtype: np.dtype[Any]
-    variables: tuple[Variable, ...]
+    variables: tuple[StateVariable, ...]
     dt_limit: float = math.inf
     conduction: Conduction | None = None
     equations: Equations | None = None

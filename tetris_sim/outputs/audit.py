@@ -14,7 +14,13 @@ from tetris_sim.outputs.heat_flows import (
     openings,
     power_unit,
 )
-from tetris_sim.outputs.materials import Body, Survey, described, held_pairs, survey
+from tetris_sim.outputs.materials import (
+    BodyMaterials,
+    MaterialSummary,
+    described,
+    held_pairs,
+    survey,
+)
 from tetris_sim.outputs.output import Snapshot
 
 # The balance of heat since the first record: what is stored, what came in, and what is left over.
@@ -37,7 +43,7 @@ STORED, GIVEN, PASSED, RESIDUAL = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class BalanceEntry:
     """One record.
 
     Attributes:
@@ -57,7 +63,7 @@ class Entry:
     passed: float = 0.0
 
 
-def summed(before: Entry, after: Entry, dt: float, *, of: str) -> float:
+def summed(before: BalanceEntry, after: BalanceEntry, dt: float, *, of: str) -> float:
     """A power from one record to the next [J], added up as steps do: each takes that of its
     beginning, which lies on the straight line between the records.
 
@@ -71,7 +77,7 @@ def summed(before: Entry, after: Entry, dt: float, *, of: str) -> float:
     return float(dt * ((steps + 1) / 2 * first + (steps - 1) / 2 * last))
 
 
-class Balance:
+class HeatBalance:
     """Follows the records of a run.
 
     Args:
@@ -83,21 +89,21 @@ class Balance:
     def __init__(self, dt: float, sources: Sources | None, *, implicit: bool = False) -> None:
         self._dt, self._sources, self._implicit = dt, sources, implicit
         self._first: float | None = None
-        self._latest: Entry | None = None
+        self._latest: BalanceEntry | None = None
 
     @property
     def columns(self) -> list[str]:
         """What `add` gives."""
         return [STORED, *([GIVEN] if self._sources else []), PASSED, RESIDUAL]
 
-    def go_on(self, first: float | None, latest: Entry | None) -> None:
+    def go_on(self, first: float | None, latest: BalanceEntry | None) -> None:
         """Continue from earlier records: heat of the first one [J], and the latest; or begin."""
         self._first, self._latest = first, latest
 
     def add(self, step: int, heat: float, inflow: float) -> Mapping[str, float]:
         """What the balance is at a record, by column [J]."""
         power = self._sources.power(step) if self._sources else 0.0
-        entry = Entry(step, heat, inflow, power)
+        entry = BalanceEntry(step, heat, inflow, power)
         before = self._latest
         if before is None or self._first is None or step <= before.step:
             self._first = heat
@@ -112,14 +118,14 @@ class Balance:
         values[RESIDUAL] = stored - entry.given - entry.passed
         return {name: values[name] for name in self.columns}
 
-    def _given(self, before: Entry, after: Entry) -> float:
+    def _given(self, before: BalanceEntry, after: BalanceEntry) -> float:
         if self._sources is None:
             return 0.0
         if self._sources.adds_up and not self._implicit:
             return self._sources.heat(before.step, after.step)
         return self._summed(before, after, "power")
 
-    def _summed(self, before: Entry, after: Entry, of: str) -> float:
+    def _summed(self, before: BalanceEntry, after: BalanceEntry, of: str) -> float:
         if not self._implicit:
             return summed(before, after, self._dt, of=of)
         steps = after.step - before.step
@@ -147,12 +153,12 @@ class Audit:
     def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
         self._problem = problem
         self._openings = tuple(openings(problem))
-        self._body: Body | None = None
+        self._body: BodyMaterials | None = None
         self._warm: list[int] = []  # numbers of the materials of which something is said
         self._pairs: list[tuple[int, int]] = []
         self._sources: Sources | None = None
         if problem.conduction is not None:
-            self._body = Body(problem)
+            self._body = BodyMaterials(problem)
             found = survey(self._body, None)
             self._pairs = found.pairs
             self._warm = [
@@ -162,7 +168,7 @@ class Audit:
             ]
             if problem.conduction.source is not None:
                 self._sources = Sources(problem.conduction.source, self._body)
-        self._balance = Balance(problem.dt, self._sources, implicit=implicit)
+        self._balance = HeatBalance(problem.dt, self._sources, implicit=implicit)
 
     @property
     def columns(self) -> list[str]:
@@ -193,7 +199,7 @@ class Audit:
         flows = {flow: last[f"{flow} [{power}]"] for flow in self._names_of_flows()}
         prefix = f"{self._problem.variables[0].name} " if self._problem.n_fields > 1 else ""
         heat = f"{prefix}{name} [{energy}]"
-        latest = Entry(
+        latest = BalanceEntry(
             step=int(last["step"]),
             heat=last[heat],
             inflow=self._inflow(flows),
@@ -231,7 +237,7 @@ class Audit:
         return self._flows_and_balance(snapshot, heat, None) if self._is_open else []
 
     def _flows_and_balance(
-        self, snapshot: Snapshot, heat: float, found: Survey | None
+        self, snapshot: Snapshot, heat: float, found: MaterialSummary | None
     ) -> list[float]:
         through = [flow_through(opening, snapshot) for opening in self._openings]
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []

@@ -21,10 +21,10 @@ from tetris_sim.outputs.figure_layout import (
     CHANGE_COLOURS,
     HEADING,
     TICK_STEPS,
+    FigureLayout,
     LengthUnit,
     Panel,
-    Place,
-    Sheet,
+    PanelBox,
     pixels,
 )
 from tetris_sim.outputs.raster import borders, can_paint, outlines, paint
@@ -76,7 +76,7 @@ class Drawing:
         sheet: what is painted as long as nobody has asked for the figure; None if it cannot be.
     """
 
-    def __init__(self, build: Callable[[], Built], sheet: Sheet | None = None) -> None:
+    def __init__(self, build: Callable[[], Built], sheet: FigureLayout | None = None) -> None:
         self._build = build
         self._sheet = sheet
 
@@ -150,12 +150,12 @@ class Drawing:
             self.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": "tetris_sim"})
 
 
-def draw(sheet: Sheet) -> Drawing:
+def draw(sheet: FigureLayout) -> Drawing:
     """A figure of panels in rows; all of one length scale, y (or z) upwards."""
     return Drawing(lambda: _build(sheet), sheet if can_paint(sheet) else None)
 
 
-def _build(sheet: Sheet) -> Built:
+def _build(sheet: FigureLayout) -> Built:
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -186,7 +186,7 @@ def _build(sheet: Sheet) -> Built:
     return Built(figure, axes, artists, line)
 
 
-def _draw_map(axes: Axes, panel: Panel, sheet: Sheet, at: Place) -> Any:
+def _draw_map(axes: Axes, panel: Panel, sheet: FigureLayout, at: PanelBox) -> Any:
     plane, unit, figure = panel.plane, sheet.unit, axes.figure
     y, x = (edges / unit.metres for edges in plane.edges)
     image = axes.imshow(

@@ -25,7 +25,7 @@ from tetris_sim.outputs.field_file import CREATOR, add_positions, add_steps, add
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS, Caption, Limits, extent, moment, widened
 from tetris_sim.outputs.pictures import draw_state
 from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
-from tetris_sim.outputs.sampling import Cut, Plane, sample
+from tetris_sim.outputs.sampling import CrossSection, Plane, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.support.files import atomic_file, atomic_hdf5
@@ -279,7 +279,7 @@ class Film:
     series: Series
     records: Sequence[int]
     variable: int
-    cuts: Sequence[Cut]
+    cuts: Sequence[CrossSection]
     caption: Caption
 
     def planes(self, record: int) -> tuple[Plane, ...]:

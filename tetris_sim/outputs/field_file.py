@@ -32,8 +32,8 @@ from tetris_sim.config.sections.schema import Request
 from tetris_sim.config.yaml import write_yaml
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Field, Problem, Variable
-from tetris_sim.outputs.regions import WHOLE, Part, blocks, chunk_shape, slices, whole
+from tetris_sim.model.problem import Field, Problem, StateVariable
+from tetris_sim.outputs.regions import WHOLE, OutputRegion, blocks, chunk_shape, slices, whole
 from tetris_sim.support.files import (
     atomic_hdf5,
     disk_errors,
@@ -345,7 +345,7 @@ def write_record(
     path: Path,
     record: Record,
     problem: Problem,
-    part: Part,
+    part: OutputRegion,
     *,
     provenance: Provenance,
     compression: Compression = "none",
@@ -358,7 +358,7 @@ def write_record(
 
 
 def begin_record(
-    path: Path, record: Record, problem: Problem, part: Part, provenance: Provenance
+    path: Path, record: Record, problem: Problem, part: OutputRegion, provenance: Provenance
 ) -> Unfinished:
     """Write all of the file of one step but its values, under a temporary name beside `path`.
 
@@ -382,7 +382,7 @@ def write_index(
     problem: Problem,
     records: Mapping[int, float],
     provenance: Provenance,
-    part: Part | None = None,
+    part: OutputRegion | None = None,
 ) -> Path:
     """Write `fields.h5`: the files of all steps seen as one, by relative names.
 
@@ -419,7 +419,7 @@ def write_index(
 def _write_frame(
     file: Any,
     problem: Problem,
-    part: Part,
+    part: OutputRegion,
     records: Mapping[int, float],
     provenance: Provenance,
 ) -> None:
@@ -441,7 +441,7 @@ def _write_frame(
 
 
 def _write_values(
-    file: Any, problem: Problem, part: Part, record: Record, compression: Compression
+    file: Any, problem: Problem, part: OutputRegion, record: Record, compression: Compression
 ) -> None:
     datasets = _make_datasets(file, problem, part, compression)
     shape, itemsize = part.grid.shape, problem.arithmetic.itemsize
@@ -452,7 +452,9 @@ def _write_values(
             dataset[(0, *slices(box))] = field
 
 
-def _make_datasets(file: Any, problem: Problem, part: Part, compression: Compression) -> list[Any]:
+def _make_datasets(
+    file: Any, problem: Problem, part: OutputRegion, compression: Compression
+) -> list[Any]:
     """A dataset for each variable, without values."""
     shape = part.grid.shape
     options: dict[str, Any] = {}
@@ -468,7 +470,7 @@ def _make_datasets(file: Any, problem: Problem, part: Part, compression: Compres
     return datasets
 
 
-def _describe(file: Any, dataset: Any, variable: Variable, grid: Grid) -> None:
+def _describe(file: Any, dataset: Any, variable: StateVariable, grid: Grid) -> None:
     dataset.attrs["units"] = variable.unit
     dataset.attrs["long_name"] = variable.long_name
     dataset.attrs["coordinates"] = auxiliary(grid)

@@ -28,8 +28,8 @@ from tetris_sim.outputs.field_file import (
     write_index,
     write_record,
 )
-from tetris_sim.outputs.output import Moments, Snapshot, StepSchedule
-from tetris_sim.outputs.regions import WHOLE, Part, in_space, whole
+from tetris_sim.outputs.output import OutputTimes, Snapshot, StepSchedule
+from tetris_sim.outputs.regions import WHOLE, OutputRegion, in_space, whole
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.support.files import (
     atomic_text,
@@ -65,7 +65,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Frame:
+class TimeFrame:
     """One time.
 
     Attributes:
@@ -77,7 +77,7 @@ class Frame:
     sources: Mapping[str, Source]
 
 
-def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
+def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[TimeFrame]) -> str:
     """The XDMF 2 document of a temporal collection."""
     root = ElementTree.Element("Xdmf", Version="2.0")
     domain = ElementTree.SubElement(root, "Domain")
@@ -209,8 +209,8 @@ class FieldsOutput:
         *,
         provenance: Provenance,
         compression: Compression = "none",
-        part: Part | None = None,
-        moments: Moments | None = None,
+        part: OutputRegion | None = None,
+        moments: OutputTimes | None = None,
     ) -> None:
         self._problem = problem
         self._directory = directory
@@ -219,7 +219,7 @@ class FieldsOutput:
         self._compression: Compression = compression
         self._part = part or whole(problem)
         self.reads_all = part is None or part.folder == WHOLE
-        self._moments = moments or Moments((), problem.dt, problem.steps)
+        self._moments = moments or OutputTimes((), problem.dt, problem.steps)
         # The state before a moment, from its step to the next.
         self._before = directory / self._part.folder / "before.h5"
         self._times: dict[int, float] = {}  # of each record, by its step
@@ -358,7 +358,7 @@ class FieldsOutput:
         write_index(self._directory, problem, self._times, self._provenance, part)
         shape = (1, *part.grid.shape)
         frames = [
-            Frame(
+            TimeFrame(
                 time,
                 {
                     v.name: Source(record_name(step, part.folder), v.name, shape)

@@ -148,7 +148,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Place:
+class PanelBox:
     """A rectangle on a sheet [inches], from its lower left corner."""
 
     left: float
@@ -167,9 +167,9 @@ class Place:
         return self.left + self.width
 
     @property
-    def bar(self) -> Place:
+    def bar(self) -> PanelBox:
         """Where the colour bar of a panel stands."""
-        return Place(self.right + 0.10, self.bottom, 0.14, self.height)
+        return PanelBox(self.right + 0.10, self.bottom, 0.14, self.height)
 
     @property
     def intervals(self) -> tuple[int, int]:
@@ -178,7 +178,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class FigureLayout:
     """All that a picture shows, and where.
 
     Attributes:
@@ -191,7 +191,7 @@ class Sheet:
     """
 
     panels: tuple[Panel, ...]
-    places: tuple[Place, ...]
+    places: tuple[PanelBox, ...]
     width: float
     height: float
     heading: str
@@ -241,7 +241,7 @@ def change_limits(planes: Sequence[Plane]) -> Limits:
     return -most, most
 
 
-def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> Sheet:
+def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> FigureLayout:
     """Place the panels by hand: nothing overlaps whatever the shape of the box.
 
     Args:
@@ -271,12 +271,12 @@ def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") 
     for size, title, row_height in zip(sizes, titles, heights, strict=True):
         left, top = _LEFT, top - title
         for (w, h), column in zip(size, columns, strict=True):
-            places.append(Place(left, top - h, w, h))
+            places.append(PanelBox(left, top - h, w, h))
             left += column
         top -= row_height + _BOTTOM
 
     panels = tuple(panel for row in rows for panel in row)
-    return Sheet(panels, tuple(places), width, height, heading, moment)
+    return FigureLayout(panels, tuple(places), width, height, heading, moment)
 
 
 def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:

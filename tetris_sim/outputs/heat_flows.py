@@ -18,7 +18,7 @@ from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs.materials import Body, plane_blocks
+from tetris_sim.outputs.materials import BodyMaterials, plane_blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
 
@@ -103,7 +103,7 @@ def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> 
         gaps = a + (b - 1) * mirrors.astype(np.float64)
         return np.asarray(constant_conductance(problem, axis) * gaps)
 
-    body = Body(problem)
+    body = BodyMaterials(problem)
     ids = body.ids(box)
     inside = reference.potentials(body.conduction, mirrors, ids)
     ghosts = reference.ruled_ghosts(
@@ -142,7 +142,7 @@ class Sources:
         body: the body.
     """
 
-    def __init__(self, rule: Rule, body: Body) -> None:
+    def __init__(self, rule: Rule, body: BodyMaterials) -> None:
         self._rule, self._body = rule, body
         has_places = not set(body.problem.grid.axis_names).isdisjoint(rule.program.inputs)
         # Without coordinates a source is a number per id, and any number of steps cheap to add up.
@@ -193,7 +193,7 @@ class Sources:
         return math.fsum(sums)
 
 
-def _volumes(body: Body) -> Numbers:
+def _volumes(body: BodyMaterials) -> Numbers:
     """Of the points of each id whose state is not held [m^3], (n_ids,)."""
     volumes = np.zeros(body.conduction.medium.n_ids)
     for box in blocks(body.problem.grid.shape, 8):

@@ -12,9 +12,9 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.outputs.field_file import make_provenance
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.output import Moments, Output, StepSchedule
+from tetris_sim.outputs.output import Output, OutputTimes, StepSchedule
 from tetris_sim.outputs.pictures import PicturesOutput
-from tetris_sim.outputs.regions import Part, make_part, whole
+from tetris_sim.outputs.regions import OutputRegion, make_part, whole
 from tetris_sim.outputs.tables import ProbeOutput, StatisticsOutput
 from tetris_sim.support.hdf5 import refuse_missing
 
@@ -59,7 +59,7 @@ def make_outputs(
                 provenance=make_provenance(request, run_id),
                 compression=fields.compression,
                 part=part,
-                moments=Moments(fields.at, problem.dt, problem.steps, problem.start),
+                moments=OutputTimes(fields.at, problem.dt, problem.steps, problem.start),
             )
         )
 
@@ -77,7 +77,9 @@ def make_outputs(
     return tuple(outputs)
 
 
-def _parts(section: OutputSection, problem: Problem) -> Iterator[tuple[FieldsSection, Part]]:
+def _parts(
+    section: OutputSection, problem: Problem
+) -> Iterator[tuple[FieldsSection, OutputRegion]]:
     """What is written of the field, and when."""
     if section.fields is not None:
         yield section.fields, whole(problem)

@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Material:
+class RegionMaterial:
     """Points of one name; those whose state is held (a fluid, a void) are apart from others.
 
     Attributes:
@@ -36,7 +36,7 @@ class Material:
 
 
 @dataclass(frozen=True, eq=False)
-class Body:
+class BodyMaterials:
     """A problem with conduction as heat sees it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Body:
         return self.problem.conduction
 
     @functools.cached_property
-    def materials(self) -> tuple[Material, ...]:
+    def materials(self) -> tuple[RegionMaterial, ...]:
         """All that have an id, in the order of their first ones."""
         return tuple(dict.fromkeys(self._material_of_id))
 
@@ -62,10 +62,10 @@ class Body:
         return np.array([self.materials.index(it) for it in self._material_of_id])
 
     @property
-    def _material_of_id(self) -> list[Material]:
+    def _material_of_id(self) -> list[RegionMaterial]:
         medium = self.conduction.medium
         held = np.isinf(medium.capacity)
-        return [Material(*of_id) for of_id in zip(medium.names, held.tolist(), strict=True)]
+        return [RegionMaterial(*of_id) for of_id in zip(medium.names, held.tolist(), strict=True)]
 
     def ids(self, box: Box) -> Ids:
         """Of the points of a box inside the grid."""
@@ -152,7 +152,7 @@ def _weighted(weights: Numbers, numbers: Numbers) -> float:
 
 
 @dataclass
-class Survey:
+class MaterialSummary:
     """A state of a body, seen once.
 
     Attributes:
@@ -176,12 +176,14 @@ class Survey:
         return [(int(a), int(b)) for a, b in np.argwhere(np.triu(both, 1))]
 
 
-def survey(body: Body, snapshot: Snapshot | None) -> Survey:
+def survey(body: BodyMaterials, snapshot: Snapshot | None) -> MaterialSummary:
     """Look at a state block by block; blocks, and so all bits of the sums, depend on the grid
     alone. Without a state, at what there is and what touches.
     """
     problem, n = body.problem, len(body.materials)
-    found = Survey([Warmth() for _ in range(n)], np.zeros((n, n)), np.zeros((n, n), np.bool_))
+    found = MaterialSummary(
+        [Warmth() for _ in range(n)], np.zeros((n, n)), np.zeros((n, n), np.bool_)
+    )
     shape = problem.grid.shape
     for box in blocks(shape, 8):
         # One plane more on each upper side, for the faces between this block and the next ones.
@@ -214,7 +216,13 @@ def _read(snapshot: Snapshot | None, box: Box) -> Numbers:
 
 
 def _add_points(
-    body: Body, found: Survey, box: Box, ids: Ids, *, state: Numbers, seen: Numbers | None
+    body: BodyMaterials,
+    found: MaterialSummary,
+    box: Box,
+    ids: Ids,
+    *,
+    state: Numbers,
+    seen: Numbers | None,
 ) -> None:
     values = state if seen is None else seen
     # Of a medium these are numbers of its ids, else arrays.
@@ -231,8 +239,8 @@ def _add_points(
 
 
 def _add_faces(
-    body: Body,
-    found: Survey,
+    body: BodyMaterials,
+    found: MaterialSummary,
     axis: int,
     box: Box,
     low: tuple[Numbers, Ids],
@@ -257,7 +265,7 @@ def _add_faces(
     np.add.at(found.passed, numbers, passed[open_faces])
 
 
-def held_pairs(body: Body, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:
+def held_pairs(body: BodyMaterials, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:
     """Pairs between what is held and what is not, with the sign of the flow into the latter."""
     for pair in pairs:
         first, second = (body.materials[k].held for k in pair)
@@ -265,7 +273,7 @@ def held_pairs(body: Body, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:
             yield pair, 1 if first else -1
 
 
-def described(materials: tuple[Material, ...]) -> list[str]:
+def described(materials: tuple[RegionMaterial, ...]) -> list[str]:
     """Names of materials, each different from the others."""
     names = [it.name for it in materials]
     return [

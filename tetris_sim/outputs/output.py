@@ -62,7 +62,7 @@ class StepSchedule:
 
 
 @dataclass(frozen=True)
-class Moments:
+class OutputTimes:
     """Times that are hit exactly, whatever the time step.
 
     A time that is no whole number of steps is known at the step after it: linear between the two

@@ -31,7 +31,7 @@ from tetris_sim.outputs.figure_layout import (
     length_unit,
     moment,
 )
-from tetris_sim.outputs.materials import Body
+from tetris_sim.outputs.materials import BodyMaterials
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sampling import Plane, Reader, Values, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
@@ -355,7 +355,7 @@ class PicturesOutput:
         """Numbers of materials on the planes that are drawn; nothing of a body that has one."""
         if self._problem.conduction is None:
             return ()
-        body, grid = Body(self._problem), self._problem.grid
+        body, grid = BodyMaterials(self._problem), self._problem.grid
         planes = sample(
             lambda box: body.numbers[body.ids(box)].astype(float), grid, default_cuts(grid)
         )

@@ -21,10 +21,10 @@ from tetris_sim.outputs.figure_layout import (
     FIELD_COLOURS,
     HEADING,
     TICK_STEPS,
+    FigureLayout,
     Limits,
     Panel,
-    Place,
-    Sheet,
+    PanelBox,
     pixels,
 )
 from tetris_sim.outputs.sampling import Plane, Values
@@ -95,7 +95,7 @@ _SHADE, _SHADE_WIDTH, _LINE_WIDTH = 140, 1.5, 0.6  # around outlines, of 255; po
 _PLAIN = 3.0  # cells of so many pixels keep their edges; smaller ones are smoothed
 
 
-def can_paint(sheet: Sheet) -> bool:
+def can_paint(sheet: FigureLayout) -> bool:
     """Whether all of it is maps with plain numbers and plain texts."""
     return "$" not in sheet.heading + sheet.moment and all(
         panel.plane.values.ndim == 2
@@ -110,7 +110,7 @@ def can_paint(sheet: Sheet) -> bool:
     )
 
 
-def paint(sheet: Sheet, dpi: int) -> Image:
+def paint(sheet: FigureLayout, dpi: int) -> Image:
     """The picture, with so many pixels to the inch."""
     from PIL import Image, ImageDraw
 
@@ -135,9 +135,9 @@ class _Canvas:
     picture: Image
     pen: ImageDraw
     dpi: int
-    sheet: Sheet
+    sheet: FigureLayout
 
-    def paint_map(self, panel: Panel, place: Place) -> None:
+    def paint_map(self, panel: Panel, place: PanelBox) -> None:
         """The values, the outlines of materials, ticks and texts around them."""
         plane, unit = panel.plane, self.sheet.unit
         self._paint_cells(_coloured(pixels(plane), panel), plane, place)
@@ -170,7 +170,7 @@ class _Canvas:
         height = place.bottom + place.height / 2
         self._write_upwards(f"{plane.axes[0]} [{unit.name}]", beside, height)
 
-    def paint_bar(self, panel: Panel, place: Place) -> None:
+    def paint_bar(self, panel: Panel, place: PanelBox) -> None:
         """The scale of colours to the right of a panel, with its numbers and its label."""
         from PIL import Image
 
@@ -227,7 +227,7 @@ class _Canvas:
     def _row(self, y: float) -> float:
         return self.picture.height - y * self.dpi
 
-    def _box(self, place: Place) -> tuple[int, int, int, int]:
+    def _box(self, place: PanelBox) -> tuple[int, int, int, int]:
         """Left, top, right and bottom in pixels; right and bottom are the first ones outside."""
         return (
             round(place.left * self.dpi),
@@ -240,7 +240,7 @@ class _Canvas:
         ends = [(round(x * self.dpi), round(self._row(y))) for x, y in ((x0, y0), (x1, y1))]
         self.pen.line(ends, "black", self._pixels_of(width))
 
-    def _frame(self, place: Place, width: float) -> None:
+    def _frame(self, place: PanelBox, width: float) -> None:
         left, top, right, bottom = self._box(place)
         thick = self._pixels_of(width)
         out = thick // 2
@@ -251,7 +251,7 @@ class _Canvas:
     def _pixels_of(self, points: float) -> int:
         return max(1, round(points * self.dpi / 72))
 
-    def _paint_cells(self, colours: npt.NDArray[np.uint8], plane: Plane, place: Place) -> None:
+    def _paint_cells(self, colours: npt.NDArray[np.uint8], plane: Plane, place: PanelBox) -> None:
         """Cells, upside down as pictures are; those that reach out of the box are cut off."""
         from PIL import Image
 
@@ -274,7 +274,7 @@ class _Canvas:
         box = (x0, max(0.0, rows - y1), x1, rows - y0)
         self.picture.paste(cells.resize(size, how, box), (left + u0, bottom - v1))
 
-    def _outline(self, plane: Plane, place: Place) -> None:
+    def _outline(self, plane: Plane, place: PanelBox) -> None:
         """White lines with a shade, to be seen on light and on dark colours."""
         from PIL import Image, ImageDraw
 

@@ -248,7 +248,7 @@ WHOLE = "fields"  # the folder of all of the field; those of its parts are field
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputRegion:
     """A part of the field.
 
     Attributes:
@@ -293,9 +293,9 @@ def in_space(
     return tuple(known.get(name, missing) for name in reversed(AXIS_NAMES))
 
 
-def whole(problem: Problem) -> Part:
+def whole(problem: Problem) -> OutputRegion:
     """All of the field."""
-    return Part(WHOLE, problem.grid, tuple((0, n) for n in problem.grid.shape))
+    return OutputRegion(WHOLE, problem.grid, tuple((0, n) for n in problem.grid.shape))
 
 
 def make_part(
@@ -304,7 +304,7 @@ def make_part(
     *,
     box: Mapping[str, tuple[float, float]],
     slices: Mapping[str, float],
-) -> Part:
+) -> OutputRegion:
     """The points in a box, on a slice, or both.
 
     Args:
@@ -331,4 +331,4 @@ def make_part(
     if not kept or any(start == stop for start, stop in kept):
         msg = f"output.parts: {name} holds no point of the grid; widen its box, or take a probe"
         raise ConfigError(msg)
-    return Part(f"{WHOLE}-{name}", grid.part(spans, slices), tuple(axes))
+    return OutputRegion(f"{WHOLE}-{name}", grid.part(spans, slices), tuple(axes))

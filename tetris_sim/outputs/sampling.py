@@ -45,18 +45,18 @@ class Plane:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CrossSection:
     """Where a grid is cut: `index` along `axis`; `axis` is None if it is taken whole."""
 
     axis: int | None
     index: int = 0
 
 
-def default_cuts(grid: Grid) -> tuple[Cut, ...]:
+def default_cuts(grid: Grid) -> tuple[CrossSection, ...]:
     """The whole of a line or plane; the three middle planes of a 3D grid, normal to z, y and x."""
     if grid.ndim < 3:
-        return (Cut(None),)
-    return tuple(Cut(axis, _middle(grid, axis)) for axis in range(grid.ndim))
+        return (CrossSection(None),)
+    return tuple(CrossSection(axis, _middle(grid, axis)) for axis in range(grid.ndim))
 
 
 def _middle(grid: Grid, axis: int) -> int:
@@ -65,7 +65,7 @@ def _middle(grid: Grid, axis: int) -> int:
     return grid.cell_at(axis, (low + high) / 2 + 1e-9 * (high - low))
 
 
-def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
+def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[CrossSection, ...]:
     """Planes of a 3D grid through the points nearest to given positions.
 
     Args:
@@ -82,13 +82,13 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
     cuts = []
     for name, position in places:
         axis = axis_of_slice(grid, name, position)
-        cuts.append(Cut(axis, grid.cell_at(axis, position)))
+        cuts.append(CrossSection(axis, grid.cell_at(axis, position)))
 
     return tuple(cuts)
 
 
 def sample(
-    read: Reader, grid: Grid, cuts: Sequence[Cut], *, most: int = MOST_POINTS
+    read: Reader, grid: Grid, cuts: Sequence[CrossSection], *, most: int = MOST_POINTS
 ) -> tuple[Plane, ...]:
     """Read the points that pictures of these cuts need, block by block.
 
@@ -101,7 +101,7 @@ def sample(
     return tuple(_sample_cut(read, grid, cut, most) for cut in cuts)
 
 
-def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
+def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane:
     kept = [axis for axis in range(grid.ndim) if axis != cut.axis]
     indices = [
         np.array([cut.index]) if axis == cut.axis else _thinned(n, most)
@@ -142,7 +142,7 @@ def _edges(
 
 
 def _read_points(
-    read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: Cut
+    read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: CrossSection
 ) -> Values:
     """The points at the product of `indices`; `shape` is the grid's, 1 along the axis cut."""
     values: Values = np.empty([len(index) for index in indices])

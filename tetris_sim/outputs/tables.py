@@ -24,7 +24,7 @@ LEADING = ("step", "time [s]")
 _MOST_STEPS = 1 << 53
 
 
-class Table:
+class CsvTable:
     """Rows of step, time and values; numbers are written so that reading them gives the same bits.
 
     Args:
@@ -129,7 +129,7 @@ class TableOutput:
 
     def __init__(
         self,
-        table: Table,
+        table: CsvTable,
         schedule: StepSchedule,
         values: Callable[[Snapshot], Sequence[float]],
         *,
@@ -232,7 +232,7 @@ class ProbeOutput(TableOutput):
             neighbours_of(problem, axis, position[axis]) for axis in range(problem.grid.ndim)
         ]
         columns = [f"{variable.name} [{variable.unit}]" for variable in problem.variables]
-        table = Table(directory / FOLDER / f"{name}.csv", columns)
+        table = CsvTable(directory / FOLDER / f"{name}.csv", columns)
         super().__init__(table, schedule, self._at_the_place, reads_all=False)
 
     def _at_the_place(self, snapshot: Snapshot) -> list[float]:
@@ -306,7 +306,7 @@ class StatisticsOutput(TableOutput):
             columns.append(f"{prefix}{name} [{unit}]")
         if self._audit is not None:
             columns += self._audit.columns
-        super().__init__(Table(self._path, columns), schedule, self._summary, reads_all=True)
+        super().__init__(CsvTable(self._path, columns), schedule, self._summary, reads_all=True)
 
     def start(self, step: int) -> None:
         """Open the table, forget rows later than `step`, and go on from those before."""

@@ -1,5 +1,6 @@
-"""Apart: what several ranks write together, each the points of its own slabs: from a copy of them
-while the run goes on, or at once where nothing goes on or there is no memory for a copy.
+"""CollectiveWriter: what several ranks write together, each the points of its own slabs: from a
+copy of them while the run goes on, or at once where nothing goes on or there is no memory for a
+copy.
 
 Nobody talks to others while files are written: threads of ranks write, and once all values lie on
 the disk, which ranks find out where they agree on other things anyhow, rank 0 makes one file of
@@ -23,25 +24,25 @@ from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.outputs.checkpoint.file import Part, write_part
+from tetris_sim.outputs.checkpoint.file import CheckpointPart, write_part
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
 from tetris_sim.scheduler.workers.recovery import Recovery
 from tetris_sim.simulation.progress import Progress
-from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
+from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
 from tetris_sim.support.clock import PhaseClock
 from tetris_sim.support.stopping import Stopping
 
-# Beside: what is written down from a copy of the state while the computation goes on.
+# AsyncWriter: what is written down from a copy of the state while the computation goes on.
 
 
 class _AbandonedError(Exception):
     """Ends work that nobody waits for any more."""
 
 
-class Beside:
+class AsyncWriter:
     """Does work in a thread of its own, in the order in which it is handed in.
 
     There is one copy of the state at a time: whoever asks for the next one waits until all work
@@ -182,7 +183,7 @@ class Attached:
     ranks: Communicator = field(default_factory=Alone)
     recovery: Recovery | None = None
     until: Until | None = None
-    beside: Beside | None = None
+    beside: AsyncWriter | None = None
     vary: Vary | None = None
 
 
@@ -197,7 +198,7 @@ class Attachments(TypedDict, total=False):
     ranks: Communicator | None
     recovery: Recovery | None
     until: Until | None
-    beside: Beside | None
+    beside: AsyncWriter | None
     vary: Vary | None
 
 
@@ -242,7 +243,7 @@ class CheckpointJob:
     step: int
     saving: Saving | None
     before: Callable[[], None]
-    written: dict[int, Part] = field(default_factory=dict)
+    written: dict[int, CheckpointPart] = field(default_factory=dict)
     failure: str | None = None
 
     def write(self, slabs: Sequence[Slab]) -> None:
@@ -255,16 +256,16 @@ class CheckpointJob:
         except UnsupportedError as error:
             self.failure = str(error)
 
-    def said(self) -> tuple[str | None, dict[int, Part]]:
+    def said(self) -> tuple[str | None, dict[int, CheckpointPart]]:
         """Why this rank could not write, if so, and its parts."""
         return self.failure, self.written
 
-    def publish(self, said: list[tuple[str | None, dict[int, Part]]]) -> None:
+    def publish(self, said: list[tuple[str | None, dict[int, CheckpointPart]]]) -> None:
         """Make a checkpoint of the parts."""
         self.make(said)
         _warn(self.failure)
 
-    def make(self, said: list[tuple[str | None, dict[int, Part]]]) -> None:
+    def make(self, said: list[tuple[str | None, dict[int, CheckpointPart]]]) -> None:
         """The same, without a warning."""
         assert self.saving is not None
         failures = [failure for failure, _ in said if failure is not None]
@@ -314,7 +315,7 @@ class FieldsJob:
         return read if view is None else lambda box: view.look(box, read(box))
 
 
-class Apart:
+class CollectiveWriter:
     """The files of one step at a time; called by all ranks alike, but for `under_way`.
 
     Args:
@@ -323,7 +324,9 @@ class Apart:
         saving: the checkpoints; rank 0's.
     """
 
-    def __init__(self, ranks: Communicator, beside: Beside | None, saving: Saving | None) -> None:
+    def __init__(
+        self, ranks: Communicator, beside: AsyncWriter | None, saving: Saving | None
+    ) -> None:
         self._ranks, self._beside, self._saving = ranks, beside, saving
         self._jobs: list[Job] = []
         self._copies: list[Slab] = []  # of the step of these jobs
@@ -333,7 +336,7 @@ class Apart:
         """Whether this rank has not yet written all of its own."""
         return bool(self._jobs) and self._beside is not None and self._beside.busy
 
-    def save(self, fleet: Fleet, before: Callable[[], None]) -> None:
+    def save(self, fleet: WorkerGroup, before: Callable[[], None]) -> None:
         """Make a checkpoint, from copies while the run goes on if there is memory for them.
 
         One that cannot be written costs nothing yet: the run goes on, with a warning.
@@ -350,7 +353,7 @@ class Apart:
             self._do(fleet, job)
 
     def write(
-        self, fleet: Fleet, begun: Unfinished, finish: Callable[[Unfinished], None] | None
+        self, fleet: WorkerGroup, begun: Unfinished, finish: Callable[[Unfinished], None] | None
     ) -> None:
         """Write the values of a file of fields, from copies likewise; the way has been made.
 
@@ -361,7 +364,7 @@ class Apart:
         """
         self._do(fleet, FieldsJob(fleet.problem, begun, finish))
 
-    def finish(self, fleet: Fleet, *, early: bool) -> None:
+    def finish(self, fleet: WorkerGroup, *, early: bool) -> None:
         """Save the last state unless that is done or not wanted, and wait for the disk.
 
         Raises:
@@ -384,7 +387,7 @@ class Apart:
             failure = job.failure
         on_root(self._ranks, lambda: _refuse(failure))
 
-    def make_way(self, fleet: Fleet) -> None:
+    def make_way(self, fleet: WorkerGroup) -> None:
         """Wait until files of earlier steps are whole: there is one copy at a time, and each file
         before later ones.
 
@@ -419,7 +422,7 @@ class Apart:
         if self._beside is not None:
             everywhere(self._ranks, self._beside.wait)
 
-    def _do(self, fleet: Fleet, job: Job) -> None:
+    def _do(self, fleet: WorkerGroup, job: Job) -> None:
         beside = self._beside
         if beside is None:
             everywhere(self._ranks, lambda: job.write(_slabs(fleet, self._ranks)))
@@ -434,7 +437,7 @@ class Apart:
         beside.submit(lambda: job.write(copies))
 
     def _begin(
-        self, fleet: Fleet, before: Callable[[], None]
+        self, fleet: WorkerGroup, before: Callable[[], None]
     ) -> tuple[CheckpointJob | None, str | None]:
         """A checkpoint whose parts may be written, or why there can be none."""
         path, failure = None, None
@@ -448,14 +451,14 @@ class Apart:
             return None, failure
         return CheckpointJob(path, fleet.problem, fleet.step, self._saving, before), None
 
-    def _copy(self, fleet: Fleet, beside: Beside) -> list[Slab]:
+    def _copy(self, fleet: WorkerGroup, beside: AsyncWriter) -> list[Slab]:
         return [
             (number, box, beside.reader(read(box), box))
             for number, box, read in _slabs(fleet, self._ranks)
         ]
 
 
-def _slabs(fleet: Fleet, ranks: Communicator) -> list[Slab]:
+def _slabs(fleet: WorkerGroup, ranks: Communicator) -> list[Slab]:
     """Each slab of this rank."""
     first = sum(share.rank < ranks.rank for share in fleet.plan.shares)
     return [

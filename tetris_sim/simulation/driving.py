@@ -21,7 +21,7 @@ from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
-    from tetris_sim.simulation.workers import Fleet
+    from tetris_sim.simulation.workers import WorkerGroup
 
 _UNTIL = Quantity("a time", "s", ("2 s", "5 ms"), "nonnegative")
 _EVERY = IntervalText(wall=False)
@@ -183,7 +183,7 @@ def reading(state: Field) -> InitialField:
     return initial
 
 
-def onward(fleet: Fleet, problem: Problem, steps: int) -> Problem:
+def onward(fleet: WorkerGroup, problem: Problem, steps: int) -> Problem:
     """A problem that goes on from where a simulation is, step 0 being there."""
     return dataclasses.replace(
         problem,
@@ -193,7 +193,7 @@ def onward(fleet: Fleet, problem: Problem, steps: int) -> Problem:
     )
 
 
-def with_faces(fleet: Fleet, boundary: Any) -> Problem:
+def with_faces(fleet: WorkerGroup, boundary: Any) -> Problem:
     """What a simulation of a bare problem has before it, with other faces.
 
     Raises:

@@ -27,9 +27,9 @@ from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhe
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.workers.recovery import Recovery
-from tetris_sim.simulation.background import Attachments, Beside, Vary
+from tetris_sim.simulation.background import AsyncWriter, Attachments, Vary
 from tetris_sim.simulation.loop import Simulation, open_simulation
-from tetris_sim.simulation.preparation import Adapt, Prepared, describe, prepare
+from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
 from tetris_sim.simulation.progress import Progress
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
@@ -215,7 +215,7 @@ def _open(path: Path | None) -> Checkpoint | None:
     return None if path is None else open_checkpoint(path, verify=False)
 
 
-def _prepare(launched: Launched, *, use_cache: bool, adapt: Adapt | None) -> Prepared:
+def _prepare(launched: Launched, *, use_cache: bool, adapt: Adapt | None) -> PreparedRun:
     """Plan the run, and refuse it if its files do not fit on the disk."""
     with launched.clock.phase("plan"), _interruptible(launched):
         prepared = prepare(
@@ -251,7 +251,7 @@ def _saving_seconds(problem: Problem, plan: Plan) -> float:
 
 @contextlib.contextmanager
 def _attach(
-    launched: Launched, prepared: Prepared, vary: Vary | None, *, bar: bool
+    launched: Launched, prepared: PreparedRun, vary: Vary | None, *, bar: bool
 ) -> Iterator[Attachments]:
     """What the run takes along; what writes and what shows the progress is rank 0's."""
     ranks, recovery = launched.ranks, Recovery(prepared.machine, prepared.compute)
@@ -263,7 +263,7 @@ def _attach(
         until=launched.config.time.until,
         vary=vary,
     )
-    beside = Beside() if prepared.plan.copy_for_checkpoints else None
+    beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None
     divided = _writes_apart(launched)
     writers = everywhere(
         ranks,
@@ -295,7 +295,7 @@ def _writes_apart(launched: Launched) -> bool:
 
 
 def _make_writers(
-    launched: Launched, prepared: Prepared, beside: Beside | None, divided: bool
+    launched: Launched, prepared: PreparedRun, beside: AsyncWriter | None, divided: bool
 ) -> tuple[tuple[Output, ...], Checkpoints]:
     config, start = launched.config, launched.start
     problem, plan = prepared.problem, prepared.plan

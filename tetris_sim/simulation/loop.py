@@ -20,14 +20,14 @@ from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.background import Attached, Attachments
 from tetris_sim.simulation.driving import Agreed, Goal, find_goal, state_of, with_faces
 from tetris_sim.simulation.monitors import ChangeWatch, FiniteWatch, go_on_without
-from tetris_sim.simulation.workers import Fleet, StateSnapshot
+from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
 from tetris_sim.simulation.writing import Writing
 from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import table
 
 
-class Simulation(Fleet):
+class Simulation(WorkerGroup):
     """A problem on its workers, somewhere between its first and its last step.
 
     Every rank has one, with the workers of its own; the outputs, the checkpoints and the progress
@@ -139,7 +139,7 @@ class Simulation(Fleet):
         return super().snapshot()
 
     def field(self) -> Field:
-        """As of `Fleet`.
+        """As of `WorkerGroup`.
 
         Raises:
             ConfigError: the simulation is closed.

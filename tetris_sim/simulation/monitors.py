@@ -23,7 +23,7 @@ from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.rebalance import restore
 from tetris_sim.scheduler.workers.recovery import KeptState, Recovery
 from tetris_sim.scheduler.workers.worker import Worker
-from tetris_sim.simulation.workers import Fleet, Saving
+from tetris_sim.simulation.workers import Saving, WorkerGroup
 from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import StopReason
 
@@ -42,7 +42,10 @@ class FiniteWatch:
     """
 
     def __init__(
-        self, step: int, saving: Saving | None, settle: Callable[[Fleet], None] = lambda _: None
+        self,
+        step: int,
+        saving: Saving | None,
+        settle: Callable[[WorkerGroup], None] = lambda _: None,
     ) -> None:
         self._saving, self._settle = saving, settle
         self._good_step, self._looked = step, False
@@ -56,7 +59,7 @@ class FiniteWatch:
         """Look again even at this step: the state is another one."""
         self._looked = False
 
-    def check(self, fleet: Fleet) -> None:
+    def check(self, fleet: WorkerGroup) -> None:
         """Look at every point, once per step.
 
         Raises:
@@ -75,7 +78,7 @@ class FiniteWatch:
         self._good_step, self._looked = fleet.step, True
         self._last_look = time.perf_counter()
 
-    def _refuse(self, fleet: Fleet, bad: Box) -> None:
+    def _refuse(self, fleet: WorkerGroup, bad: Box) -> None:
         saving, time_s = self._saving, fleet.problem.time(fleet.step)
         dump = "There is no checkpoint." if saving is None else saving.dump(fleet.snapshot())
         msg = (
@@ -145,7 +148,7 @@ class ChangeWatch:
         """What it has is not of this run any more: the run goes on from an earlier step."""
         self._before = {}
 
-    def look(self, fleet: Fleet) -> None:
+    def look(self, fleet: WorkerGroup) -> None:
         """Keep or compare, if this step is one of a pair; all ranks call this alike."""
         if self._schedule is None:
             return
@@ -159,7 +162,7 @@ class ChangeWatch:
             with fleet.clock.phase("check"):
                 self._before = _seen(fleet)
 
-    def _change(self, fleet: Fleet) -> float:
+    def _change(self, fleet: WorkerGroup) -> float:
         """The largest of all points, per second."""
         largest = 0.0
         with fleet.clock.phase("check"):
@@ -172,7 +175,7 @@ class ChangeWatch:
         return f"no point changes by more than {change:.3g} per second (time.until.change)"
 
 
-def _seen(fleet: Fleet) -> dict[Box, Field]:
+def _seen(fleet: WorkerGroup) -> dict[Box, Field]:
     """Of each worker of this rank, what people see of its points."""
     view, boxes = fleet.problem.view, {}
     for worker in fleet.workers:
@@ -187,7 +190,7 @@ log = logging.getLogger("tetris_sim")
 
 
 def go_on_without(
-    fleet: Fleet, failure: WorkerError, recovery: Recovery, *, first_step: int
+    fleet: WorkerGroup, failure: WorkerError, recovery: Recovery, *, first_step: int
 ) -> StopReason | None:
     """Set a fleet back to the newest state there is, without the worker that failed.
 
@@ -219,7 +222,7 @@ def go_on_without(
 
 
 def _replace(
-    fleet: Fleet, failure: WorkerError, recovery: Recovery, state: InitialField
+    fleet: WorkerGroup, failure: WorkerError, recovery: Recovery, state: InitialField
 ) -> tuple[Plan, Sequence[Worker]]:
     """The plan to go on with and its workers, opened; others may fail at this moment too."""
     failed: set[str] = set()

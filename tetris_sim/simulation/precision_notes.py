@@ -20,7 +20,7 @@ from tetris_sim.errors import TetrisError
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
-from tetris_sim.model.method import Rounds
+from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import PAIRS, Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan
@@ -236,8 +236,8 @@ def pair_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
         return ()
 
     methods = [share.method for share in plan.shares]
-    pairs = list(dict.fromkeys(it.name for it in methods if isinstance(it, Rounds)))
-    others = list(dict.fromkeys(it.name for it in methods if not isinstance(it, Rounds)))
+    pairs = list(dict.fromkeys(it.name for it in methods if isinstance(it, ReducedPrecision)))
+    others = list(dict.fromkeys(it.name for it in methods if not isinstance(it, ReducedPrecision)))
 
     said = []
     if pairs:

@@ -13,21 +13,21 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.checkpoint import Checkpoint, problem_digest
-from tetris_sim.outputs.output import Moments, StepSchedule
+from tetris_sim.outputs.output import OutputTimes, StepSchedule
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere, measure_link, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.placement import is_implicit, is_spectral
 from tetris_sim.scheduler.plan.solving import (
-    Jumps,
     SolvingOffer,
+    SpectralPlan,
     on_fastest,
     plan_jumps,
     share_solution,
     solving_offers,
 )
 from tetris_sim.scheduler.planner import plan_together
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
 from tetris_sim.support.clock import format_duration, format_time
@@ -77,7 +77,7 @@ class Setting:
     compute: ComputeSection
     ranks: Communicator
     first: int
-    begun_with: Asked | None
+    begun_with: TuningRequest | None
     use_cache: bool
 
 
@@ -248,7 +248,7 @@ def _propose_solving(
     return on_root(ranks, propose)
 
 
-def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:
+def find_jumps(config: Config, problem: Problem, first: int = 0) -> SpectralPlan:
     """At how many steps after `first` outputs or checkpoints want the state, and how far apart."""
     output, last = config.output, problem.steps
     fields = [it for it in (output.fields, *output.parts) if it is not None]
@@ -258,10 +258,10 @@ def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:
         everys.append(output.statistics.every)
     if config.checkpoint.every is not None and config.checkpoint.every.unit != "wall":
         everys.append(config.checkpoint.every)
-    schedules: list[StepSchedule | Moments] = [
+    schedules: list[StepSchedule | OutputTimes] = [
         StepSchedule(every, problem.dt, last, problem.start) for every in dict.fromkeys(everys)
     ]
-    schedules += [Moments(it.at, problem.dt, last, problem.start) for it in fields]
+    schedules += [OutputTimes(it.at, problem.dt, last, problem.start) for it in fields]
 
     count, longest, step = 0, 1, first
     while step < last and count < _MOST_COUNTED:
@@ -270,7 +270,7 @@ def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:
         count, longest, step = count + 1, max(longest, due - step), due
     if step < last:
         count = math.ceil(count * (last - first) / (step - first))
-    return Jumps(max(1, count), longest)
+    return SpectralPlan(max(1, count), longest)
 
 
 # What a run would do: its problem, the machine, the plan. `plan` says it, `run` goes on.
@@ -284,7 +284,7 @@ _PATIENT_TUNING = 60.0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """What a run is going to do.
 
     Attributes:
@@ -311,7 +311,7 @@ def prepare(
     use_cache: bool = True,
     compare: bool = False,
     adapt: Adapt | None = None,
-) -> Prepared:
+) -> PreparedRun:
     """Build the problem, look at the machine, plan.
 
     Args:
@@ -340,7 +340,7 @@ def prepare(
     if checkpoint is None:
         notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
-    return Prepared(problem, machine, compute, plan, proposals)
+    return PreparedRun(problem, machine, compute, plan, proposals)
 
 
 def model_notes(config: Config) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from tetris_sim.outputs.checkpoint import (
     refuse_changed_problem,
 )
 from tetris_sim.scheduler.facts.shares import Plan, names_of
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.report import package_versions
 from tetris_sim.support.clock import PhaseClock
 
@@ -165,13 +165,13 @@ def _ending_in_time(config: Config, problem: Problem, state: RunState) -> Proble
     return dataclasses.replace(problem, steps=state.step + steps, start=start)
 
 
-def method_of(state: RunState | None) -> Asked | None:
+def method_of(state: RunState | None) -> TuningRequest | None:
     """The method and parameters that a checkpoint was computed with; None if it does not say."""
     workers = None if state is None else state.methods.get("workers")
     if not isinstance(workers, dict) or not workers:
         return None
     first = next(iter(workers.values()))
-    return Asked(first["method"], dict(first["parameters"]), by="the checkpoint's method")
+    return TuningRequest(first["method"], dict(first["parameters"]), by="the checkpoint's method")
 
 
 def is_within(path: Path, directory: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Fleet: the state of a problem at one step, on the workers that advance it together."""
+"""WorkerGroup: the state of a problem at one step, on the workers that advance it together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tetris_sim.errors import NumericsError, TetrisError
 from tetris_sim.model.method import Box, Fetch, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.step_control import Controller, Counted, largest_error
-from tetris_sim.outputs.checkpoint.file import Part
+from tetris_sim.outputs.checkpoint.file import CheckpointPart
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
@@ -75,7 +75,7 @@ class Saving(Protocol):
     def begin(self, problem: Problem, step: int) -> Path:
         """Where a checkpoint in parts is to lie; `UnsupportedError` if there is no room."""
 
-    def publish(self, problem: Problem, step: int, parts: list[Part] | str) -> None:
+    def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:
         """Write what shows the parts as one, or say why there is none, as `UnsupportedError`."""
 
     def dump(self, snapshot: Snapshot) -> str:
@@ -141,10 +141,10 @@ _MOVING = 3.0
 _AT_ONCE = 1e-4
 
 # Brings the workers' states so many steps on, or raises LeftOffError.
-Advance = Callable[["Fleet", int], None]
+Advance = Callable[["WorkerGroup", int], None]
 
 
-def advance_each(fleet: Fleet, steps: int) -> None:
+def advance_each(fleet: WorkerGroup, steps: int) -> None:
     """Exchange halos, then let every worker's stepper advance alone."""
     with fleet.clock.phase(_phase_of_exchange(fleet)):
         under_way = fleet.exchange.begin(fleet.workers)
@@ -159,13 +159,13 @@ def advance_each(fleet: Fleet, steps: int) -> None:
             fleet.busy_s[worker.name] = worker.busy_s
 
 
-def _phase_of_exchange(fleet: Fleet) -> str:
+def _phase_of_exchange(fleet: WorkerGroup) -> str:
     """GPUs that are told of an exchange have a block to compute until it is there."""
     hidden = fleet.plan.overlapped and not fleet.exchange.waits
     return "compute" if hidden else "exchange"
 
 
-def _settle(fleet: Fleet, worker: Worker) -> None:
+def _settle(fleet: WorkerGroup, worker: Worker) -> None:
     """Wait for a worker, if it cannot be told of the next block before it is done with this one.
 
     Who is ahead is not far ahead: of its neighbours, one that is waited for needs its edges.
@@ -177,7 +177,7 @@ def _settle(fleet: Fleet, worker: Worker) -> None:
         worker.stepper.wait()
 
 
-def _end_exchange(fleet: Fleet, steps: int, under_way: UnderWay) -> None:
+def _end_exchange(fleet: WorkerGroup, steps: int, under_way: UnderWay) -> None:
     """Take halos in, beside what can be computed without them if the plan says so.
 
     Where that takes longer, nobody has waited for halos. Otherwise all of the time counts as that
@@ -199,7 +199,7 @@ def _end_exchange(fleet: Fleet, steps: int, under_way: UnderWay) -> None:
     fleet.clock.seconds[phase] += end - begin
 
 
-def advance_solving(fleet: Fleet, steps: int) -> None:
+def advance_solving(fleet: WorkerGroup, steps: int) -> None:
     """The same, and say in the plan how it was solved.
 
     Raises:
@@ -231,11 +231,11 @@ def _fail(failure: TetrisError | None) -> None:
         raise failure
 
 
-def _said(fleet: Fleet) -> list[str]:
+def _said(fleet: WorkerGroup) -> list[str]:
     return [note for it in fleet.workers for note in getattr(it.stepper, "notes", ())]
 
 
-def advance_adaptive(fleet: Fleet, steps: int) -> None:
+def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
     """Steps of as many substeps as their errors ask for, with halos exchanged before each.
 
     Raises:
@@ -276,7 +276,7 @@ def advance_adaptive(fleet: Fleet, steps: int) -> None:
     fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, str(fleet.counted)))
 
 
-def _peaks(fleet: Fleet) -> npt.NDArray[np.float64]:
+def _peaks(fleet: WorkerGroup) -> npt.NDArray[np.float64]:
     """Largest magnitudes of fields and of their errors, of all workers and ranks; infinite where
     something is no number.
     """
@@ -308,7 +308,7 @@ SCHEMES: dict[Scheme, Advance] = {
 }
 
 
-class Fleet:
+class WorkerGroup:
     """All workers of a run, the exchange between them, and the step that they have come to.
 
     Every rank has one, with the workers of its own. Every method is called by all ranks alike.

@@ -12,8 +12,8 @@ from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
-from tetris_sim.simulation.background import Apart, Beside
-from tetris_sim.simulation.workers import Fleet, Saving, StateSnapshot
+from tetris_sim.simulation.background import AsyncWriter, CollectiveWriter
+from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
 
 log = logging.getLogger("tetris_sim")
 
@@ -41,7 +41,7 @@ class Writing:
         outputs: Sequence[Output],
         saving: Saving | None,
         ranks: Communicator,
-        beside: Beside | None = None,
+        beside: AsyncWriter | None = None,
     ) -> None:
         self._outputs, self._saving, self._ranks = outputs, saving, ranks
         # Only rank 0 knows these, and all must take the same branches.
@@ -51,7 +51,7 @@ class Writing:
         together = ranks.collect(beside is not None)
         self._apart = None
         if divided and ranks.size > 1:
-            self._apart = Apart(ranks, beside if all(together) else None, saving)
+            self._apart = CollectiveWriter(ranks, beside if all(together) else None, saving)
         # Whether every rank sees the files that rank 0 makes: what one finds out when it writes.
         self._reaches = self._apart is not None
         # Of several ranks, none has memory for all of the state.
@@ -77,18 +77,18 @@ class Writing:
         due = self._saving is not None and self._saving.next_step(step - 1) == step
         return self.saves and self._ranks.tell(due)
 
-    def start(self, fleet: Fleet) -> None:
+    def start(self, fleet: WorkerGroup) -> None:
         """Let every output forget what comes after this step."""
         fleet.lead("output", partial(self._start, fleet))
 
-    def write(self, fleet: Fleet) -> None:
+    def write(self, fleet: WorkerGroup) -> None:
         """Hand the state to every output that wants it at this step."""
         step = fleet.step
         self._write(
             fleet, [it for it in self._outputs if step == 0 or it.next_step(step - 1) == step]
         )
 
-    def write_last(self, fleet: Fleet) -> None:
+    def write_last(self, fleet: WorkerGroup) -> None:
         """The same to every output that would want the last step, since none comes any more."""
         step, last = fleet.step, fleet.problem.steps
         self._write(
@@ -100,7 +100,7 @@ class Writing:
             ],
         )
 
-    def save(self, fleet: Fleet) -> None:
+    def save(self, fleet: WorkerGroup) -> None:
         """Make a checkpoint."""
         self.has_saved = True
         if self._beside is not None and fleet.step == fleet.problem.steps:
@@ -119,13 +119,13 @@ class Writing:
         """Whether this rank is still writing its part of a file."""
         return self._apart is not None and self._apart.under_way
 
-    def settle(self, fleet: Fleet) -> None:
+    def settle(self, fleet: WorkerGroup) -> None:
         """Make files of what all ranks have written, if there is any."""
         if self._apart is not None:
             with fleet.clock.phase("checkpoint"):
                 self._apart.settle()
 
-    def finish(self, fleet: Fleet) -> None:
+    def finish(self, fleet: WorkerGroup) -> None:
         """Save the last state, and wait until everything is on the disk."""
         if self._apart is None:
             fleet.lead("checkpoint", partial(self._finish, fleet))
@@ -135,7 +135,7 @@ class Writing:
         with fleet.clock.phase("checkpoint"):
             self._apart.finish(fleet, early=_early(fleet))
 
-    def wait(self, fleet: Fleet) -> None:
+    def wait(self, fleet: WorkerGroup) -> None:
         """Wait until all that was handed out or is owed is on the disk."""
         if self._owed:
             fleet.lead("checkpoint", partial(self._finish, fleet))
@@ -145,14 +145,14 @@ class Writing:
         if self.writes or self.saves:
             fleet.lead("output", self._wait)
 
-    def _start(self, fleet: Fleet) -> None:
+    def _start(self, fleet: WorkerGroup) -> None:
         self._wait()
         snapshot = fleet.snapshot().seen()
         for output in self._outputs:
             if output.start(fleet.step) and fleet.step > 0:
                 output.write(snapshot)
 
-    def _write(self, fleet: Fleet, wanting: Sequence[Output]) -> None:
+    def _write(self, fleet: WorkerGroup, wanting: Sequence[Output]) -> None:
         """Let outputs of rank 0 write: what ranks divide from where it is, the others gathered."""
         apart = self._apart
         if apart is None:
@@ -170,7 +170,7 @@ class Writing:
                 apart.write(fleet, begun, None if output is None else output.finish)
 
     def _begin_fields(
-        self, fleet: Fleet, apart: Apart, wanting: Sequence[Output]
+        self, fleet: WorkerGroup, apart: CollectiveWriter, wanting: Sequence[Output]
     ) -> list[tuple[FieldsOutput | None, Unfinished]]:
         """Files that all ranks can write to together, and on rank 0 whose they are."""
         fields = [it for it in wanting if isinstance(it, FieldsOutput)]
@@ -203,7 +203,7 @@ class Writing:
             seen = self._beside.copy(snapshot).seen()
             self._beside.submit(partial(_write_each, apart, seen))
 
-    def _save(self, fleet: Fleet) -> None:
+    def _save(self, fleet: WorkerGroup) -> None:
         assert self._saving is not None
         self._saving.restart_clock()
         snapshot = fleet.snapshot()
@@ -218,7 +218,7 @@ class Writing:
         self._beside.submit(partial(self._saving.save, copy))
         self._saved = fleet.step
 
-    def _finish(self, fleet: Fleet) -> None:
+    def _finish(self, fleet: WorkerGroup) -> None:
         assert self._saving is not None
         if fleet.step == self._saved:
             self._bring_up_to_date()
@@ -249,7 +249,7 @@ class Writing:
             self._beside.wait()
 
 
-def _early(fleet: Fleet) -> bool:
+def _early(fleet: WorkerGroup) -> bool:
     return fleet.step < fleet.problem.steps
 
 

@@ -45,7 +45,7 @@ _EVEN, _ROUNDED = 1e-9, 1e-14
 
 
 @dataclass(frozen=True, eq=False)
-class Balance:
+class LinearSystem:
     """The balance of all cells, by volume or as it is (`conduction.py`).
 
     Attributes:
@@ -147,12 +147,12 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def balance(problem: Problem, time: float, state: Numbers) -> Balance:
-    """The balance of all cells, see `Balances`."""
-    return Balances(problem).at(time, state)
+def balance(problem: Problem, time: float, state: Numbers) -> LinearSystem:
+    """The balance of all cells, see `LinearSystems`."""
+    return LinearSystems(problem).at(time, state)
 
 
-class Balances:
+class LinearSystems:
     """The balances of a problem at all times and states; what these share is made once.
 
     Args:
@@ -167,10 +167,10 @@ class Balances:
         if (refusal := why_not(problem)) is not None:
             raise UnsupportedError(refusal[0].upper() + refusal[1:] + ".")
         self._problem, self._where = replace(problem, dtype=np.dtype(np.float64)), where
-        self._same: Balance | None = None
+        self._same: LinearSystem | None = None
         self._parts: _Parts | None = None
 
-    def at(self, time: float, state: Numbers) -> Balance:
+    def at(self, time: float, state: Numbers) -> LinearSystem:
         """The balance of all cells.
 
         Args:
@@ -191,7 +191,7 @@ class Balances:
         return found
 
 
-def _of_stencil(problem: Problem, where: Where) -> Balance:
+def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
     """With K and d in 1/s, and rho c 1."""
     grid, xp = problem.grid, where.xp
     conductance, d, f = [], xp.zeros(grid.shape), xp.zeros(grid.shape)
@@ -213,7 +213,7 @@ def _of_stencil(problem: Problem, where: Where) -> Balance:
                 _plane(d, axis, outermost)[...] += rate * (1 - b)
                 _plane(f, axis, outermost)[...] += rate * a
         conductance.append(between if n > 1 else xp.zeros(grid.shape))
-    return Balance(
+    return LinearSystem(
         tuple(conductance), d, f, lambda: np.ones(grid.shape), False, is_linear=True, where=where
     )
 
@@ -278,7 +278,7 @@ class _Parts:
             return np.broadcast_to(conduction.medium.capacity, self._problem.grid.shape)
         return np.asarray(conduction.medium.capacity[conduction.medium.ids(self._whole)])
 
-    def at(self, problem: Problem, state: Numbers) -> Balance:
+    def at(self, problem: Problem, state: Numbers) -> LinearSystem:
         """The balance of a time, from which `problem` starts, at a state."""
         self._problem, self._linear = problem, self._contents is None or self._contents.has_one
         d, f = self._d, self._f
@@ -302,7 +302,7 @@ class _Parts:
             d[self._held] = 0.0
             f[self._held] = 0.0
         conductance = tuple(k for k, _ in joined)
-        return Balance(
+        return LinearSystem(
             *(conductance, d, f, lambda: self._capacity, self._any_held, self._linear),
             *(self._contents, self._widths, self._where),
         )

@@ -31,7 +31,7 @@ from tetris_sim.solvers.krylov import (
     largest_of,
 )
 from tetris_sim.solvers.multigrid import (
-    Level,
+    GridLevel,
     Operator,
     Places,
     Shares,
@@ -51,7 +51,7 @@ _INNER = slice(GHOSTS, -GHOSTS)
 _DOWN, _UP = 20, 21  # tags of planes that go to the rank below, and above
 
 
-class Pending(Protocol):
+class PendingMessage(Protocol):
     """A message on its way."""
 
     def wait(self) -> None:
@@ -73,10 +73,10 @@ class Ranks(Protocol):
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
         """The largest of each number."""
 
-    def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
+    def send(self, array: npt.NDArray[Any], to: int, tag: int) -> PendingMessage:
         """Send an array."""
 
-    def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
+    def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> PendingMessage:
         """Fill an array."""
 
 
@@ -115,7 +115,7 @@ class PartArithmetic:
         """Of planes that are all there."""
         return self.own.coarsen(operator, axis, xp, places)
 
-    def level(self, level: Level) -> LevelWork:
+    def level(self, level: GridLevel) -> LevelWork:
         """One that this rank has whole."""
         return self.own.level(level)
 
@@ -176,7 +176,7 @@ class PartArithmetic:
             through, places = self._window(kept, starts)
             near = {axis: places if axis == 0 else it for axis, it in ways.items()}
             moves, coarse = self._coarser(tuple(it[through] for it in small), near)
-            level = Level(small, moves, tuple(near.values()), through, reached)
+            level = GridLevel(small, moves, tuple(near.values()), through, reached)
             levels.append(_PartLevel(self.own.level(level), self, math.prod(shape)))
 
             starts, reached = np.searchsorted(kept, starts), slice(1, -1)

@@ -27,7 +27,7 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.step_control import Controller, Counted
 from tetris_sim.solvers.assembly import HERE, Where
-from tetris_sim.solvers.balance import Balance, Balances, norm
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
 from tetris_sim.solvers.steady import best_constant, rounding_of, unbalanced
@@ -42,7 +42,7 @@ _ROUGHLY = 1e-2  # how well an error has to be known
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A step in time: from when to when, and how long that is [s]."""
 
     begin: float
@@ -51,7 +51,7 @@ class Span:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class ImplicitStep:
     """A step that was made.
 
     Attributes:
@@ -86,11 +86,13 @@ class ImplicitSteps:
     iterations: int = 0
     kept: Kept = field(default_factory=Kept)
     heard: Heard = nobody
-    _last: tuple[float, Numbers, Balance] | None = None  # a time, a state and their balance
+    _last: tuple[float, Numbers, LinearSystem] | None = None  # a time, a state and their balance
 
     def __post_init__(self) -> None:
         near = self.solver.near
-        self._balances = Balances(self.problem, HERE if near is None else Where(share=near.share))
+        self._balances = LinearSystems(
+            self.problem, HERE if near is None else Where(share=near.share)
+        )
 
     def advance(self, u: Numbers, step: int) -> Numbers:
         """The state after step number `step`, (n0, ...).
@@ -106,10 +108,10 @@ class ImplicitSteps:
         first = self.balance(begin, u)
         drive = first.driving(u)
         scale = max(unbalanced(first, best_constant(first)), unbalanced(first, drive))
-        span = Span(begin, end, self.problem.dt)
+        span = TimeSpan(begin, end, self.problem.dt)
         return self.make(first, u, span, self.tolerance * scale).state
 
-    def make(self, first: Balance, u: Numbers, span: Span, least: float) -> Made:
+    def make(self, first: LinearSystem, u: Numbers, span: TimeSpan, least: float) -> ImplicitStep:
         """One step.
 
         Args:
@@ -128,9 +130,9 @@ class ImplicitSteps:
         flows_then = storage * middle - given
         given = storage * (_NOW * middle + (1 - _NOW) * u)
         state = self._solve(span.end, middle, storage, given, least)
-        return Made(state, storage, (flows, flows_then, storage * state - given))
+        return ImplicitStep(state, storage, (flows, flows_then, storage * state - given))
 
-    def error(self, made: Made, end: float) -> Numbers:
+    def error(self, made: ImplicitStep, end: float) -> Numbers:
         """How far a step is from the formula of third order, (n0, ...).
 
         Args:
@@ -143,7 +145,7 @@ class ImplicitSteps:
         balance, zero = self.balance(end, made.state), np.zeros_like(heat)
         return self._rise(balance, made.state, made.storage, (zero, heat), _ROUGHLY * size)
 
-    def balance(self, time: float, u: Numbers) -> Balance:
+    def balance(self, time: float, u: Numbers) -> LinearSystem:
         """The balance at a time and state."""
         if self._last is None or self._last[0] != time or self._last[1] is not u:
             self._last = (time, u, self._balances.at(time, u))
@@ -175,7 +177,7 @@ class ImplicitSteps:
 
     def _rise(
         self,
-        made: Balance,
+        made: LinearSystem,
         u: Numbers,
         storage: Numbers,
         sought: tuple[Numbers, Numbers],
@@ -197,7 +199,11 @@ class ImplicitSteps:
         return slope * self._settle(made, sought, storage * slope, tolerance)
 
     def _settle(
-        self, made: Balance, sought: tuple[Numbers, Numbers], storage: Numbers, tolerance: float
+        self,
+        made: LinearSystem,
+        sought: tuple[Numbers, Numbers],
+        storage: Numbers,
+        tolerance: float,
     ) -> Numbers:
         guess, heat = sought
         found, solved = settle(
@@ -302,14 +308,14 @@ class AdaptiveSteps:
                 )
                 raise NumericsError(msg)
 
-            found, error = self._try(first, u, Span(tried.time, tried.until, tried.length))
+            found, error = self._try(first, u, TimeSpan(tried.time, tried.until, tried.length))
             if tried.accept(error):
                 u = found
                 first = self._steps.balance(tried.time, u)
             self.counted = tried.counted
         return u
 
-    def _try(self, first: Balance, u: Numbers, span: Span) -> tuple[Numbers, float]:
+    def _try(self, first: LinearSystem, u: Numbers, span: TimeSpan) -> tuple[Numbers, float]:
         """(the state after a step, its error by the tolerance)."""
         scale = self._scale(first, u)
         storage = np.where(first.held, np.inf, first.capacity / span.dt)
@@ -323,14 +329,14 @@ class AdaptiveSteps:
         parts = np.where(first.held, 0.0, abs(error) / (self.tolerance * scale))
         return made.state, float(parts.max())
 
-    def _first(self, first: Balance, u: Numbers, longest: float) -> float:
+    def _first(self, first: LinearSystem, u: Numbers, longest: float) -> float:
         """The length of the first step [s]."""
         rates = first.flows(first.driving(u)) / first.capacity
         fastest = float((abs(rates) / self._scale(first, u)).max())
         wanted = (self.tolerance / _CONSTANT) ** (1 / _ORDER)
         return wanted / fastest if fastest * longest > wanted else longest
 
-    def _scale(self, made: Balance, *states: Numbers) -> Numbers:
+    def _scale(self, made: LinearSystem, *states: Numbers) -> Numbers:
         """The range of states that belongs to each cell, (n0, ...) or (1, ...)."""
         constant = best_constant(made)
         if made.contents is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.multigrid import (
-    Level,
+    GridLevel,
     Operator,
     Places,
     Shares,
@@ -70,7 +70,7 @@ class Arithmetic(Protocol):
     ) -> tuple[Operator, Shares]:
         """See `hierarchy.coarsen`, in single precision."""
 
-    def level(self, level: Level) -> LevelWork:
+    def level(self, level: GridLevel) -> LevelWork:
         """A level where it is worked on."""
 
     def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:

@@ -37,7 +37,7 @@ def _everything() -> slice:
 
 
 @dataclass(frozen=True)
-class Level:
+class GridLevel:
     """A level, and how the next coarser one follows from it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Level:
 
 def make_hierarchy(
     operator: Operator, xp: Any, by: Coarsen | None = None, widths: Widths = ()
-) -> list[Level]:
+) -> list[GridLevel]:
     """All levels, down to one point.
 
     Args:
@@ -94,9 +94,9 @@ def make_hierarchy(
         sums = [float(it.sum()) for it in operator[:-1]]
         ways, widths = find_ways(operator[-1].shape, sums, widths)
         moves, coarser = carry_out(operator, ways, xp, by or coarsen)
-        levels.append(Level(operator, moves, tuple(ways.values())))
+        levels.append(GridLevel(operator, moves, tuple(ways.values())))
         operator = coarser
-    levels.append(Level(operator, ()))
+    levels.append(GridLevel(operator, ()))
     return levels
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.solvers.balance import Balance
+from tetris_sim.solvers.balance import LinearSystem
 from tetris_sim.solvers.distributed import GHOSTS, PartArithmetic
 from tetris_sim.solvers.krylov import (
     Arithmetic,
@@ -299,7 +299,7 @@ class Kept:
 
 
 def settle(
-    made: Balance,
+    made: LinearSystem,
     u: Numbers,
     solver: Solver,
     *,

@@ -22,7 +22,7 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.conduction import Numbers, RuledFace
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers.assembly import HERE, Where
-from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
 from tetris_sim.solvers.krylov import Arithmetic, Heard, nobody
 from tetris_sim.solvers.solver import Solver, settle
 
@@ -125,7 +125,7 @@ def solve_steady(
     """
     initial = np.asarray(state, np.float64)
     near = solver.near
-    balances = Balances(problem, where_of(near))
+    balances = LinearSystems(problem, where_of(near))
     made = balances.at(time, initial)
     u, alone, mixture = made.driving(initial), _alone(problem, made), Mixture()
     if made.where.xp is not np:
@@ -178,7 +178,7 @@ def solve_steady(
     return Steady(answer, iterations, solutions, left / scale if scale else 0.0, notes)
 
 
-def _state(made: Balance, u: Numbers) -> Numbers:
+def _state(made: LinearSystem, u: Numbers) -> Numbers:
     """The state that drives heat so."""
     return u if made.contents is None else made.contents.state(u)
 
@@ -186,18 +186,18 @@ def _state(made: Balance, u: Numbers) -> Numbers:
 _KEPT = "What is insulated on all sides keeps its heat: its steady temperature is "
 
 
-def best_degrees(made: Balance) -> float:
+def best_degrees(made: LinearSystem) -> float:
     """What drives heat, the same everywhere, such that flows add up to nothing."""
     d = float(made.exchange.sum())
     return float(made.heat.sum()) / d if d > 0 else 0.0
 
 
-def best_constant(made: Balance) -> Numbers:
+def best_constant(made: LinearSystem) -> Numbers:
     """The constant state whose heat flows add up to nothing."""
     return np.full(made.heat.shape, best_degrees(made))
 
 
-def rounding_of(made: Balance, u: Numbers, stored: Numbers | None = None) -> float:
+def rounding_of(made: LinearSystem, u: Numbers, stored: Numbers | None = None) -> float:
     """What is left of a balance by rounding, what cells store included."""
 
     def rounded(planes: slice) -> Numbers:
@@ -222,12 +222,12 @@ def where_of(near: Arithmetic | None) -> Where:
     return HERE if near is None else Where(near.xp, near.share)
 
 
-def unbalanced(made: Balance, u: Numbers) -> float:
+def unbalanced(made: LinearSystem, u: Numbers) -> float:
     """Norm of what flows into cells."""
     return norm(made.flows(u))
 
 
-def remaining(made: Balance, u: Numbers | float, near: Arithmetic | None) -> float:
+def remaining(made: LinearSystem, u: Numbers | float, near: Arithmetic | None) -> float:
     """The same where the balance is, of a state or of the same degrees everywhere."""
     shape, where = made.heat.shape, made.where
     if isinstance(u, float):  # nothing flows between cells
@@ -241,7 +241,7 @@ def remaining(made: Balance, u: Numbers | float, near: Arithmetic | None) -> flo
     return where.norm(whole, lambda it: out[it])
 
 
-def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]]:
+def _alone(problem: Problem, made: LinearSystem) -> list[tuple[npt.NDArray[Any], ...]]:
     """The cells of each part of the body that exchanges heat with nothing of a given temperature.
 
     Raises:
@@ -271,7 +271,7 @@ def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]
     return [np.nonzero(labels == part) for part in insulated]
 
 
-def _parts(problem: Problem, made: Balance) -> npt.NDArray[Any]:
+def _parts(problem: Problem, made: LinearSystem) -> npt.NDArray[Any]:
     """The number of the part that each cell belongs to, from 1; 0 where the state is held."""
     held = made.held
     if not held.any():

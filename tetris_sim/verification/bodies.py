@@ -27,13 +27,13 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import AXIS_NAMES, Grid
-from tetris_sim.model.problem import Problem, Total, Variable
+from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.program import Program
-from tetris_sim.verification.case import Advance, Case, Outcome, from_array, refine
+from tetris_sim.verification.case import Advance, Outcome, VerificationCase, from_array, refine
 
 Condition = RuledFace | Periodic
-_TEMPERATURE = Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
-_HEAT = Variable("heat_content", "J/m^3", "heat content", Total("heat", "J", 1.0))
+_TEMPERATURE = StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
+_HEAT = StateVariable("heat_content", "J/m^3", "heat content", Total("heat", "J", 1.0))
 _SAFETY = 0.9  # of the largest step that is stable for every arrangement of the materials
 
 
@@ -199,17 +199,19 @@ _DOUBLE = ("float64",)
 _LAYERS = (Solid(2.0, 4.0), Solid(0.5, 1.2), Solid(5.0, 9.0))
 
 
-def wall_cases() -> Iterator[Case]:
+def wall_cases() -> Iterator[VerificationCase]:
     """Layers, contacts, jumps, a fin, and NAFEMS's tests of the heat of a bar."""
     for ndim in (1, 2, 3):
-        yield Case("composite wall", ndim, partial(_check_wall, ndim, 0.0))
+        yield VerificationCase("composite wall", ndim, partial(_check_wall, ndim, 0.0))
     for ndim in (1, 2):
-        yield Case("wall with contact resistance", ndim, partial(_check_wall, ndim, 0.4))
-    yield Case("manufactured solution with jumps", 2, _check_jumps, _DOUBLE)
-    yield Case("fin in a fluid", 2, _check_fin, _DOUBLE)
-    yield Case("NAFEMS T2, radiation", 1, _check_t2, _DOUBLE)
-    yield Case("NAFEMS T3, varying temperature", 1, _check_t3, _DOUBLE)
-    yield Case("damped daily wave", 1, _check_daily_wave, _DOUBLE)
+        yield VerificationCase(
+            "wall with contact resistance", ndim, partial(_check_wall, ndim, 0.4)
+        )
+    yield VerificationCase("manufactured solution with jumps", 2, _check_jumps, _DOUBLE)
+    yield VerificationCase("fin in a fluid", 2, _check_fin, _DOUBLE)
+    yield VerificationCase("NAFEMS T2, radiation", 1, _check_t2, _DOUBLE)
+    yield VerificationCase("NAFEMS T3, varying temperature", 1, _check_t3, _DOUBLE)
+    yield VerificationCase("damped daily wave", 1, _check_daily_wave, _DOUBLE)
 
 
 def _check_wall(ndim: int, contact: float, advance: Advance, dtype: np.dtype[Any]) -> Outcome:

@@ -13,7 +13,7 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Method
-from tetris_sim.model.problem import Field, InitialField, Problem, Total, Variable
+from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.machine import Machine
@@ -25,7 +25,7 @@ from tetris_sim.simulation.loop import open_simulation
 SHAPES = {1: (53,), 2: (29, 42), 3: (13, 18, 22)}
 SPACINGS = {1: (0.5,), 2: (0.5, 0.4), 3: (0.5, 0.4, 0.3)}
 
-_VARIABLE = Variable("u", "1", "u", Total("integral", "1", 1.0))
+_VARIABLE = StateVariable("u", "1", "u", Total("integral", "1", 1.0))
 
 
 class Advance(Protocol):
@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Case:
+class VerificationCase:
     """One thing that must be true of every method.
 
     Attributes:
@@ -164,7 +164,7 @@ class RefusalError(Exception):
 
 
 @dataclass(frozen=True)
-class Solver:
+class CaseSolver:
     """Advances a problem from its first to its last step with one method.
 
     Attributes:

@@ -24,20 +24,24 @@ from tetris_sim.verification.bodies import (
     pose,
     varying,
 )
-from tetris_sim.verification.case import Advance, Case, Outcome, refine
+from tetris_sim.verification.case import Advance, Outcome, VerificationCase, refine
 
 _MANY_STEPS = 100_000
 
 
-def heated_cases() -> Iterator[Case]:
+def heated_cases() -> Iterator[VerificationCase]:
     """Sources in time and space, and what they add up to."""
     double = ("float64",)
     for ndim in (2, 3):
-        yield Case("moving beam, Green's function", ndim, partial(_check_beam, ndim), double)
-    yield Case("chip with a power trace", 2, _check_chip, double)
-    yield Case("balance of heat, many steps", 2, partial(check_balance, _MANY_STEPS), double)
+        yield VerificationCase(
+            "moving beam, Green's function", ndim, partial(_check_beam, ndim), double
+        )
+    yield VerificationCase("chip with a power trace", 2, _check_chip, double)
+    yield VerificationCase(
+        "balance of heat, many steps", 2, partial(check_balance, _MANY_STEPS), double
+    )
     for ndim in (1, 2, 3):
-        yield Case("two workers materials", ndim, partial(_check_split, ndim))
+        yield VerificationCase("two workers materials", ndim, partial(_check_split, ndim))
 
 
 def _check_beam(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:

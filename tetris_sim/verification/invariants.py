@@ -19,8 +19,8 @@ from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.verification.case import (
     SHAPES,
     Advance,
-    Case,
     Outcome,
+    VerificationCase,
     from_array,
     make_problem,
     rounded_weights,
@@ -59,14 +59,18 @@ _FACES: dict[str, tuple[Face, Face]] = {
 }
 
 
-def mode_cases() -> Iterator[Case]:
+def mode_cases() -> Iterator[VerificationCase]:
     """Every kind of face for several stencils."""
     for name in _WAVE_STENCILS:
         stencil = named_stencil(name).stencil
-        yield Case(f"wave {name}, periodic", stencil.ndim, partial(_check_wave, stencil))
+        yield VerificationCase(
+            f"wave {name}, periodic", stencil.ndim, partial(_check_wave, stencil)
+        )
         for kind in _FACES:
-            yield Case(f"mode {name}, {kind}", stencil.ndim, partial(_check_mode, stencil, kind))
-    yield Case("wave of a skew stencil, periodic", 2, partial(_check_wave, _SKEW))
+            yield VerificationCase(
+                f"mode {name}, {kind}", stencil.ndim, partial(_check_mode, stencil, kind)
+            )
+    yield VerificationCase("wave of a skew stencil, periodic", 2, partial(_check_wave, _SKEW))
 
 
 def _check_wave(stencil: Stencil, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
@@ -149,31 +153,35 @@ _MIXED: tuple[tuple[Face, Face], ...] = (
 )
 
 
-def invariant_cases() -> Iterator[Case]:
+def invariant_cases() -> Iterator[VerificationCase]:
     """Translation, a split between workers, conservation and the maximum principle."""
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
-        yield Case(f"translation {name}", stencil.ndim, partial(_check_translation, stencil))
+        yield VerificationCase(
+            f"translation {name}", stencil.ndim, partial(_check_translation, stencil)
+        )
 
     for ndim, offset in _CARRIER.items():
-        yield Case(
+        yield VerificationCase(
             "pure shift", ndim, partial(_check_shift, Stencil((offset,), (1.0,))), ("float64",)
         )
 
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
-        yield Case(f"two workers {name}", stencil.ndim, partial(_check_split, stencil))
+        yield VerificationCase(f"two workers {name}", stencil.ndim, partial(_check_split, stencil))
 
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
         for kind, face in (("insulated", Neumann()), ("periodic", Periodic())):
-            yield Case(
+            yield VerificationCase(
                 f"conservation {name}, {kind}", stencil.ndim, partial(_check_total, stencil, face)
             )
 
     for name in _POSITIVE:
         stencil = named_stencil(name).stencil
-        yield Case(f"maximum principle {name}", stencil.ndim, partial(_check_range, stencil))
+        yield VerificationCase(
+            f"maximum principle {name}", stencil.ndim, partial(_check_range, stencil)
+        )
 
 
 def _random_state(ndim: int, dtype: np.dtype[Any]) -> Field:

@@ -11,27 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.heat.materials import Melting, Properties, in_potentials, make_enthalpy
+from tetris_sim.apps.heat.materials import MaterialCurves, Melting, in_potentials, make_enthalpy
 from tetris_sim.model.conduction import Curve, Enthalpy, Numbers, RuledFace
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.verification.bodies import Solid, held, insulated, make_medium, pose
-from tetris_sim.verification.case import Advance, Case, Outcome
+from tetris_sim.verification.case import Advance, Outcome, VerificationCase
 
 _DOUBLE = ("float64",)
 _FRONT = 0.6  # of a cell: what the last cell that melts may be off, its neighbour's share included
 
 
-def melting_cases() -> Iterator[Case]:
+def melting_cases() -> Iterator[VerificationCase]:
     """Stefan's problem of one phase and of two, and k = c = 1 + T/2."""
     for stefan in (0.1, 0.5, 1.0):
         name = f"Stefan, one phase, Ste = {stefan:g}"
-        yield Case(name, 1, partial(_check_one_phase, stefan), _DOUBLE)
-    yield Case("Stefan, two phases", 1, _check_two_phases, _DOUBLE)
-    yield Case("k = c = 1 + T/2, transform", 1, _check_transform, _DOUBLE)
+        yield VerificationCase(name, 1, partial(_check_one_phase, stefan), _DOUBLE)
+    yield VerificationCase("Stefan, two phases", 1, _check_two_phases, _DOUBLE)
+    yield VerificationCase("k = c = 1 + T/2, transform", 1, _check_transform, _DOUBLE)
 
 
-def _rod(material: Properties, n: int, length: float) -> tuple[Grid, Enthalpy]:
+def _rod(material: MaterialCurves, n: int, length: float) -> tuple[Grid, Enthalpy]:
     grid = Grid.box((n,), (length,))
     return grid, make_enthalpy([material], [0], grid.spacing)
 
@@ -100,7 +100,7 @@ def _check_one_phase(stefan: float, advance: Advance, dtype: np.dtype[Any]) -> O
     H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (Oxford, 1959), section 11.2.
     """
     n, front, latent, root = 30, 0.7, 1 / stefan, stefan_root(stefan)
-    material = Properties(((0.0, 1.0),), ((0.0, 1.0),), 1.0, Melting(latent, 0.0, 0.0))
+    material = MaterialCurves(((0.0, 1.0),), ((0.0, 1.0),), 1.0, Melting(latent, 0.0, 0.0))
     grid, enthalpy = _rod(material, n, 1.0)
     end = (front / (2 * root)) ** 2
     heat = advance(_pose(grid, enthalpy, 1.0, initial=0.0, duration=end))[0]
@@ -123,7 +123,7 @@ def _check_two_phases(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
     """
     n, front, solid, liquid, latent, cold, hot = 120, 0.51, 2.0, 0.6, 3.0, -1.0, 1.5
     conductivity = ((-1e-9, solid), (1e-9, liquid))
-    material = Properties(conductivity, ((0.0, 1.0),), 1.0, Melting(latent, 0.0, 0.0))
+    material = MaterialCurves(conductivity, ((0.0, 1.0),), 1.0, Melting(latent, 0.0, 0.0))
 
     def balance(x: float) -> float:
         flows = []
@@ -150,7 +150,7 @@ def _check_transform(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
     """
     n, hot, t = 40, 3.0, 0.1
     table = ((0.0, 1.0), (10.0, 6.0))
-    grid, enthalpy = _rod(Properties(table, table, 1.0), n, 1.0)
+    grid, enthalpy = _rod(MaterialCurves(table, table, 1.0), n, 1.0)
     heat = advance(_pose(grid, enthalpy, hot, initial=0.0, duration=t))[0]
 
     modes = (np.arange(60) + 0.5) * math.pi

@@ -27,7 +27,7 @@ from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.verification.case import Solver, finite_or_null, from_array
+from tetris_sim.verification.case import CaseSolver, finite_or_null, from_array
 
 # Number formats of tensor cores, emulated: float32 rounded to TF32, bfloat16 and float16.
 
@@ -203,7 +203,12 @@ def plate(points: int, steps: int, precision: str) -> Problem:
 
 
 def compare(
-    solver: Solver, points: int, steps: int, *, balanced: bool = True, half: Sequence[Solver] = ()
+    solver: CaseSolver,
+    points: int,
+    steps: int,
+    *,
+    balanced: bool = True,
+    half: Sequence[CaseSolver] = (),
 ) -> tuple[PrecisionCase, Iterator[Deviation]]:
     """The case, and each format when it is asked for, the one with most digits first.
 
@@ -241,7 +246,7 @@ def compare(
     return case, formats()
 
 
-def _stored_in_half(solver: Solver, exact: Field, case: PrecisionCase) -> Deviation:
+def _stored_in_half(solver: CaseSolver, exact: Field, case: PrecisionCase) -> Deviation:
     """float16 by a method; what it leaves as it is, is found by one more launch."""
     problem = plate(case.points, case.steps, FLOAT16.name)
     computed = solver(problem)

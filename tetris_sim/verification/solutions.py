@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from tetris_sim.config import make_config
 from tetris_sim.model.problem import Problem
-from tetris_sim.verification.case import Advance, Case, Outcome, refine, rounding_per_step
+from tetris_sim.verification.case import (
+    Advance,
+    Outcome,
+    VerificationCase,
+    refine,
+    rounding_per_step,
+)
 
 _DIFFUSIVITY = 1e-5  # m^2/s
 _CONDUCTIVITY = 0.5  # W/(m K)
@@ -23,11 +29,11 @@ _CONDUCTIVITY = 0.5  # W/(m K)
 Values = npt.NDArray[np.float64]
 
 
-def solution_cases() -> Iterator[Case]:
+def solution_cases() -> Iterator[VerificationCase]:
     """Cooling by convection, a spreading Gaussian, and steady states."""
     double = ("float64",)
     for ndim in (1, 2, 3):
-        yield Case(
+        yield VerificationCase(
             "convective cooling, series solution", ndim, partial(_check_cooling, ndim), double
         )
 
@@ -38,19 +44,21 @@ def solution_cases() -> Iterator[Case]:
         ("star-2d9p", 2, 4, 81),
         ("heat-3d", 3, 2, 63),
     ):
-        yield Case(
+        yield VerificationCase(
             f"spreading Gaussian {name}", ndim, partial(_check_gaussian, name, order, steps), double
         )
 
     for name, ndim in (("box-2d9p", 2), ("box-3d27p", 3)):
-        yield Case(
+        yield VerificationCase(
             f"spreading Gaussian {name}, CFL 1/6",
             ndim,
             partial(_check_isotropic, name, ndim),
             double,
         )
     for ndim in (1, 2, 3):
-        yield Case("steady state between two temperatures", ndim, partial(_check_steady, ndim))
+        yield VerificationCase(
+            "steady state between two temperatures", ndim, partial(_check_steady, ndim)
+        )
 
 
 def _build(**sections: Any) -> Problem:

@@ -25,7 +25,7 @@ from tetris_sim.simulation.workers import StateSnapshot
 
 
 @dataclass(frozen=True)
-class Row:
+class StandardRow:
     """A number of a standard.
 
     Attributes:
@@ -60,9 +60,9 @@ class Standard:
     name: str
     source: str
     sections: Mapping[str, Any]
-    look: Callable[[Answer], Iterator[Row]]
+    look: Callable[[Answer], Iterator[StandardRow]]
 
-    def rows(self, machine: Machine) -> list[Row]:
+    def rows(self, machine: Machine) -> list[StandardRow]:
         """Solve it and compare."""
         sections = {"initial": {"type": "constant", "value": 10}, **self.sections}
         config = make_config(sections)
@@ -165,10 +165,10 @@ def grid(**axes: dict[str, Any]) -> dict[str, Any]:
 
 def compare(
     answer: Answer, points: Mapping[str, Sequence[float]], published: Sequence[float], within: float
-) -> Iterator[Row]:
+) -> Iterator[StandardRow]:
     """Temperatures at points by name."""
     for (name, place), number in zip(points.items(), published, strict=True):
-        yield Row(f"{name} [degC]", number, within, answer.temperature(*place))
+        yield StandardRow(f"{name} [degC]", number, within, answer.temperature(*place))
 
 
 # ISO 10211:2007, annex A: thermal bridges in buildings, to validate programs with.
@@ -212,7 +212,7 @@ def _case_1() -> dict[str, object]:
     }
 
 
-def _look_1(answer: Answer) -> Iterator[Row]:
+def _look_1(answer: Answer) -> Iterator[StandardRow]:
     for row, numbers in enumerate(_COLUMN, 1):
         places = {f"row {row}, {k}": (k / 4, 2 - row / 4) for k in range(1, 5)}
         yield from compare(answer, places, numbers, _BRIDGE_TOLERANCE)
@@ -250,7 +250,7 @@ def _case_2() -> dict[str, object]:
     }
 
 
-def _look_2(answer: Answer) -> Iterator[Row]:
+def _look_2(answer: Answer) -> Iterator[StandardRow]:
     faces = {"A": (0.0, 47.5e-3), "B": (0.5, 47.5e-3), "H": (0.0, 0.0), "I": (0.5, 0.0)}
     yield from compare(answer, faces, (7.1, 0.8, 16.8, 18.3), _BRIDGE_TOLERANCE)
     in_concrete, in_aluminium = (0.0, 0.75e-3), (0.0, -0.75e-3)
@@ -262,8 +262,8 @@ def _look_2(answer: Answer) -> Iterator[Row]:
         "G": ((14.75e-3, 36.5e-3), in_aluminium, 16.3),
     }
     for name, (place, into, number) in joints.items():
-        yield Row(f"{name} [degC]", number, _BRIDGE_TOLERANCE, answer.within(place, into))
-    yield Row("heat flow [W/m]", 9.5, 0.1, answer.flows()["y-"])
+        yield StandardRow(f"{name} [degC]", number, _BRIDGE_TOLERANCE, answer.within(place, into))
+    yield StandardRow("heat flow [W/m]", 9.5, 0.1, answer.flows()["y-"])
 
 
 def _case_3() -> dict[str, object]:
@@ -311,14 +311,14 @@ def _case_3() -> dict[str, object]:
     }
 
 
-def _look_3(answer: Answer) -> Iterator[Row]:
+def _look_3(answer: Answer) -> Iterator[StandardRow]:
     taken = answer.from_fluids()
     for name, ambient, number in (
         ("the room below", 20.0, 46.09),
         ("the room above", 15.0, 13.89),
         ("outside", 0.0, -59.98),
     ):
-        yield Row(f"heat flow from {name} [W]", number, 0.01 * abs(number), taken[ambient])
+        yield StandardRow(f"heat flow from {name} [W]", number, 0.01 * abs(number), taken[ambient])
 
 
 def _case_4() -> dict[str, object]:
@@ -348,9 +348,9 @@ def _case_4() -> dict[str, object]:
     }
 
 
-def _look_4(answer: Answer) -> Iterator[Row]:
-    yield Row("heat flow [W]", 0.540, 0.0054, -4 * answer.flows()["z-"])
-    yield Row("outside on the bar [degC]", 0.805, 0.005, answer.temperature(0.0, 0.0, 0.0))
+def _look_4(answer: Answer) -> Iterator[StandardRow]:
+    yield StandardRow("heat flow [W]", 0.540, 0.0054, -4 * answer.flows()["z-"])
+    yield StandardRow("outside on the bar [degC]", 0.805, 0.005, answer.temperature(0.0, 0.0, 0.0))
 
 
 # NAFEMS's tests of heat conduction, and BESTEST's slab on the ground.
@@ -392,8 +392,8 @@ def _t2() -> dict[str, object]:
     }
 
 
-def _look_t2(answer: Answer) -> Iterator[Row]:
-    yield Row("right end [K]", 927.0, 0.1, answer.temperature(0.1) + _ZERO_CELSIUS)
+def _look_t2(answer: Answer) -> Iterator[StandardRow]:
+    yield StandardRow("right end [K]", 927.0, 0.1, answer.temperature(0.1) + _ZERO_CELSIUS)
 
 
 def _t3() -> dict[str, object]:
@@ -409,8 +409,8 @@ def _t3() -> dict[str, object]:
     }
 
 
-def _look_t3(answer: Answer) -> Iterator[Row]:
-    yield Row("0.08 m after 32 s [degC]", 36.6, 0.1, answer.temperature(0.08))
+def _look_t3(answer: Answer) -> Iterator[StandardRow]:
+    yield StandardRow("0.08 m after 32 s [degC]", 36.6, 0.1, answer.temperature(0.08))
 
 
 def _t4() -> dict[str, object]:
@@ -427,8 +427,8 @@ def _t4() -> dict[str, object]:
     }
 
 
-def _look_t4(answer: Answer) -> Iterator[Row]:
-    yield Row("(0.6, 0.2) [degC]", 18.3, 0.1, answer.temperature(0.6, 0.2))
+def _look_t4(answer: Answer) -> Iterator[StandardRow]:
+    yield StandardRow("(0.6, 0.2) [degC]", 18.3, 0.1, answer.temperature(0.6, 0.2))
 
 
 def _gc10a() -> dict[str, object]:
@@ -455,10 +455,10 @@ def _gc10a() -> dict[str, object]:
     }
 
 
-def _look_gc10a(answer: Answer) -> Iterator[Row]:
+def _look_gc10a(answer: Answer) -> Iterator[StandardRow]:
     size, n = answer.problem.grid, 23  # cells of the slab along x and y
     half = size.widths(0)[-1] / 2
     below = answer.field()[-1, :n, :n]
     areas = size.widths(1)[:n, None] * size.widths(2)[:n]
     flow = 4 * float((1.9 * (30 - below) / half * areas).sum())
-    yield Row("heat flow [W]", 2432.597, 0.01 * 2432.597, flow)
+    yield StandardRow("heat flow [W]", 2432.597, 0.01 * 2432.597, flow)

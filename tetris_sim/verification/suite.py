@@ -16,7 +16,13 @@ from tetris_sim.model.method import Method
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.placement import every_method
 from tetris_sim.verification.bodies import wall_cases
-from tetris_sim.verification.case import Case, Outcome, RefusalError, Solver, finite_or_null
+from tetris_sim.verification.case import (
+    CaseSolver,
+    Outcome,
+    RefusalError,
+    VerificationCase,
+    finite_or_null,
+)
 from tetris_sim.verification.heated import heated_cases
 from tetris_sim.verification.invariants import invariant_cases, mode_cases
 from tetris_sim.verification.melting import melting_cases
@@ -38,7 +44,7 @@ Verdict = Literal["pass", "FAIL", "refused"]
 
 
 @dataclass(frozen=True)
-class Result:
+class VerificationResult:
     """One case with one method in one precision.
 
     Attributes:
@@ -66,7 +72,7 @@ class Result:
 
 
 @functools.cache
-def all_cases() -> tuple[Case, ...]:
+def all_cases() -> tuple[VerificationCase, ...]:
     """Every case, in the order of the table."""
     return (
         *mode_cases(),
@@ -78,7 +84,7 @@ def all_cases() -> tuple[Case, ...]:
     )
 
 
-def quick_cases() -> tuple[Case, ...]:
+def quick_cases() -> tuple[VerificationCase, ...]:
     """One case of a kind, in double precision."""
     return tuple(
         dataclasses.replace(case, precisions=("float64",))
@@ -103,8 +109,8 @@ def choose_methods(name: str | None) -> tuple[Method, ...]:
 
 
 def verify(
-    methods: tuple[Method, ...], cases: tuple[Case, ...], machine: Machine | None = None
-) -> Iterator[Result]:
+    methods: tuple[Method, ...], cases: tuple[VerificationCase, ...], machine: Machine | None = None
+) -> Iterator[VerificationResult]:
     """Compute the cases; each result is given as soon as it is there.
 
     Args:
@@ -114,18 +120,18 @@ def verify(
     """
     machine = machine or find_machine()
     for method in methods:
-        solver = Solver(method, machine)
+        solver = CaseSolver(method, machine)
         for case in cases:
             for precision in case.precisions:
                 yield _result(case, solver, precision)
 
 
-def _result(case: Case, solver: Solver, precision: str) -> Result:
+def _result(case: VerificationCase, solver: CaseSolver, precision: str) -> VerificationResult:
     about = (case.name, case.ndim, solver.method.name, precision)
     try:
         outcome = case.check(solver, np.dtype(precision))
     except RefusalError as refusal:
-        return Result(*about, "refused", note=str(refusal))
+        return VerificationResult(*about, "refused", note=str(refusal))
     except UnsupportedError as error:  # it disagrees with the reference already on the trial piece
-        return Result(*about, "FAIL", note=str(error))
-    return Result(*about, "pass" if outcome.passed else "FAIL", outcome)
+        return VerificationResult(*about, "FAIL", note=str(error))
+    return VerificationResult(*about, "pass" if outcome.passed else "FAIL", outcome)

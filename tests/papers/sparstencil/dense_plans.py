@@ -9,13 +9,13 @@ import numpy as np
 from papers.sparstencil.crush import Layout, crush_weights
 from papers.sparstencil.patches import in_2d
 from tetris_sim.gpu_kernels.tensor_cores.sparse import box_of, unit_matrix
-from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import DEPTHS, ROWS, Array, Plan
+from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import DEPTHS, ROWS, Array, SparsePlan
 from tetris_sim.model.stencil import Stencil
 
 _QUAD = 4  # lanes that hold a column of B
 
 
-def dense_patch_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
+def dense_patch_plan(fused: Stencil, merged: tuple[int, int]) -> SparsePlan:
     """The paper's plan, as `patches.patch_plan`.
 
     Args:
@@ -32,7 +32,7 @@ def dense_patch_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
     return _dense_plan(padded, merged, stencil.radii[1], rows)
 
 
-def dense_unit_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
+def dense_unit_plan(fused: Stencil, merged: tuple[int, int]) -> SparsePlan:
     """The plan with results in flight, as `units.unit_plan`.
 
     Args:
@@ -46,7 +46,7 @@ def dense_unit_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
     return _dense_plan(crushed.reshape(slots, ROWS, r2, width), merged, (width - r1) // 2, r2)
 
 
-def _dense_plan(crushed: Array, merged: tuple[int, int], lead: int, rows: int) -> Plan:
+def _dense_plan(crushed: Array, merged: tuple[int, int], lead: int, rows: int) -> SparsePlan:
     """Columns where they are: each lane of a quad has one of four neighbouring points, and needs no
     table to find it.
 
@@ -69,6 +69,6 @@ def _dense_plan(crushed: Array, merged: tuple[int, int], lead: int, rows: int) -
     first = np.stack(np.divmod(needed * _QUAD, width), axis=-1)
     places = first[:, None] + np.stack([np.zeros(_QUAD, np.int64), np.arange(_QUAD)], axis=-1)
     parts = matrix.reshape(len(matrix), ROWS, -1, depth).transpose(0, 2, 1, 3)
-    return Plan(
+    return SparsePlan(
         merged, lead, width, rows, len(parts), 1, "f64", parts, places.reshape(-1, depth, 2)
     )

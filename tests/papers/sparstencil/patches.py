@@ -11,13 +11,13 @@ from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     DEPTHS,
     INSTRUCTIONS,
     ROWS,
-    Plan,
+    SparsePlan,
     row_order,
 )
 from tetris_sim.model.stencil import Stencil
 
 
-def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Plan:
+def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> SparsePlan:
     """The plan of a 1D or 2D stencil.
 
     Args:
@@ -32,7 +32,7 @@ def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Pl
     places = np.stack(np.divmod(first, width), axis=-1).reshape(-1, depth, 2)
     matrix = decompress(transformed.weights)[row_order(merged[1], kind)]
     parts = matrix.reshape(ROWS, -1, depth).transpose(1, 0, 2)[None]
-    return Plan(merged, whole.radii[1], width, rows, 1, 1, kind, parts, places)
+    return SparsePlan(merged, whole.radii[1], width, rows, 1, 1, kind, parts, places)
 
 
 def in_2d(stencil: Stencil) -> Stencil:

@@ -11,7 +11,7 @@ from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     ROWS,
     Array,
     Compressed,
-    Instruction,
+    SparseMma,
     Words,
 )
 
@@ -35,7 +35,7 @@ def multiply(compressed: Compressed, b: Array) -> Array:
     return product
 
 
-def values_of(registers: Words, instruction: Instruction) -> Array:
+def values_of(registers: Words, instruction: SparseMma) -> Array:
     """The compressed values that registers hold, (16, depth / 2)."""
     words = registers.reshape(8, 4, -1, 2).transpose(3, 0, 2, 1)
     if instruction.kind == "tf32":
@@ -44,7 +44,7 @@ def values_of(registers: Words, instruction: Instruction) -> Array:
     return _from_bits(bits, instruction.kind).reshape(ROWS, -1)
 
 
-def positions_of(register: Words, selector: int, instruction: Instruction) -> npt.NDArray[np.int64]:
+def positions_of(register: Words, selector: int, instruction: SparseMma) -> npt.NDArray[np.int64]:
     """The positions that a product with this selector reads, (16, depth / 2)."""
     first = selector * instruction.threads
     words = register.reshape(8, 4)[:, first : first + instruction.threads].astype(np.int64)
@@ -57,7 +57,7 @@ def positions_of(register: Words, selector: int, instruction: Instruction) -> np
 
 
 def compressed_of(
-    registers: Words, metadata: Words, selector: int, instruction: Instruction
+    registers: Words, metadata: Words, selector: int, instruction: SparseMma
 ) -> Compressed:
     """What a warp multiplies that holds these registers."""
     positions = positions_of(metadata, selector, instruction)

@@ -33,7 +33,7 @@ from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     INSTRUCTIONS,
     LANES,
     ROWS,
-    Plan,
+    SparsePlan,
     Words,
     columns_of,
     fragments,
@@ -81,7 +81,7 @@ def variant_kernel(
     return plan_kernel(fused, plan, registers, parameters, sparse=sparse)
 
 
-def dense_fragments(plan: Plan) -> tuple[Words, Words]:
+def dense_fragments(plan: SparsePlan) -> tuple[Words, Words]:
     """As `plan.fragments`, of matrices with all their zeros; nobody reads the metadata."""
     flat = plan.matrices.reshape(-1, ROWS, DEPTHS[plan.kind])
     if plan.kind == "f64":

@@ -2,7 +2,7 @@
 over time.
 
 A section holds them as they were written, in SI units: a number, the text of a formula, or a
-`Table`; files of tables are read when the problem is built.
+`TimeTable`; files of tables are read when the problem is built.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_ROWS = 1_000_000
 _MOST_BYTES = 64 * _MOST_ROWS
 
 
-class Table(Section):
+class TimeTable(Section):
     """Values over time, straight lines between them, the first and the last beyond their ends."""
 
     table: str | tuple[tuple[float, float], ...]
@@ -53,7 +53,7 @@ class Table(Section):
     """
 
 
-Given = float | str | Table
+Given = float | str | TimeTable
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Varying:
         Raises:
             ValueError: with a sentence saying what was found and what is wanted.
         """
-        if isinstance(value, Table):
+        if isinstance(value, TimeTable):
             return value
         if isinstance(value, Mapping) and set(value) == {"table"}:
             return self._table(value["table"])
@@ -93,14 +93,14 @@ class Varying:
             raise ValueError(msg) from None
         return value
 
-    def _table(self, table: object) -> Table:
+    def _table(self, table: object) -> TimeTable:
         if isinstance(table, str):
-            return Table(table=table)
+            return TimeTable(table=table)
         rows = _read_rows(table, TIME, self.quantity, "time")
         ascending([time for time, _ in rows])
-        return Table(table=tuple(rows))
+        return TimeTable(table=tuple(rows))
 
-    def rows(self, table: Table) -> Rows:
+    def rows(self, table: TimeTable) -> Rows:
         """The rows of a table, (n_rows, 2): time [s] and value.
 
         Raises:
@@ -153,7 +153,9 @@ class Varying:
         return core_schema.no_info_plain_validator_function(
             self.read,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value: value.model_dump(mode="json") if isinstance(value, Table) else value
+                lambda value: (
+                    value.model_dump(mode="json") if isinstance(value, TimeTable) else value
+                )
             ),
         )
 
@@ -249,10 +251,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
-VaryingTemperature = Annotated[float | str | Table, Varying(TEMPERATURE)]
-VaryingFlux = Annotated[float | str | Table, Varying(HEAT_FLUX)]
-VaryingCoefficient = Annotated[float | str | Table, Varying(HEAT_TRANSFER_COEFFICIENT)]
-VaryingDensity = Annotated[float | str | Table, Varying(POWER_DENSITY)]
-VaryingPower = Annotated[float | str | Table, Varying(POWER, ("t",))]
-VaryingFactor = Annotated[float | str | Table, Varying(NUMBER, ("t",))]
-VaryingLength = Annotated[float | str | Table, Varying(LENGTH, ("t",))]
+VaryingTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE)]
+VaryingFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX)]
+VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT)]
+VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY)]
+VaryingPower = Annotated[float | str | TimeTable, Varying(POWER, ("t",))]
+VaryingFactor = Annotated[float | str | TimeTable, Varying(NUMBER, ("t",))]
+VaryingLength = Annotated[float | str | TimeTable, Varying(LENGTH, ("t",))]

@@ -8,8 +8,8 @@ from tetris_sim.model.stencils.entry import (
     COLLATZ,
     FORNBERG,
     PATRA_KARTTUNEN,
-    Expansion,
     NamedStencil,
+    TaylorExpansion,
     Weights,
     biharmonic,
     central,
@@ -36,7 +36,7 @@ def entries() -> tuple[NamedStencil, ...]:
 
 
 def _operator(
-    name: str, weights: Weights, expansion: Expansion, texts: tuple[str, str]
+    name: str, weights: Weights, expansion: TaylorExpansion, texts: tuple[str, str]
 ) -> NamedStencil:
     return named(name, weights, expansion, texts, factor=None)
 

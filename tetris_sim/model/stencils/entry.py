@@ -224,7 +224,7 @@ Powers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Expansion:
+class TaylorExpansion:
     """What a stencil makes of polynomials, on unit spacing: its consistency.
 
     Applied to a polynomial u of a total degree up to `degree` it gives, at the point `about`,
@@ -272,7 +272,7 @@ class NamedStencil:
     exact: Weights
     description: str
     source: str
-    expansion: Expansion
+    expansion: TaylorExpansion
     symmetry: Symmetry
     factor: Fraction
 
@@ -295,7 +295,7 @@ class NamedStencil:
 def named(
     name: str,
     exact: Weights,
-    expansion: Expansion,
+    expansion: TaylorExpansion,
     texts: tuple[str, str],
     *,
     symmetry: Symmetry = "full",
@@ -322,15 +322,15 @@ def unit(axis: int, ndim: int, power: int = 1) -> Powers:
     return tuple(power if k == axis else 0 for k in range(ndim))
 
 
-def laplacian(ndim: int, degree: int, *, factor: Number = 1, value: Number = 0) -> Expansion:
+def laplacian(ndim: int, degree: int, *, factor: Number = 1, value: Number = 0) -> TaylorExpansion:
     """The expansion value * u + factor * Laplacian of u."""
     terms = {unit(axis, ndim, 2): Fraction(factor) for axis in range(ndim)}
-    return Expansion({(0,) * ndim: Fraction(value), **terms}, degree)
+    return TaylorExpansion({(0,) * ndim: Fraction(value), **terms}, degree)
 
 
 def biharmonic(
     ndim: int, degree: int, *, factor: Number = 1, second: Number = 0, value: Number = 0
-) -> Expansion:
+) -> TaylorExpansion:
     """The expansion value * u + second * L u + factor * L L u, L being the Laplacian."""
     lower = laplacian(ndim, degree, factor=second, value=value).coefficients
     pure = {unit(axis, ndim, 4): Fraction(factor) for axis in range(ndim)}
@@ -338,18 +338,18 @@ def biharmonic(
         tuple(2 if k in pair else 0 for k in range(ndim)): 2 * Fraction(factor)
         for pair in itertools.combinations(range(ndim), 2)
     }
-    return Expansion({**lower, **pure, **mixed}, degree)
+    return TaylorExpansion({**lower, **pure, **mixed}, degree)
 
 
 def derivatives(
     terms: Mapping[Powers, Number], degree: int, about: tuple[Number, ...] | None = None
-) -> Expansion:
+) -> TaylorExpansion:
     """A sum of derivatives."""
     place = None if about is None else tuple(Fraction(c) for c in about)
-    return Expansion({powers: Fraction(c) for powers, c in terms.items()}, degree, place)
+    return TaylorExpansion({powers: Fraction(c) for powers, c in terms.items()}, degree, place)
 
 
-def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) -> Expansion:
+def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) -> TaylorExpansion:
     """The field moved by `velocity` and spread by a Gaussian of variance `diffusion` per axis.
 
     The exponential series of exp(-velocity . grad + diffusion / 2 * Laplacian), whose factors
@@ -373,7 +373,9 @@ def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) 
         else ""
     )
     spread = f"a Gaussian of variance {diffusion} * " if diffusion else ""
-    return Expansion(coefficients, degree, text=f"{spread}u({shift})" if moved else f"{spread}u")
+    return TaylorExpansion(
+        coefficients, degree, text=f"{spread}u({shift})" if moved else f"{spread}u"
+    )
 
 
 def _series(velocity: Fraction, half_variance: Fraction, last: int) -> list[Fraction]:

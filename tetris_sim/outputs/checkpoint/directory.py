@@ -22,7 +22,7 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.outputs.checkpoint.file import (
     Checkpoint,
-    Part,
+    CheckpointPart,
     open_checkpoint,
     parts_folder,
     remove_orphans,
@@ -68,7 +68,7 @@ def write_checkpoint(
     read: Callable[[Box], Field],
     *,
     keep: int,
-    parts: Sequence[Part] = (),
+    parts: Sequence[CheckpointPart] = (),
     ready: Callable[[], None] = lambda: None,
 ) -> Path:
     """Save a state, then remove the oldest checkpoints.
@@ -230,7 +230,7 @@ def _write(
     read: Callable[[Box], Field],
     *,
     good: bool,
-    parts: Sequence[Part] = (),
+    parts: Sequence[CheckpointPart] = (),
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     make_directory(path.parent)
@@ -404,7 +404,7 @@ class Checkpoints:
         make_room(self._directory, self._make_state(step), problem)
         return checkpoint_path(self._directory, step)
 
-    def publish(self, problem: Problem, step: int, parts: list[Part] | str) -> None:
+    def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:
         """Make a checkpoint of the parts of this step.
 
         Raises:

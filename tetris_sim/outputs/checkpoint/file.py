@@ -26,7 +26,7 @@ import numpy as np
 
 from tetris_sim.errors import CheckpointError
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint.seal import FORMAT_VERSION, append_seal, check_content, read_seal
 from tetris_sim.outputs.checkpoint.state import RunState, read_state, write_state
@@ -50,7 +50,7 @@ _META = "parts"  # the dataset of /meta that lists them
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointPart:
     """One file of values.
 
     Attributes:
@@ -77,7 +77,7 @@ def write_part(
     path: Path,
     problem: Problem,
     step: int,
-) -> Part:
+) -> CheckpointPart:
     """Write the points of one slab of the checkpoint `path`; its folder is there.
 
     Raises:
@@ -106,10 +106,10 @@ def write_part(
                     dataset[slices(part)] = field
         append_seal(unfinished, step=step, good=True)
 
-    return Part(f"{own.parent.name}/{own.name}", box, read_seal(own).table)
+    return CheckpointPart(f"{own.parent.name}/{own.name}", box, read_seal(own).table)
 
 
-def remove_parts_of(path: Path, *, but: Sequence[Part] = ()) -> None:
+def remove_parts_of(path: Path, *, but: Sequence[CheckpointPart] = ()) -> None:
     """Remove the parts that a checkpoint does not consist of: all, if it is not there any more."""
     folder = parts_folder(path)
     if not but:
@@ -128,13 +128,13 @@ def remove_orphans(directory: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_list(meta: Any, parts: Sequence[Part]) -> None:
+def write_list(meta: Any, parts: Sequence[CheckpointPart]) -> None:
     """Write into the group /meta of a checkpoint what it consists of."""
     meta.create_dataset(_META, data=json.dumps([asdict(part) for part in parts]))
 
 
 def virtual_dataset(
-    fields: Any, variable: Variable, problem: Problem, parts: Sequence[Part]
+    fields: Any, variable: StateVariable, problem: Problem, parts: Sequence[CheckpointPart]
 ) -> Any:
     """A dataset that shows all parts of one variable as one."""
     import h5py
@@ -316,7 +316,7 @@ def write_file(
     read: Callable[[Box], Field],
     *,
     good: bool,
-    parts: Sequence[Part] = (),
+    parts: Sequence[CheckpointPart] = (),
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Write one checkpoint file, block by block, and rename it into place.
@@ -350,7 +350,7 @@ def write_file(
 
 
 def _write_fields(
-    fields: Any, problem: Problem, read: Callable[[Box], Field], parts: Sequence[Part]
+    fields: Any, problem: Problem, read: Callable[[Box], Field], parts: Sequence[CheckpointPart]
 ) -> None:
     grid, dtype = problem.grid, np.dtype(problem.dtype)
     scales = add_positions(fields, grid)
@@ -383,10 +383,10 @@ def _write_fields(
             dataset[slices(box)] = field
 
 
-def _read_variable(dataset: Any) -> Variable:
+def _read_variable(dataset: Any) -> StateVariable:
     said = dataset.attrs
     total = Total(str(said["total_name"]), str(said["total_unit"]), float(said["total_density"]))
-    return Variable(
+    return StateVariable(
         dataset.name.rpartition("/")[2], str(said["units"]), str(said["long_name"]), total
     )
 

@@ -1,4 +1,5 @@
-"""Axis: eigenvectors of the second difference along one axis, and how a state is expanded in them.
+"""SpectralAxis: eigenvectors of the second difference along one axis, and how a state is expanded
+in them.
 
 (T u)_i = u_(i-1) - 2 u_i + u_(i+1) with ghosts b * (outermost point), or periodic. For |b| <= 1 its
 eigenvalues are -4 sin^2(theta/2), and its eigenvectors v_i = cos((i + 1/2) theta - alpha), where
@@ -64,7 +65,7 @@ class Arrays(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class SpectralAxis:
     """The second difference along an axis of n points.
 
     Attributes:
@@ -155,7 +156,7 @@ class Axis:
         return n_modes <= (_FEW if self.transform(types) else self.n // 2)
 
 
-def between_cells(widths: Numbers, ends: Ends | None) -> Axis:
+def between_cells(widths: Numbers, ends: Ends | None) -> SpectralAxis:
     """(T u)_i = (g_i (u_(i+1) - u_i) - g_(i-1) (u_i - u_(i-1))) / h_i, with g the inverse of the
     distance of centres, beyond a face 1 / h of the cell inside [1/m^2].
 
@@ -183,11 +184,11 @@ def between_cells(widths: Numbers, ends: Ends | None) -> Axis:
     values = -(lost[:, None] * whole**2).sum(axis=0)
     values -= (between[:, None] * np.diff(whole, axis=0) ** 2).sum(axis=0)
     values -= round_the_end * (whole[0] - whole[-1]) ** 2
-    return Axis(n, None, (values, np.ascontiguousarray(vectors.T)), root)
+    return SpectralAxis(n, None, (values, np.ascontiguousarray(vectors.T)), root)
 
 
 @dataclass(eq=False)
-class Expansion:
+class ModalExpansion:
     """Coefficients along one axis of arrays: all of them, or some.
 
     Attributes:
@@ -197,7 +198,7 @@ class Expansion:
         modes: those that are wanted; None for all, in place.
     """
 
-    axis: Axis
+    axis: SpectralAxis
     place: int
     arrays: Arrays
     modes: npt.NDArray[np.int64] | None = None
@@ -223,7 +224,7 @@ class Expansion:
 
     def columns(self, u: Any) -> Any:
         """Coefficients of the columns of a matrix, wherever the axis is."""
-        return Expansion(self.axis, 0, self.arrays).expand(u)
+        return ModalExpansion(self.axis, 0, self.arrays).expand(u)
 
     def _weights(self, ndim: int) -> Any:
         """What makes a state one of the symmetric operator, shaped for arrays of so many axes."""
@@ -345,7 +346,7 @@ class Separable:
         forcing: None for none.
     """
 
-    axes: tuple[Axis, ...]
+    axes: tuple[SpectralAxis, ...]
     excess: float
     sums: tuple[Numbers, ...]
     products: tuple[tuple[float, tuple[int, ...]], ...]
@@ -368,7 +369,7 @@ class Layered:
     """
 
     place: int
-    axes: tuple[Axis, ...]
+    axes: tuple[SpectralAxis, ...]
     between: Numbers
     ends: Ends | None
     along: tuple[Numbers, ...]

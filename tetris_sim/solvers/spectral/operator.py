@@ -24,7 +24,6 @@ from tetris_sim.model.reference import follow, ruled_ghosts
 from tetris_sim.model.slab import Ranges, batches
 from tetris_sim.solvers.spectral.axis import (
     MOST_DENSE,
-    Axis,
     Ends,
     Forcing,
     Layered,
@@ -32,6 +31,7 @@ from tetris_sim.solvers.spectral.axis import (
     Numbers,
     Operator,
     Separable,
+    SpectralAxis,
     between_cells,
     thin_forcing,
 )
@@ -79,7 +79,7 @@ def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) 
         return Separable(axes, 0.0, sums, (), forcing)
 
     axes = tuple(
-        Axis(grid.shape[axis], it) if axis == place else _axis_of_body(grid, axis, it)
+        SpectralAxis(grid.shape[axis], it) if axis == place else _axis_of_body(grid, axis, it)
         for axis, it in enumerate(ends)
     )
     along = [rate[axis][line, line] * (axis != place) for axis in range(grid.ndim)]
@@ -102,7 +102,7 @@ def _even_spacing(grid: Grid) -> list[float | None]:
     ]
 
 
-def _axis_of_body(grid: Grid, axis: int, ends: Ends | None) -> Axis:
+def _axis_of_body(grid: Grid, axis: int, ends: Ends | None) -> SpectralAxis:
     """The same for equal axes, so that their eigenvectors are kept once.
 
     Raises:
@@ -121,12 +121,12 @@ def _axis_of_body(grid: Grid, axis: int, ends: Ends | None) -> Axis:
 
 
 @functools.lru_cache(maxsize=8)
-def _even_axis(n: int, ends: Ends | None) -> Axis:
-    return Axis(n, ends)
+def _even_axis(n: int, ends: Ends | None) -> SpectralAxis:
+    return SpectralAxis(n, ends)
 
 
 @functools.lru_cache(maxsize=8)
-def _graded_axis(widths: tuple[float, ...], ends: Ends | None) -> Axis:
+def _graded_axis(widths: tuple[float, ...], ends: Ends | None) -> SpectralAxis:
     return between_cells(np.array(widths), ends)
 
 
@@ -312,7 +312,7 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
         folded[order] = folded.get(order, 0.0) + weight
 
     products = tuple((w, k) for k, w in folded.items() if sum(map(bool, k)) > 1)
-    axes, sums, made = [], [], functools.cache(Axis)
+    axes, sums, made = [], [], functools.cache(SpectralAxis)
     for place, radius in enumerate(problem.stencil.radii):
         own = [
             folded.get(tuple(k * (a == place) for a in range(problem.grid.ndim)), 0.0)
@@ -331,7 +331,9 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
     return Separable(tuple(axes), excess, tuple(sums), products, forcing)
 
 
-def _axis_of_stencil(problem: Problem, place: int, own: Sequence[float], *, crossed: bool) -> Axis:
+def _axis_of_stencil(
+    problem: Problem, place: int, own: Sequence[float], *, crossed: bool
+) -> SpectralAxis:
     """An axis of a stencil.
 
     Args:
@@ -343,7 +345,7 @@ def _axis_of_stencil(problem: Problem, place: int, own: Sequence[float], *, cros
     n, name = problem.grid.shape[place], problem.grid.axis_names[place]
     radius = problem.stencil.radii[place]
     if problem.boundary.periodic(place) or radius == 0:
-        return Axis(n, None)
+        return SpectralAxis(n, None)
     low, high = (
         [
             b
@@ -354,7 +356,7 @@ def _axis_of_stencil(problem: Problem, place: int, own: Sequence[float], *, cros
         for side in SIDES
     )
     if radius == 1 or (set(low) in _EVEN and set(high) in _EVEN):
-        return Axis(n, (low[0], high[0]))
+        return SpectralAxis(n, (low[0], high[0]))
     if crossed:
         msg = (
             f"its stencil reaches {radius} points beyond a face along {name} and has points off "
@@ -381,4 +383,4 @@ def _axis_of_stencil(problem: Problem, place: int, own: Sequence[float], *, cros
         )
         raise NotSpectralError(msg)
     values, vectors = np.linalg.eigh(matrix)
-    return Axis(n, None, (values, np.ascontiguousarray(vectors.T)))
+    return SpectralAxis(n, None, (values, np.ascontiguousarray(vectors.T)))

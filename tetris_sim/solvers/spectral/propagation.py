@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from tetris_sim.solvers.spectral.axis import (
     Arrays,
-    Axis,
-    Expansion,
     Forcing,
     Layered,
+    ModalExpansion,
     Operator,
     Separable,
+    SpectralAxis,
     chunks,
 )
 
@@ -102,7 +102,10 @@ class ExpandedForcing:
 
 
 def expand_forcing(
-    forcing: Forcing | None, whole: Sequence[Expansion], arrays: Arrays, skip: int | None = None
+    forcing: Forcing | None,
+    whole: Sequence[ModalExpansion],
+    arrays: Arrays,
+    skip: int | None = None,
 ) -> ExpandedForcing | None:
     """Coefficients of f along all axes but one that is left out; None if there is no f."""
     if forcing is None:
@@ -126,7 +129,7 @@ def _along(matrix: Any, u: Any, place: int) -> Any:
     return moved.swapaxes(place, -1)
 
 
-class SeparableJump:
+class SeparablePropagation:
     """Jumps of a state of constant coefficients.
 
     Args:
@@ -137,7 +140,7 @@ class SeparableJump:
     def __init__(self, operator: Separable, arrays: Arrays) -> None:
         self._operator, self._arrays = operator, arrays
         axes = operator.axes
-        self._whole = [Expansion(axis, place, arrays) for place, axis in enumerate(axes)]
+        self._whole = [ModalExpansion(axis, place, arrays) for place, axis in enumerate(axes)]
         self._forcing = expand_forcing(operator.forcing, self._whole, arrays)
 
     def advance(self, u: Any, steps: int) -> Any:
@@ -162,17 +165,17 @@ class SeparableJump:
         return u
 
     @functools.lru_cache(maxsize=2)  # noqa: B019  as long as the state lives, and few
-    def _picked(self, steps: int) -> tuple[Expansion | None, ...]:
+    def _picked(self, steps: int) -> tuple[ModalExpansion | None, ...]:
         """Per axis the coefficients of which something is left after some steps; None for all."""
         found = []
         for place, axis in enumerate(self._operator.axes):
             modes = lasting_modes(self._operator, place, steps)
             pick = axis.worth_picking(self._arrays.types, len(modes))
-            found.append(Expansion(axis, place, self._arrays, modes) if pick else None)
+            found.append(ModalExpansion(axis, place, self._arrays, modes) if pick else None)
         return tuple(found)
 
     def _grow(
-        self, c: Any, chosen: Sequence[Expansion], steps: int, forcing: ExpandedForcing | None
+        self, c: Any, chosen: Sequence[ModalExpansion], steps: int, forcing: ExpandedForcing | None
     ) -> None:
         """Let c be g^n c + (1 - g^n) / (1 - g) f, in place."""
         xp = self._arrays.xp
@@ -186,7 +189,7 @@ class SeparableJump:
 
         self._arrays.each(list(chunks(c.shape[0], c.size // c.shape[0], _PART_POINTS)), work)
 
-    def _rate(self, chosen: Sequence[Expansion]) -> Callable[[slice], Any]:
+    def _rate(self, chosen: Sequence[ModalExpansion]) -> Callable[[slice], Any]:
         """The g - 1 of some planes of coefficients."""
         operator, xp, ndim = self._operator, self._arrays.xp, len(chosen)
 
@@ -220,7 +223,7 @@ class SeparableJump:
 
 
 @dataclass(frozen=True)
-class Work:
+class PropagationWork:
     """What a jump does.
 
     Attributes:
@@ -238,7 +241,7 @@ class Work:
     once: float = 0.0
 
 
-def jump_work(operator: Operator, steps: int, types: frozenset[int]) -> Work:
+def jump_work(operator: Operator, steps: int, types: frozenset[int]) -> PropagationWork:
     """The work of a jump over some steps where there are transforms of some types."""
     axes = dict(enumerate(operator.axes))
     n_points = math.prod(axis.n for axis in operator.axes)
@@ -247,19 +250,19 @@ def jump_work(operator: Operator, steps: int, types: frozenset[int]) -> Work:
         layers = axes.pop(operator.place).n
         transformed, multiplied, _ = _both_ways(axes, {}, n_points, types)
         decomposed = _DECOMPOSED * n_points * layers**2
-        return Work(2 * transformed, 2 * multiplied, n_points, float(decomposed), once)
+        return PropagationWork(2 * transformed, 2 * multiplied, n_points, float(decomposed), once)
 
     kept = {place: len(lasting_modes(operator, place, steps)) for place in axes}
     few = {place: m for place, m in kept.items() if axes[place].worth_picking(types, m)}
     transformed, multiplied, left = _both_ways(axes, few, n_points, types)
     if operator.forcing is None or not few:
-        return Work(2 * transformed, 2 * multiplied, left, once=once)
+        return PropagationWork(2 * transformed, 2 * multiplied, left, once=once)
     back, product, _ = _both_ways(axes, {}, n_points, types)
-    return Work(transformed + back, multiplied + product, n_points, once=once)
+    return PropagationWork(transformed + back, multiplied + product, n_points, once=once)
 
 
 def _both_ways(
-    axes: dict[int, Axis], few: dict[int, int], n_points: int, types: frozenset[int]
+    axes: dict[int, SpectralAxis], few: dict[int, int], n_points: int, types: frozenset[int]
 ) -> tuple[float, float, float]:
     """(numbers transformed, operations of products, coefficients that are left) of one direction.
 
@@ -297,7 +300,7 @@ def _both_ways(
 _BATCH_NUMBERS = 1 << 18  # of the matrices that are decomposed together
 
 
-class LayeredJump:
+class LayeredPropagation:
     """Jumps of a state of layers.
 
     Args:
@@ -307,7 +310,9 @@ class LayeredJump:
 
     def __init__(self, operator: Layered, arrays: Arrays) -> None:
         self._operator, self._arrays, self._place = operator, arrays, operator.place
-        self._whole = [Expansion(axis, place, arrays) for place, axis in enumerate(operator.axes)]
+        self._whole = [
+            ModalExpansion(axis, place, arrays) for place, axis in enumerate(operator.axes)
+        ]
         self._lateral = [it for it in self._whole if it.place != self._place]
         self._forcing = expand_forcing(operator.forcing, self._whole, arrays, skip=self._place)
         self._root = arrays.xp.asarray(np.sqrt(operator.capacity))

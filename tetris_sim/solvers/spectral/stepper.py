@@ -18,7 +18,7 @@ from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
-from tetris_sim.solvers.spectral.propagation import LayeredJump, SeparableJump
+from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 
 _BATCH_POINTS = 1 << 22  # loaded, read or searched at a time
 _COPIES = 3  # of the state in float64: itself, coefficients, and what is made of them
@@ -148,8 +148,8 @@ class SpectralStepper(WholeGrid):
         self._arrays.release()
 
 
-def make_jump(operator: Operator, arrays: Arrays) -> SeparableJump | LayeredJump:
+def make_jump(operator: Operator, arrays: Arrays) -> SeparablePropagation | LayeredPropagation:
     """What jumps by the steps of an operator."""
     if isinstance(operator, Separable):
-        return SeparableJump(operator, arrays)
-    return LayeredJump(operator, arrays)
+        return SeparablePropagation(operator, arrays)
+    return LayeredPropagation(operator, arrays)
