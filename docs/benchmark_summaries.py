@@ -24,9 +24,9 @@ from benchmark_equations import (
 )
 from benchmark_newcomer import newcomer
 from benchmark_schemes import jumps, steady_beside_pyamg
+
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
-
 from tetris_sim.bench.result import read_result
 from tetris_sim.bench.tables import Bounds, TextTable, billions, bounds_of, grid, percent
 

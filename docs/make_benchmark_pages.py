@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
 from benchmark_summaries import SUMMARIES  # noqa: E402
+from small_files import compact, save_picture  # noqa: E402
+
 from benchmarks.device_goals import goals_table  # noqa: E402
 from benchmarks.pictures import draw_all  # noqa: E402
 from benchmarks.scaling_inputs import read_inputs  # noqa: E402
 from benchmarks.scaling_tables import draw_scaling, predict_all, scaling_tables  # noqa: E402
 from benchmarks.study_tables import as_markdown  # noqa: E402
-from small_files import compact, save_picture  # noqa: E402
-
 from tetris_sim.bench.result import read_result  # noqa: E402
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "benchmarks"
 SCALING = Path(__file__).parent / "scaling.md"
-SPARSTENCIL = Path(__file__).parents[1] / "tests" / "benchmarks" / "sparstencil_page.py"
+SPARSTENCIL = Path(__file__).parents[1] / "benchmarks" / "sparstencil_page.py"
 
 
 def _between(first: str, last: str) -> re.Pattern[str]:

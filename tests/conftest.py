@@ -185,8 +185,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def _plain_is_compiled() -> None:
     """What made-up methods compute with is compiled, so that no budget is spent on it."""
-    from tuner_cases import problem_of
-
+    from tests.support.tuner_cases import problem_of
     from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
     from tetris_sim.scheduler.machine.placement import ComputeResource
     from tetris_sim.scheduler.tuning.measure import check_method
@@ -214,7 +213,7 @@ def _nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def ended_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For tests/faults: the results of 20 steps; whoever changes a file makes a copy."""
-    from fault_runs import tetris_here, write_plate
+    from tests.support.fault_runs import tetris_here, write_plate
 
     folder = tmp_path_factory.mktemp("ended_run")
     config = write_plate(folder, steps=20, often=10, checkpoint=10, fields=10)

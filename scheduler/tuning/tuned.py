@@ -36,7 +36,7 @@ from tetris_sim.version import __version__
 # What was the fastest on GPUs that were measured: it is tried first, and taken where nothing may be
 # measured.
 #
-# `known.json` beside this file holds it, as tests/benchmarks/first_choice.py writes it. Another GPU
+# `known.json` beside this file holds it, as benchmarks/first_choice.py writes it. Another GPU
 # is taken for the one of these whose memory gives each multiprocessor about as many bytes in a
 # cycle: that decides how many steps a launch has to make.
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from papers.convstencil.explicit_stencil2row import explicit_stencil2row
-from papers.tetris.banded import banded_kernel
 
 from benchmarks import gpu_breakdown, gpu_counters, gpu_sweeps
 from benchmarks.emulated import LIMITS, BenchGpu, emulated_gpu
@@ -20,6 +17,9 @@ from benchmarks.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_al
 from benchmarks.gpu_breakdown import LADDERS, climb, compare_rungs, paper_steps
 from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from benchmarks.gpu_sweeps import Line, lines_of, sweep_gpu
+from tests.papers.convstencil.explicit_stencil2row import explicit_stencil2row
+from tests.papers.tetris.banded import banded_kernel
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tetris_sim.bench.timing import random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "tests" / "benchmarks" / "case_study.py"))
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "case_study.py"))
 
 
 def test_the_cosine_solution_is_that_of_the_steps() -> None:

@@ -19,10 +19,10 @@ def modules_with_examples() -> list[str]:
                 name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
                 found.append(name if top == "tetris_sim" else f"tetris_sim.{name}")
 
-    for top in ("papers", "benchmarks"):  # what they import lies in tests/
+    for top in ("tests/papers", "benchmarks"):
         found += [
-            ".".join(path.relative_to(ROOT / "tests").with_suffix("").parts)
-            for path in sorted((ROOT / "tests" / top).rglob("*.py"))
+            ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for path in sorted((ROOT / top).rglob("*.py"))
             if ">>> " in path.read_text()
         ]
     return found

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from papers.sparstencil.variants import variant_kernel
 
+from tests.papers.sparstencil.variants import variant_kernel
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.bench.timing import random_problem
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 
-FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPT = runpy.run_path(str(FOLDER / "sparstencil.py"))
 FORMATS = runpy.run_path(str(FOLDER / "sparstencil_formats.py"))
 PAGE = runpy.run_path(str(FOLDER / "sparstencil_page.py"))
@@ -148,7 +148,8 @@ def test_what_is_timed_is_compared_with_the_reference(monkeypatch: pytest.Monkey
     parameters |= {"sparse": 0, "flight": 1, "format": 3}
     FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
     monkeypatch.setattr(
-        "variants.variant_kernel", lambda *arguments: wrong_weights(variant_kernel(*arguments))
+        "tests.support.variants.variant_kernel",
+        lambda *arguments: wrong_weights(variant_kernel(*arguments)),
     )
     with pytest.raises(AssertionError, match="is wrong by"):
         FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())

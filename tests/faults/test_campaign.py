@@ -9,8 +9,9 @@ import random
 import shutil
 from pathlib import Path
 
-import campaign
 import pytest
+
+from tests.support import campaign
 
 KILLS = {
     "one process": 58,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "checkpoint_scripts.py"
 OLD, NEW = "checkpoint_000000000001.h5", "checkpoint_000000000002.h5"
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fault_runs import tetris_here
 
+from tests.support.fault_runs import tetris_here
 from tetris_sim.apps.initial_file import open_hdf5
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.model.grid import Grid

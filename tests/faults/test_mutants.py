@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import cast
 
-import mutants
 import pytest
-from mutant_inputs import READERS, Samples, make_samples
+
+from tests.support import mutants
+from tests.support.mutant_inputs import READERS, Samples, make_samples
 
 CASES = {
     "expression": 3000,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_runs import tetris_here
 
 import tetris_sim as ts
+from tests.support.fault_runs import tetris_here
 from tetris_sim.commands.sources import read_config_text
 from tetris_sim.config import make_config
 from tetris_sim.errors import CheckpointError, ConfigError, TetrisError

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_runs import assert_same_results, tetris_here
 
+from tests.support.fault_runs import assert_same_results, tetris_here
 from tetris_sim.config import load_config
 from tetris_sim.outputs.checkpoint import find_checkpoint
 from tetris_sim.outputs.series import open_fields

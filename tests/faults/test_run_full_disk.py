@@ -9,11 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fault_runs import assert_same_results, checkpoint_steps, tetris, tetris_here, write_plate
 
+from tests.support.fault_runs import (
+    assert_same_results,
+    checkpoint_steps,
+    tetris,
+    tetris_here,
+    write_plate,
+)
 from tetris_sim.outputs.checkpoint import good_checkpoints
 
-SCRIPT = Path(__file__).with_name("full_disk_script.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "full_disk_script.py"
 LARGER = ("--set", "grid.shape=[93, 69]")  # a checkpoint of some 65 KB, beside tables of a few KB
 
 

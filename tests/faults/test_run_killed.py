@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fault_runs import (
+
+from tests.support.fault_runs import (
     assert_same_results,
     checkpoint_steps,
     start,

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from fault_runs import assert_same_results, tetris_here
 
+from tests.support.fault_runs import assert_same_results, tetris_here
 from tetris_sim.outputs.series import open_fields
 
 BLOCK = """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_runs import contents, tetris_here, write_plate
 
+from tests.support.fault_runs import contents, tetris_here, write_plate
 from tetris_sim.errors import ExitCode
 
 IMPOSSIBLE = "initial={type: expression, expression: 'x/0'}"

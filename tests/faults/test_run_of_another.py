@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fault_runs import contents, tetris, write_plate
+from tests.support.fault_runs import contents, tetris, write_plate
 
 
 def test_a_checkpoint_of_elsewhere_does_not_replace_the_results_that_are_there(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fault_runs import checkpoint_steps, tetris_here, write_plate
 
+from tests.support.fault_runs import checkpoint_steps, tetris_here, write_plate
 from tetris_sim.outputs.checkpoint import open_checkpoint
 
 GROWING = """

@@ -3,7 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_runs import assert_same_results, checkpoint_steps, contents, tetris_here, write_plate
+
+from tests.support.fault_runs import (
+    assert_same_results,
+    checkpoint_steps,
+    contents,
+    tetris_here,
+    write_plate,
+)
 
 # The last step of a run is always recorded, so the middle of the whole run must be due there too.
 N, OFTEN, FIELDS, CHECKPOINT, TWO = 1500, 50, 100, 300, "20 steps"

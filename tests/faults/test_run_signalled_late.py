@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fault_runs import start, write_plate
 
+from tests.support.fault_runs import start, write_plate
 from tetris_sim.errors import ExitCode, StopRequested
 from tetris_sim.support.stopping import Stopping, ending_quietly
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fault_runs import (
+
+from tests.support.fault_runs import (
     assert_same_results,
     checkpoint_steps,
     start,

@@ -7,7 +7,8 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 import pytest
-from emulator.emulation import (
+
+from tests.support.emulator.emulation import (
     COMPILER,
     NO_COMPILER,
     Emulated,
@@ -16,7 +17,6 @@ from emulator.emulation import (
     emulate,
     translate,
 )
-
 from tetris_sim.gpu_kernels.common.layout import memory_argument
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
 
+from tests.support.cases import boundary_of, make_problem, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import STORED
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

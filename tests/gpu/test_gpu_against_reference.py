@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import exact
 import numpy as np
 import pytest
-from cases import (
+
+from tests.support import exact
+from tests.support.cases import (
     CUSTOM,
     HALOS_AND_KINDS,
     assert_rounded_at_random,
@@ -22,8 +23,7 @@ from cases import (
     run_with_halo,
     stencil_of,
 )
-from conduction_cases import CASES, RADIATION, Case
-
+from tests.support.conduction_cases import CASES, RADIATION, Case
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS

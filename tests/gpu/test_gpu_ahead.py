@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ahead_cases import BLOCK, CHOSEN, STEPS, plan_of, plate
-from cases import run
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
 
+from tests.support.ahead_cases import BLOCK, CHOSEN, STEPS, plan_of, plate
+from tests.support.cases import run
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.ready import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain

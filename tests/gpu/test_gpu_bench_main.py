@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from benchmarks.emulated import BenchGpu, emulated_gpu
 from benchmarks.gpu_peers import open_peers
-from emulator.emulation import COMPILER, NO_COMPILER
-
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tetris_sim.bench import gpu as bench
 from tetris_sim.bench.tables import as_text, bounds_of
 from tetris_sim.gpu_kernels import METHODS

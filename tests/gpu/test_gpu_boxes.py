@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, stencil_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import boundary_of, make_problem, stencil_of
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.domain import THREADS, domain_argument, ghost_tiles
 from tetris_sim.gpu_kernels.boundary.extents import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import assert_rounded_at_random, make_problem, mixed_boundaries, run
 
+from tests.support.cases import assert_rounded_at_random, make_problem, mixed_boundaries, run
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model import reference
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method

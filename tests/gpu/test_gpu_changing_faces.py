@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import make_problem, stencil_of
-from conduction_cases import Case, affine, closed, insulated, radiating
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from test_gpu_streamed import HostCopies, streamed
 
+from tests.gpu.test_gpu_streamed import HostCopies, streamed
+from tests.support.cases import make_problem, stencil_of
+from tests.support.conduction_cases import Case, affine, closed, insulated, radiating
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.domain import are_in_range
 from tetris_sim.gpu_kernels.fused.method import FusedMethod

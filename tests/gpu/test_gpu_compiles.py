@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
-from cases import CUSTOM, boundary_of, make_problem, stencil_of
-from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
-from enthalpy_cases import cooled_body
-
+from tests.support.cases import CUSTOM, boundary_of, make_problem, stencil_of
+from tests.support.conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
+from tests.support.enthalpy_cases import cooled_body
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.frame import frame_defines, line_frame_defines
 from tetris_sim.gpu_kernels.boundary.ghosts import ghosts_defines

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import exact
 import numpy as np
 import pytest
-from conduction_cases import (
+
+from tests.gpu.test_gpu_streamed import HostCopies, streamed
+from tests.support import exact
+from tests.support.conduction_cases import (
     CASES,
     RADIATION,
     Case,
@@ -24,11 +26,9 @@ from conduction_cases import (
     rings,
     stable_dt,
 )
-from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
-from emulator.host_gpu import HostGpu
-from enthalpy_cases import cooled_body
-from test_gpu_streamed import HostCopies, streamed
-
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.enthalpy_cases import cooled_body
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules

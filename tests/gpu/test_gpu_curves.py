@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import insulated
-from emulator.emulation import COMPILER, NO_COMPILER
-from enthalpy_cases import cooled, cooled_body
-from test_gpu_palette_method import BRANCH, advanced, agree, changed
 
+from tests.gpu.test_gpu_palette_method import BRANCH, advanced, agree, changed
+from tests.support.conduction_cases import insulated
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.enthalpy_cases import cooled, cooled_body
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 
+from tests.support.cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from tetris_sim.gpu_kernels.boundary.domain import THREADS as GHOST_THREADS
 from tetris_sim.gpu_kernels.boundary.domain import domain_argument
 from tetris_sim.gpu_kernels.boundary.extents import (

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from cases import CUSTOM, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.launching import agrees
 
+from tests.support.cases import CUSTOM, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.launching import agrees
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import gpu_equation_cases as cases
 import numpy as np
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from test_gpu_streamed import HostCopies, streamed
 
+from tests.gpu.test_gpu_streamed import HostCopies, streamed
+from tests.support import gpu_equation_cases as cases
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.given import given_defines, joined_stages

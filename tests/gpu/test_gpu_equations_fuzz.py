@@ -17,9 +17,8 @@ import pytest
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent)]
 
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulator.half_emulation import weighted
 
+from tests.support.emulator.half_emulation import weighted
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_kernel, sparse_parameters

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, run, stencil_of
-from conduction_cases import Case, heating, insulated, mixed_faces, radiating
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from test_gpu_changing_faces import BY_NAME, advanced, agrees, body, changing
 
+from tests.gpu.test_gpu_changing_faces import BY_NAME, advanced, agrees, body, changing
+from tests.support.cases import boundary_of, make_problem, run, stencil_of
+from tests.support.conduction_cases import Case, heating, insulated, mixed_faces, radiating
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.frame import line_frame_defines
 from tetris_sim.model.problem import Problem

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, dtype_of, make_problem, run, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
 
+from tests.support.cases import boundary_of, dtype_of, make_problem, run, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS

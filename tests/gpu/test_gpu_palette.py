@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.launching import several_tiles
-from emulator.palette_launching import check, make_body
 
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.launching import several_tiles
+from tests.support.emulator.palette_launching import check, make_body
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_numbers

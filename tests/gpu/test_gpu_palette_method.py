@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import Case, beam, closed, graded, heating, mixed_faces, rings
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from enthalpy_cases import cooled_body
 
+from tests.support.conduction_cases import Case, beam, closed, graded, heating, mixed_faces, rings
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.enthalpy_cases import cooled_body
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.model import reference

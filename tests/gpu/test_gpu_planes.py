@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import FACES, make_problem, run, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
 
+from tests.support.cases import FACES, make_problem, run, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.tensor_cores.trapezoid import METHOD as TRAPEZOID

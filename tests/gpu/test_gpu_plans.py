@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cases import boundary_of, make_problem, stencil_of
 
+from tests.support.cases import boundary_of, make_problem, stencil_of
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError

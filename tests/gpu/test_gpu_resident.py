@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BOUNDARIES, FACES, boundary_of, make_problem, run, stencil_of
-from emulator import host_gpu
-from emulator.emulation import COMPILER, NO_COMPILER, emulate
-from emulator.host_gpu import HostGpu
 
+from tests.support.cases import BOUNDARIES, FACES, boundary_of, make_problem, run, stencil_of
+from tests.support.emulator import host_gpu
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER, emulate
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError

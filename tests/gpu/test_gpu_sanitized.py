@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
-CASES = Path(__file__).with_name("sanitized_cases.py")
+CASES = Path(__file__).parents[1] / "support" / "sanitized_cases.py"
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from test_gpu_streamed import HostCopies
 
+from tests.gpu.test_gpu_streamed import HostCopies
+from tests.support.cases import boundary_of, make_problem, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.gpu_kernels.steppers import streamed
 from tetris_sim.model.problem import Field, Problem

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from body_samples import build, heat_model
-from cases import make_problem
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from jump_cases import star, with_weights
 
+from tests.support.body_samples import build, heat_model
+from tests.support.cases import make_problem
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.jump_cases import star, with_weights
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic

@@ -9,10 +9,10 @@ import itertools
 
 import numpy as np
 import pytest
-from cases import make_problem, mixed_boundaries, run, stencil_of
-from emulator.half_emulation import emulated, faces, launches_of
-from emulator.host_gpu import HostGpu
 
+from tests.support.cases import make_problem, mixed_boundaries, run, stencil_of
+from tests.support.emulator.half_emulation import emulated, faces, launches_of
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.formats import round_weights
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters, sparse_refusal

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import make_problem
-from jump_cases import KINDS, jumped, stack, star, with_weights
 
+from tests.support.cases import make_problem
+from tests.support.jump_cases import KINDS, jumped, stack, star, with_weights
 from tetris_sim.gpu_kernels.solve.spectral import METHOD
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.problem import Problem

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import (
+
+from tests.support.cases import (
     HALOS,
     boundary_of,
     check_the_first_nan_is_named,
@@ -20,9 +21,8 @@ from cases import (
     run_with_halo,
     stencil_of,
 )
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS

@@ -9,9 +9,9 @@ import re
 import numpy as np
 import numpy.typing as npt
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.launching import Memory, advanced, agrees, allowed, launch
 
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.launching import Memory, advanced, agrees, allowed, launch
 from tetris_sim.bench.timing import WeightKind, random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -82,7 +82,7 @@ def made_by(
 @pytest.mark.parametrize(("name", "operations"), [("box-2d49p", 23.2), ("box-2d25p", 13.1)])
 def test_a_symmetric_point_takes_few_operations(name: str, operations: float) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
-    from test_gpu_compiles import disassembled
+    from tests.gpu.test_gpu_compiles import disassembled
 
     tile = {"box-2d49p": (4, 6, 7, 8, 1, 1, 0), "box-2d25p": (8, 10, 6, 8, 1, 1, 0)}[name]
     kernel = kernel_of(stencil_with(name, "symmetric"), *tile)

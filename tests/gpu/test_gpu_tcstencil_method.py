@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cases import make_problem, mixed_boundaries, stencil_of
-from emulator.half_emulation import emulated, faces, launches_of
 
+from tests.support.cases import make_problem, mixed_boundaries, stencil_of
+from tests.support.emulator.half_emulation import emulated, faces, launches_of
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.method import STEPS_PER_BLOCK

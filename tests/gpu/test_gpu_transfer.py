@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulator.host_gpu import HostGpu
 
+from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels.steppers.transfer import Transfer
 from tetris_sim.model.slab import Ranges, batches, slices
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import mixed_boundaries, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from variants import NAMES, VARIANTS, agrees
+
+from tests.support.cases import mixed_boundaries, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.variants import NAMES, VARIANTS, agrees
 
 QUICK = ("gpu.sparse, TF32", "layouts in FP64", "gpu.tcstencil, BF16")
 EMULATED = [

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from benchmarks.gpu_pairs import OPERATIONS, STORED, plate, smooth_after
-from cases import FACES, boundary_of, make_problem, mixed_boundaries, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from exact import fma
-from test_gpu_compiles import ARCHITECTURES, disassembled
 
+from benchmarks.gpu_pairs import OPERATIONS, STORED, plate, smooth_after
+from tests.gpu.test_gpu_compiles import ARCHITECTURES, disassembled
+from tests.support.cases import FACES, boundary_of, make_problem, mixed_boundaries, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.exact import fma
 from tetris_sim.bench.timing import WeightKind, random_weights
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import term_defines

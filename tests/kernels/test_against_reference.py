@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import (
+
+from tests.support.cases import (
     CUSTOM,
     SHAPES,
     check_the_first_nan_is_named,
@@ -12,7 +13,6 @@ from cases import (
     mixed_boundaries,
     run,
 )
-
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model import reference

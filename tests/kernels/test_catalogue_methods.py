@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import make_problem, mixed_boundaries, run
 
+from tests.support.cases import make_problem, mixed_boundaries, run
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS

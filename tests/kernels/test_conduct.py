@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import exact
 import numpy as np
 import pytest
-from cases import run
-from conduction_cases import CASES, RADIATION, Case, graded, heating, mixed_faces, rings
 
+from tests.support import exact
+from tests.support.cases import run
+from tests.support.conduction_cases import (
+    CASES,
+    RADIATION,
+    Case,
+    graded,
+    heating,
+    mixed_faces,
+    rings,
+)
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common import medium
 from tetris_sim.cpu_kernels.common.layout import pad

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import run
-from cpu_equation_cases import CASES, problem
-from exact import equation_step
 
+from tests.support.cases import run
+from tests.support.cpu_equation_cases import CASES, problem
+from tests.support.exact import equation_step
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations import tables

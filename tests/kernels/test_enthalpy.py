@@ -6,14 +6,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import exact
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cases import run
-from conduction_cases import random_ids
-from enthalpy_cases import cases
 
+from tests.support import exact
+from tests.support.cases import run
+from tests.support.conduction_cases import random_ids
+from tests.support.enthalpy_cases import cases
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model import reference

@@ -8,10 +8,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import make_problem
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.fused.formats import (
     BFLOAT16,

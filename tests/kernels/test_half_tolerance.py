@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import FACES, assert_rounded_at_random, make_problem, stencil_of
 
+from tests.support.cases import FACES, assert_rounded_at_random, make_problem, stencil_of
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.problem import Field, Problem

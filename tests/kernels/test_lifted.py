@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import FACES, make_problem
 
+from tests.support.cases import FACES, make_problem
 from tetris_sim.cpu_kernels.common.geometry import LINKS
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import cpu_equation_cases as cases
 import numpy as np
 import pytest
-from other_targets import TARGETS, assembly, counted, inner_loops, instructions, made
 
+from tests.support import cpu_equation_cases as cases
+from tests.support.other_targets import TARGETS, assembly, counted, inner_loops, instructions, made
 from tetris_sim.cpu_kernels.equations.stages import settled, stage_kernel
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, kernel_source
 from tetris_sim.cpu_kernels.tessellate.conducting import conducting_source

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from exact import is_exact, run_program
 
+from tests.support.exact import is_exact, run_program
 from tetris_sim.cpu_kernels.compiled.conduction import IMPORTS, name_of_result, program_lines
 from tetris_sim.cpu_kernels.compiled.generate import compiled_module
 from tetris_sim.model.formula import compile_expression, evaluate

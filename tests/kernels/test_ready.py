@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, stencil_of
 
+from tests.support.cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.ready import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from cases import FACES, make_problem
-from rim_cases import middle, set_halos
 
+from tests.support.cases import FACES, make_problem
+from tests.support.rim_cases import middle, set_halos
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

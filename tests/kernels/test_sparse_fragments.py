@@ -7,8 +7,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers.sparstencil.reading import compressed_of, decompress, multiply, positions_of, values_of
 
+from tests.papers.sparstencil.reading import (
+    compressed_of,
+    decompress,
+    multiply,
+    positions_of,
+    values_of,
+)
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     SparseMma,
     compress,

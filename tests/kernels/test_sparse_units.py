@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers.sparstencil.reading import compressed_of, decompress
 
+from tests.papers.sparstencil.reading import compressed_of, decompress
 from tetris_sim.gpu_kernels.fused.formats import round_weights
 from tetris_sim.gpu_kernels.tensor_cores.sparse import unit_plan, unit_width
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (

@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo, stencil_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import (
+    HALOS_AND_KINDS,
+    boundary_of,
+    make_problem,
+    run,
+    run_with_halo,
+    stencil_of,
+)
 from tetris_sim.cpu_kernels.common import layout
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

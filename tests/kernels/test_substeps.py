@@ -115,11 +115,11 @@ def test_others_say_why_they_do_not() -> None:
 
 
 def test_a_gpu_has_the_bits_of_a_cpu() -> None:
-    from emulator.emulation import COMPILER, NO_COMPILER
+    from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 
     if COMPILER is None:
         pytest.skip(NO_COMPILER)
-    from emulator.host_gpu import HostGpu
+    from tests.support.emulator.host_gpu import HostGpu
 
     problem, team = problem_of("rk2"), ThreadTeam(1)
     found = []

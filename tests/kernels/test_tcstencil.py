@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers.tcstencil.windows import apply_bands
-from test_trapezoid_numerics import apply_directly, stencils
 
+from tests.kernels.test_trapezoid_numerics import apply_directly, stencils
+from tests.papers.tcstencil.windows import apply_bands
 from tetris_sim.gpu_kernels.fused.formats import (
     BFLOAT16,
     FLOAT16,

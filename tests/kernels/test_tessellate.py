@@ -7,8 +7,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo, stencil_of
 
+from tests.support.cases import (
+    HALOS_AND_KINDS,
+    boundary_of,
+    make_problem,
+    run,
+    run_with_halo,
+    stencil_of,
+)
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import exact
 import numpy as np
 import pytest
-from cases import run
-from conduction_cases import (
+
+from tests.support import exact
+from tests.support.cases import run
+from tests.support.conduction_cases import (
     CASES,
     Case,
     beam,
@@ -23,8 +24,7 @@ from conduction_cases import (
     mixed_faces,
     rings,
 )
-from enthalpy_cases import FEW, MANY, every_face, melting
-
+from tests.support.enthalpy_cases import FEW, MANY, every_face, melting
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from papers.tetris.folding import apply_folding, n_products
 
+from tests.papers.tetris.folding import apply_folding, n_products
 from tetris_sim.gpu_kernels.tensor_cores.trapezoid import Float64, fold
 from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from exercises import exercise, expected
-from thread_ranks import AbortedError, run_ranks
 
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.exercises import exercise, expected
+from tests.support.thread_ranks import AbortedError, run_ranks
 from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, UnsupportedError
 from tetris_sim.scheduler.comm import communicator
 from tetris_sim.scheduler.comm.communicator import (
@@ -27,7 +27,7 @@ from tetris_sim.scheduler.comm.communicator import (
     open_communicator,
 )
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "support"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

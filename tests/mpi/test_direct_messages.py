@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ahead_cases import BLOCK, CHOSEN, STEPS, plan_on_ranks, plate
-from cases import boundary_of, make_problem, run, stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from thread_nccl import ThreadNccl
-from thread_ranks import run_ranks
 
+from tests.support.ahead_cases import BLOCK, CHOSEN, STEPS, plan_on_ranks, plate
+from tests.support.cases import boundary_of, make_problem, run, stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.thread_nccl import ThreadNccl
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain

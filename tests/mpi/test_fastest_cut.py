@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from cases import make_problem
 
+from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.stencils.catalogue import named_stencil

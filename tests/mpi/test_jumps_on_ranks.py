@@ -6,8 +6,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from thread_ranks import run_ranks
 
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.config import Config, read_config
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.simulation.launch import launch

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched_runs import PICTURES, THIN, assert_same, config_of, contents, launch_on
-from thread_ranks import AbortedError, run_ranks
 
+from tests.support.launched_runs import PICTURES, THIN, assert_same, config_of, contents, launch_on
+from tests.support.thread_ranks import AbortedError, run_ranks
 from tetris_sim.config import Config
 from tetris_sim.errors import (
     ConfigError,

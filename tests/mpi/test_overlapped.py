@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import thread_ranks
-from cases import make_problem, mixed_boundaries
-from conduction_cases import CASES
-from enthalpy_cases import cases as melting_cases
-from thread_ranks import ThreadCommunicator, run_ranks
 
+from tests.support import thread_ranks
+from tests.support.cases import make_problem, mixed_boundaries
+from tests.support.conduction_cases import CASES
+from tests.support.enthalpy_cases import cases as melting_cases
+from tests.support.thread_ranks import ThreadCommunicator, run_ranks
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.model.boundary import Boundary, Periodic

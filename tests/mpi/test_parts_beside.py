@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched_runs import assert_same, config_of, launch_on
-from thread_ranks import run_ranks
 
+from tests.support.launched_runs import assert_same, config_of, launch_on
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import good_checkpoints

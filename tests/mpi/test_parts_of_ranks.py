@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launched_runs import config_of, launch_on
 
+from tests.support.launched_runs import config_of, launch_on
 from tetris_sim.errors import CheckpointError
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.simulation.launch import launch

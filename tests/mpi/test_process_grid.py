@@ -8,8 +8,8 @@ import itertools
 
 import numpy as np
 import pytest
-from cases import make_problem
 
+from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from cases import make_problem
-from thread_ranks import run_ranks
 
+from tests.support.cases import make_problem
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic

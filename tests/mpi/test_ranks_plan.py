@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_cases import LINK, MACHINE, problem_of
-from thread_ranks import ThreadCommunicator, run_ranks
 
+from tests.support.rank_cases import LINK, MACHINE, problem_of
+from tests.support.thread_ranks import ThreadCommunicator, run_ranks
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from rank_cases import MACHINE, gpu
 
+from tests.support.rank_cases import MACHINE, gpu
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import SHAPES, make_problem, mixed_boundaries
-from conduction_cases import CASES
-from thread_ranks import run_ranks
 
+from tests.support.cases import SHAPES, make_problem, mixed_boundaries
+from tests.support.conduction_cases import CASES
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.model.method import Method

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from emulator.emulation import COMPILER, NO_COMPILER
-from emulator.host_gpu import HostGpu
-from test_solve_sweeps import operator
-from thread_ranks import run_ranks
 
+from tests.kernels.test_solve_sweeps import operator
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER
+from tests.support.emulator.host_gpu import HostGpu
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import NumericsError

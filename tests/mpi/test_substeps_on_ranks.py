@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_same_answer_on_ranks import PLAIN, solve
-from test_substeps import problem_of, solved
 
+from tests.kernels.test_substeps import problem_of, solved
+from tests.mpi.test_same_answer_on_ranks import PLAIN, solve
 from tetris_sim.config.sections.schema import ComputeSection
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from thread_ranks import run_ranks
 
+from tests.support.thread_ranks import run_ranks
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.outputs.checkpoint import open_checkpoint

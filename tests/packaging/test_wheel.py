@@ -171,7 +171,7 @@ def test_the_wheel_holds_every_source_file_under_tetris_sim(built: Built) -> Non
     assert files.keys() == sources.keys()
     assert not [name for name, path in sources.items() if files[name] != path.read_bytes()]
     assert "tetris_sim/py.typed" in files
-    assert [name for name in files if name.startswith("tetris_sim/templates/")]
+    assert [name for name in files if name.startswith("tetris_sim/commands/templates/")]
 
 
 def test_the_sdist_holds_the_real_folders_and_builds_the_same_wheel(built: Built) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from papers.convstencil import model as paper
+from tests.papers.convstencil import model as paper
 from tetris_sim.gpu_kernels.tensor_cores import dual_tessellation as model
 from tetris_sim.model.stencils.catalogue import named_stencil
 

@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from benchmarks.gpu_alone import Arena, explicit_alone, fused_alone
-from cases import stencil_of
-from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
-from emulator.launching import UNTOUCHED, Memory, advanced, agrees, allowed, scaled, three
-from test_gpu_compiles import ARCHITECTURES, disassembled
 
-from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
-from papers.tetris.banded import banded_kernel
+from benchmarks.gpu_alone import Arena, explicit_alone, fused_alone
+from tests.gpu.test_gpu_compiles import ARCHITECTURES, disassembled
+from tests.papers.convstencil.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
+from tests.papers.tetris.banded import banded_kernel
+from tests.support.cases import stencil_of
+from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
+from tests.support.emulator.launching import (
+    UNTOUCHED,
+    Memory,
+    advanced,
+    agrees,
+    allowed,
+    scaled,
+    three,
+)
 from tetris_sim.bench.timing import random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import box_argument, by_value

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from papers.convstencil.stencil2row import apply
-from papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
-from papers.sparstencil.flattening import apply_flattened, input_matrix, kernel_vector
-from papers.sparstencil.staircase import blocks, is_self_similar, is_staircase
+from tests.papers.convstencil.stencil2row import apply
+from tests.papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
+from tests.papers.sparstencil.flattening import apply_flattened, input_matrix, kernel_vector
+from tests.papers.sparstencil.staircase import blocks, is_self_similar, is_staircase
 from tetris_sim.gpu_kernels.tensor_cores.sparse import conflict_graph
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil

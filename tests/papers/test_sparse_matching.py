@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from papers.sparstencil.crush import crush_weights
-from papers.sparstencil.matching import (
+from tests.papers.sparstencil.crush import crush_weights
+from tests.papers.sparstencil.matching import (
     complete,
     hierarchical_matching,
     lower_bound,
     maximum_matching,
 )
-from papers.sparstencil.pipeline import pad_order
+from tests.papers.sparstencil.pipeline import pad_order
 from tetris_sim.gpu_kernels.tensor_cores.sparse import (
     ZERO,
     Graph,

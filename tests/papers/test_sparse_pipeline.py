@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from papers.convstencil.stencil2row import apply
-from papers.sparstencil.crush import Layout
-from papers.sparstencil.exploration import (
+from tests.papers.convstencil.stencil2row import apply
+from tests.papers.sparstencil.crush import Layout
+from tests.papers.sparstencil.exploration import (
     A100_F16,
     DENSE_F16,
     DENSE_F64,
@@ -24,8 +24,8 @@ from papers.sparstencil.exploration import (
     n_products,
     transformed_elements,
 )
-from papers.sparstencil.pipeline import apply_transformed, transform
-from papers.sparstencil.reading import decompress
+from tests.papers.sparstencil.pipeline import apply_transformed, transform
+from tests.papers.sparstencil.reading import decompress
 from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import compute_time
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import is_structured
 from tetris_sim.model.stencil import Stencil

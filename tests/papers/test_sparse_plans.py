@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_sparse_units import FLAT, holds_the_weights
 
-from papers.convstencil.stencil2row import weight_matrices
-from papers.sparstencil.crush import crush_weights
-from papers.sparstencil.dense_plans import dense_patch_plan, dense_unit_plan
-from papers.sparstencil.patches import patch_plan
-from papers.sparstencil.variants import dense_fragments
+from tests.kernels.test_sparse_units import FLAT, holds_the_weights
+from tests.papers.convstencil.stencil2row import weight_matrices
+from tests.papers.sparstencil.crush import crush_weights
+from tests.papers.sparstencil.dense_plans import dense_patch_plan, dense_unit_plan
+from tests.papers.sparstencil.patches import patch_plan
+from tests.papers.sparstencil.variants import dense_fragments
 from tetris_sim.gpu_kernels.tensor_cores.sparse import unit_plan
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import INSTRUCTIONS, slot_columns
 from tetris_sim.model.stencils.catalogue import named_stencil

@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from emulator.half_emulation import HALF, Array, compare, emulated, small, weighted
-from test_gpu_compiles import ARCHITECTURES, disassembled
-from test_gpu_sparse import agrees
 
-from papers.sparstencil.variants import variant_kernel
+from tests.gpu.test_gpu_compiles import ARCHITECTURES, disassembled
+from tests.gpu.test_gpu_sparse import agrees
+from tests.papers.sparstencil.variants import variant_kernel
+from tests.support.emulator.half_emulation import HALF, Array, compare, emulated, small, weighted
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.fused.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from papers.convstencil.stencil2row import (
+from tests.papers.convstencil.stencil2row import (
     apply,
     lookup_tables,
     n_groups,

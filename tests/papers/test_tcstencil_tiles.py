@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_trapezoid_numerics import apply_directly
 
-from papers.tcstencil import model
-from papers.tcstencil.tiles import (
+from tests.kernels.test_trapezoid_numerics import apply_directly
+from tests.papers.tcstencil import model
+from tests.papers.tcstencil.tiles import (
     TILE,
     Way,
     apply_by_tiles,

@@ -30,13 +30,10 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [
-    str(Path(__file__).resolve().parents[1] / name) for name in ("physics", "gpu", "kernels")
-]
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 2)]
 
-import test_pde_fuzz as one  # noqa: E402
-from exact import equation_step  # noqa: E402
-
+from tests.physics import test_pde_fuzz as one  # noqa: E402
+from tests.support.exact import equation_step  # noqa: E402
 from tetris_sim.apps.pde.arrays import equations_problem  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
@@ -239,7 +236,7 @@ def find_workers(gpu: str) -> dict[str, Any]:
 
         found["gpu"] = GpuDevice(0)
     elif gpu == "emulated":
-        from emulator.host_gpu import HostGpu
+        from tests.support.emulator.host_gpu import HostGpu
 
         found["emulated gpu"] = HostGpu()
     return found
@@ -247,8 +244,7 @@ def find_workers(gpu: str) -> dict[str, Any]:
 
 def choose_gpu() -> str:
     """The best there is."""
-    from emulator.emulation import COMPILER
-
+    from tests.support.emulator.emulation import COMPILER
     from tetris_sim.scheduler.machine.devices import find_gpus
 
     if find_gpus()[0]:

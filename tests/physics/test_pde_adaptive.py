@@ -11,9 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from pde_cases import SINE, config, field, second
 from scipy.integrate import solve_ivp
 
+from tests.support.pde_cases import SINE, config, field, second
 from tetris_sim.__main__ import main
 from tetris_sim.api.arrays import run_problem
 from tetris_sim.apps.pde.schemes import PAIRS, Pair

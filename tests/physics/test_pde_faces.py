@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pde_cases import SINE, config, field, second
-from test_substeps import solved
 
+from tests.kernels.test_substeps import solved
+from tests.support.pde_cases import SINE, config, field, second
 from tetris_sim.api.arrays import run_problem
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
@@ -113,11 +113,11 @@ def test_methods_and_partitions_have_the_same_bits(precision: str) -> None:
 
 
 def test_a_gpu_has_the_bits_of_a_cpu() -> None:
-    from emulator.emulation import COMPILER, NO_COMPILER
+    from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 
     if COMPILER is None:
         pytest.skip(NO_COMPILER)
-    from emulator.host_gpu import HostGpu
+    from tests.support.emulator.host_gpu import HostGpu
 
     problem = driven()
     stepper = GpuPlain().prepare(problem, Slab.whole(problem.grid), {}, HostGpu())

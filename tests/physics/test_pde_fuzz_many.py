@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pde_fuzz_many as campaign
 import pytest
-import test_pde_fuzz
+
+from tests.physics import pde_fuzz_many as campaign
+from tests.physics import test_pde_fuzz
 
 
 @pytest.fixture

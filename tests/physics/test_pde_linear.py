@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pde_cases import config, field, second
 
+from tests.support.pde_cases import config, field, second
 from tetris_sim.apps.pde import build
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.model import reference

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pde_cases import config, field, second
 
+from tests.support.pde_cases import config, field, second
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model import reference

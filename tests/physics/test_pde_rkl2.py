@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from pde_cases import SINE, config, field
-from test_substeps import solved
 
+from tests.kernels.test_substeps import solved
+from tests.support.pde_cases import SINE, config, field
 from tetris_sim.apps.pde.schemes import rkl2_factor, stretched
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model import reference

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pde_cases import SINE, config, field, second
 
+from tests.support.pde_cases import SINE, config, field, second
 from tetris_sim.errors import UnstableStepError
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
-from pde_cases import config, field
 
+from tests.support.pde_cases import config, field
 from tetris_sim.config import Config, make_config
 from tetris_sim.errors import ConfigError, UnstableStepError, UnsupportedError
 from tetris_sim.simulation.launch import launch

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks import tealeaf
 
+from benchmarks import tealeaf
 from tetris_sim.__main__ import main
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conduction_cases import CASES, Case, affine, graded, held, mixed_faces, rings
-from enthalpy_cases import MANY, cases, melting
-from test_same_answer_on_any_partition import field_after_the_run, known_speed
 
+from tests.scheduler.test_same_answer_on_any_partition import field_after_the_run, known_speed
+from tests.support.conduction_cases import CASES, Case, affine, graded, held, mixed_faces, rings
+from tests.support.enthalpy_cases import MANY, cases, melting
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import UnsupportedError

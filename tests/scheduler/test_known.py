@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fake_methods import FakeMethod
-from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 
+from tests.support.fake_methods import FakeMethod
+from tests.support.tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 from tetris_sim.bench.timing import WeightKind, random_problem
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS

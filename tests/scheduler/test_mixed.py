@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import SHAPES, make_problem, mixed_boundaries, stencil_of
 
+from tests.support.cases import SHAPES, make_problem, mixed_boundaries, stencil_of
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError

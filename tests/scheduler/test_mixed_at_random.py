@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import make_problem, mixed_boundaries, stencil_of
 
+from tests.support.cases import make_problem, mixed_boundaries, stencil_of
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.errors import TetrisError
 from tetris_sim.model.problem import Field, Problem

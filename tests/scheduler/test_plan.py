@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import make_problem
-from fake_methods import FakeMethod
 
+from tests.support.cases import make_problem
+from tests.support.fake_methods import FakeMethod
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError

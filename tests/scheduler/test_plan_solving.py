@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from cases import make_problem
-from jump_cases import star, with_weights
 
+from tests.support.cases import make_problem
+from tests.support.jump_cases import star, with_weights
 from tetris_sim.config import load_config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from cases import make_problem
 
+from tests.support.cases import make_problem
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.boundary import Boundary, Neumann

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 import pytest
-from cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_of
 
+from tests.support.cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_of
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod

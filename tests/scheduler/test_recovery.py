@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import make_problem, mixed_boundaries, stencil_of
-from conduction_cases import CASES
-from test_rebalance import FAST, plan_of, resident
 
+from tests.scheduler.test_rebalance import FAST, plan_of, resident
+from tests.support.cases import make_problem, mixed_boundaries, stencil_of
+from tests.support.conduction_cases import CASES
 from tetris_sim.__main__ import main
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

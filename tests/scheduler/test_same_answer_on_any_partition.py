@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import SHAPES, make_problem, mixed_boundaries
 
+from tests.support.cases import SHAPES, make_problem, mixed_boundaries
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.model.boundary import Boundary

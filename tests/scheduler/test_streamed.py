@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import (
+
+from tests.support.cases import (
     HALOS,
     SHAPES,
     boundary_of,
@@ -22,7 +23,6 @@ from cases import (
     run_with_halo,
     stencil_of,
 )
-
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod

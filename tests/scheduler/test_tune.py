@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fake_methods import FakeMethod
-from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 
+from tests.support.fake_methods import FakeMethod
+from tests.support.tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem

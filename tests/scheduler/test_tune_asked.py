@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fake_methods import FakeMethod
-from tuner_cases import MACHINE, TERMS, Use, label, problem_of
 
+from tests.support.fake_methods import FakeMethod
+from tests.support.tuner_cases import MACHINE, TERMS, Use, label, problem_of
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ConfigError
 from tetris_sim.scheduler.tuning.candidates import TuningRequest, check_asked

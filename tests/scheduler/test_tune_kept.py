@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cases import FACES, make_problem
-from fake_methods import FakeMethod
-from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 
+from tests.support.cases import FACES, make_problem
+from tests.support.fake_methods import FakeMethod
+from tests.support.tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencil import Stencil

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_methods import FakeMethod
-from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 
+from tests.support.fake_methods import FakeMethod
+from tests.support.tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import (
+
+from tests.support.conduction_cases import (
     Case,
     affine,
     by_formula,
@@ -18,7 +19,6 @@ from conduction_cases import (
     patchy,
     waving,
 )
-
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import RuledFace

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import build, finish, heat_model
 
+from tests.support.body_samples import build, finish, heat_model
 from tetris_sim import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.api.arrays import body_problem, thermal_diffusion
 from tetris_sim.errors import ConfigError, UnstableStepError

@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import PLAIN, build, finish, heat_in, heat_model, settings, settle, start
 
+from tests.support.body_samples import (
+    PLAIN,
+    build,
+    finish,
+    heat_in,
+    heat_model,
+    settings,
+    settle,
+    start,
+)
 from tetris_sim.apps.heat.materials import MATERIALS
 from tetris_sim.config import make_config
 from tetris_sim.model.boundary import Dirichlet, Neumann, Robin

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import PLAIN, build, heat_model
 from PIL import Image
 
+from tests.support.body_samples import PLAIN, build, heat_model
 from tetris_sim.config import ConfigMistakesError
 from tetris_sim.model.problem import Problem
 

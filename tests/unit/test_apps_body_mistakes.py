@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from body_samples import PLAIN, build, heat_model, settings
 
+from tests.support.body_samples import PLAIN, build, heat_model, settings
 from tetris_sim.config import ConfigMistakesError, load_config, make_config
 from tetris_sim.errors import ConfigError, UnstableStepError
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import VARIABLE, affine, insulated
 from scipy.optimize import brentq
 from scipy.special import erf, erfc
 
+from tests.support.conduction_cases import VARIABLE, affine, insulated
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary

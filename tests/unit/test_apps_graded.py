@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import PLAIN, build, finish, heat_model, settings, settle, start
-from test_apps_body import ENDS, LAYERS
 
+from tests.support.body_samples import PLAIN, build, finish, heat_model, settings, settle, start
+from tests.unit.test_apps_body import ENDS, LAYERS
 from tetris_sim.config import ConfigMistakesError, make_config
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import settings, start
 
+from tests.support.body_samples import settings, start
 from tetris_sim.__main__ import main
 from tetris_sim.config import ConfigMistakesError, make_config
 from tetris_sim.config.yaml import write_yaml

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
-from body_samples import PLAIN, build, finish, heat_model, settings, start
-from test_apps_body_mistakes import mistakes
 
+from tests.support.body_samples import PLAIN, build, finish, heat_model, settings, start
+from tests.unit.test_apps_body_mistakes import mistakes
 from tetris_sim.config import load_config, make_config
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

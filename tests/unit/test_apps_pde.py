@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from config_cases import mistakes, read
 
+from tests.support.config_cases import mistakes, read
 from tetris_sim.apps.pde.language import read_constant
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.slab import Slab

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.samples import LIMITS, PacedMethod, kernel, result, row
 
+from benchmarks.samples import LIMITS, PacedMethod, kernel, result, row
 from tetris_sim.__main__ import main
 from tetris_sim.bench.candidates import choose_parameters, make_prange, padded_pair, time_whole_run
 from tetris_sim.bench.result import BenchResult, read_result

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.samples import LIMITS
 
+from benchmarks.samples import LIMITS
 from tetris_sim.bench.limits import CHAINS, TURN, lanes, make_probes, measure_limits
 from tetris_sim.bench.tables import Bounds, copy_rate, find_bounds, fma_rate
 from tetris_sim.cpu_kernels.common.caches import Cache, find_caches

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.samples import main_result, result, row, timing
 
+from benchmarks.samples import main_result, result, row, timing
 from tetris_sim.bench.result import BenchCase, MachineLimits, read_result
 from tetris_sim.bench.tables import as_markdown, as_text, tables
 from tetris_sim.scheduler.machine.devices import Gpu

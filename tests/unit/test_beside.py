@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_samples import awkward_field, bits, make_problem, make_state, whole
 
+from tests.support.checkpoint_samples import awkward_field, bits, make_problem, make_state, whole
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field

@@ -9,7 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from checkpoint_samples import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.checkpoint_samples import (
     SHAPES,
     awkward_field,
     bits,
@@ -19,9 +22,6 @@ from checkpoint_samples import (
     save,
     whole,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tetris_sim.errors import CheckpointError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Periodic
 from tetris_sim.model.method import Box

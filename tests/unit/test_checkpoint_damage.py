@@ -10,8 +10,16 @@ import h5py
 import numpy as np
 import pytest
 import xxhash
-from checkpoint_samples import SHAPES, awkward_field, bits, make_problem, make_state, reader, whole
 
+from tests.support.checkpoint_samples import (
+    SHAPES,
+    awkward_field,
+    bits,
+    make_problem,
+    make_state,
+    reader,
+    whole,
+)
 from tetris_sim.errors import CheckpointError, UnsupportedError
 from tetris_sim.outputs.checkpoint import open_checkpoint, seal, write_checkpoint
 from tetris_sim.outputs.checkpoint.seal import read_seal

@@ -5,8 +5,8 @@ of formulas are called today.
 from __future__ import annotations
 
 import pytest
-from config_cases import read
 
+from tests.support.config_cases import read
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.outputs.checkpoint import problem_digest
 from tetris_sim.outputs.checkpoint.state import digested_text

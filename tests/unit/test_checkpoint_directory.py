@@ -6,8 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_samples import awkward_field, bits, make_problem, make_state, reader, save, whole
 
+from tests.support.checkpoint_samples import (
+    awkward_field,
+    bits,
+    make_problem,
+    make_state,
+    reader,
+    save,
+    whole,
+)
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import CheckpointError, UnsupportedError
 from tetris_sim.outputs.checkpoint import (

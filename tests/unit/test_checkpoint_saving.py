@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import make_problem
 
+from tests.support.cases import make_problem
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Neumann

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.conduction_cases import (
     CASES,
     RADIATION,
     Case,
@@ -20,9 +23,6 @@ from conduction_cases import (
     random_ids,
     rings,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Boundary, Neumann
 from tetris_sim.model.conduction import (

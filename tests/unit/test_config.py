@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from config_cases import GOOD, changed, mistakes, read
 
+from tests.support.config_cases import GOOD, changed, mistakes, read
 from tetris_sim.model.problem import Problem
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_mutants import (
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.config_mutants import (
     KEYS,
     NUMBERS,
     TEXTS,
@@ -26,9 +29,6 @@ from config_mutants import (
     read,
     settle,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from tetris_sim.config import load_config
 
 

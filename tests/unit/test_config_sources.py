@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from config_cases import GOOD, changed, mistakes, read
 
+from tests.support.config_cases import GOOD, changed, mistakes, read
 from tetris_sim.config import load_config, make_config, read_config
 from tetris_sim.config.errors import ConfigMistakesError, Mistake, SourcePosition
 from tetris_sim.config.sections.quantities import Every

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from config_cases import GOOD, changed, mistakes, read
 
+from tests.support.config_cases import GOOD, changed, mistakes, read
 from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml
 
 

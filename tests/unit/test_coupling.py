@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import precice_stand_in
 import pytest
-from precice_stand_in import PARTICIPANTS, SCHEMES, Participant, Scheme
 
 import tetris_sim as ts
+from tests.support import precice_stand_in
+from tests.support.precice_stand_in import PARTICIPANTS, SCHEMES, Participant, Scheme
 from tetris_sim.errors import ConfigError, UnsupportedError
 
 Numbers = npt.NDArray[np.float64]

@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import gpu_equation_cases as cases
 import numpy as np
 import pytest
 
+from tests.support import gpu_equation_cases as cases
 from tetris_sim.bench.expected import DeviceLimits, expect, expected_rates, gpu_limits
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

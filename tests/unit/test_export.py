@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 import h5py
 import numpy as np
 import pytest
-from checkpoint_samples import make_problem as make_checkpoint_problem
-from checkpoint_samples import make_state
-from outputs_samples import (
+from PIL import Image
+
+from tests.support.checkpoint_samples import make_problem as make_checkpoint_problem
+from tests.support.checkpoint_samples import make_state
+from tests.support.outputs_samples import (
     SALT,
     SHAPES,
     TEMPERATURE,
@@ -21,8 +23,6 @@ from outputs_samples import (
     state,
     write_fields,
 )
-from PIL import Image
-
 from tetris_sim.__main__ import main
 from tetris_sim.commands.export import WRITERS
 from tetris_sim.config.sections.quantities import Every

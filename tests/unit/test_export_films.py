@@ -13,10 +13,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from outputs_samples import make_problem, state, write_fields
 from PIL import Image
-from test_export import export, said
 
+from tests.support.outputs_samples import make_problem, state, write_fields
+from tests.unit.test_export import export, said
 from tetris_sim.errors import ExitCode
 
 

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from outputs_samples import SALT, SHAPES, TEMPERATURE, fields_output, make_problem, names, snapshot
 
+from tests.support.outputs_samples import (
+    SALT,
+    SHAPES,
+    TEMPERATURE,
+    fields_output,
+    make_problem,
+    names,
+    snapshot,
+)
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cases import boundary_of, make_problem, stencil_of
 
+from tests.support.cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.tessellate import method
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, _layout, _tile

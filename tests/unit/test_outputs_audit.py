@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conduction_cases import (
+
+from tests.support.conduction_cases import (
     CASES,
     RADIATION,
     Case,
@@ -21,9 +22,8 @@ from conduction_cases import (
     mixed_faces,
     rings,
 )
-from outputs_samples import FakeSnapshot, every
-from outputs_samples import make_problem as constant_problem
-
+from tests.support.outputs_samples import FakeSnapshot, every
+from tests.support.outputs_samples import make_problem as constant_problem
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.config import make_config
 from tetris_sim.model import reference

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import h5py
 import numpy as np
 import pytest
-from outputs_samples import (
+
+from tests.support.outputs_samples import (
     SALT,
     SHAPES,
     TEMPERATURE,
@@ -23,7 +24,6 @@ from outputs_samples import (
     state,
     write_fields,
 )
-
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import field_file, fields

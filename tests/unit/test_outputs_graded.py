@@ -12,12 +12,18 @@ from xml.etree import ElementTree
 import h5py
 import numpy as np
 import pytest
-from body_samples import PLAIN, build, finish, heat_model, start
-from checkpoint_samples import make_state
 from hypothesis import given
 from hypothesis import strategies as st
-from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, write_fields
 
+from tests.support.body_samples import PLAIN, build, finish, heat_model, start
+from tests.support.checkpoint_samples import make_state
+from tests.support.outputs_samples import (
+    PROVENANCE,
+    FakeSnapshot,
+    every,
+    make_problem,
+    write_fields,
+)
 from tetris_sim.__main__ import main
 from tetris_sim.model.boundary import Periodic
 from tetris_sim.model.grid import Grid

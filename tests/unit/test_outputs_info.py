@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoint_samples import make_problem as make_checkpoint_problem
-from checkpoint_samples import make_state
-from outputs_samples import SALT, TEMPERATURE, every, make_problem, snapshot, write_fields
 
+from tests.support.checkpoint_samples import make_problem as make_checkpoint_problem
+from tests.support.checkpoint_samples import make_state
+from tests.support.outputs_samples import (
+    SALT,
+    TEMPERATURE,
+    every,
+    make_problem,
+    snapshot,
+    write_fields,
+)
 from tetris_sim.__main__ import main
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.stencils.catalogue import catalogue

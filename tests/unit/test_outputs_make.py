@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outputs_samples import make_problem, names, snapshot, state
 
+from tests.support.outputs_samples import make_problem, names, snapshot, state
 from tetris_sim.config import Config, make_config
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from conduction_cases import Case, mixed_faces
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from outputs_samples import FakeSnapshot
 from PIL import Image
 
+from tests.support.conduction_cases import Case, mixed_faces
+from tests.support.outputs_samples import FakeSnapshot
 from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.raster import outlines
 from tetris_sim.outputs.sampling import Plane

@@ -13,8 +13,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from matplotlib import colormaps
 from matplotlib.ticker import MaxNLocator
-from pictures_read import decode
 
+from tests.support.pictures_read import decode
 from tetris_sim.model.grid import Grid
 from tetris_sim.outputs.drawing import draw
 from tetris_sim.outputs.figure_layout import (

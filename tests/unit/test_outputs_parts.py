@@ -7,11 +7,18 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from conduction_cases import Case, affine, radiating, waving
 from hypothesis import given
 from hypothesis import strategies as st
-from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, snapshot, state
 
+from tests.support.conduction_cases import Case, affine, radiating, waving
+from tests.support.outputs_samples import (
+    PROVENANCE,
+    FakeSnapshot,
+    every,
+    make_problem,
+    snapshot,
+    state,
+)
 from tetris_sim.config import make_config
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.model import reference

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import colormaps
-from pictures_read import Pixels, decode
 
+from tests.support.pictures_read import Pixels, decode
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.outputs import sampling

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from outputs_samples import (
+
+from tests.support.outputs_samples import (
     SALT,
     SHAPES,
     TEMPERATURE,
@@ -20,8 +21,7 @@ from outputs_samples import (
     snapshot,
     state,
 )
-from pictures_read import decode
-
+from tests.support.pictures_read import decode
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import sampling

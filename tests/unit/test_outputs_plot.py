@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from outputs_samples import FakeSnapshot, fields_output, make_problem, names, write_fields
 from PIL import Image
 
+from tests.support.outputs_samples import (
+    FakeSnapshot,
+    fields_output,
+    make_problem,
+    names,
+    write_fields,
+)
 from tetris_sim.__main__ import main
 from tetris_sim.errors import ExitCode
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outputs_samples import (
+
+from tests.support.outputs_samples import (
     SALT,
     SHAPES,
     TEMPERATURE,
@@ -22,7 +23,6 @@ from outputs_samples import (
     snapshot,
     state,
 )
-
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
 from tetris_sim.model.boundary import Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.grid import Grid

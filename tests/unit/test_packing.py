@@ -9,8 +9,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from outputs_samples import SALT, TEMPERATURE, make_problem, state, write_fields
 
+from tests.support.outputs_samples import SALT, TEMPERATURE, make_problem, state, write_fields
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.support import hdf5

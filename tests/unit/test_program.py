@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exact import is_exact
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.exact import is_exact
 from tetris_sim.model.formula import (
     COMPARISONS,
     FUNCTIONS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from cases import make_problem
 
+from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.simulation import progress as progress_module

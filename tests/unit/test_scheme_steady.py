@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import heat_model, settings, settle
 
+from tests.support.body_samples import heat_model, settings, settle
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.outputs.series import open_fields

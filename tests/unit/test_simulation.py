@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import make_problem
 
+from tests.support.cases import make_problem
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.model import reference

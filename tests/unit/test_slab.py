@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 import pytest
-from cases import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.slab import Ranges, Slab, batches, slices
 from tetris_sim.model.stencils.catalogue import named_stencil

@@ -9,10 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from body_samples import build, heat_model, settings, start
-from test_solve_contents import body, held
-from test_solve_steady import grid
 
+from tests.support.body_samples import build, heat_model, settings, start
+from tests.unit.test_solve_contents import body, held
+from tests.unit.test_solve_steady import grid
 from tetris_sim.apps.domain import greatest_interval
 from tetris_sim.config import Config, make_config
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

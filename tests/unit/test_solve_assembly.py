@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from body_samples import build, start
-from test_solve_steady import CASES, LAYERS, grid
 
+from tests.support.body_samples import build, start
+from tests.unit.test_solve_steady import CASES, LAYERS, grid
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem

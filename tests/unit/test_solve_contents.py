@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import build, heat_model, start
-from test_solve_steady import AIR, grid
 
+from tests.support.body_samples import build, heat_model, start
+from tests.unit.test_solve_steady import AIR, grid
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError

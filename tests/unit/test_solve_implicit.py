@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from body_samples import build, heat_in, heat_model, settle, start
-from test_solve_steady import ANY_FACES, CASES, grid
 
+from tests.support.body_samples import build, heat_in, heat_model, settle, start
+from tests.unit.test_solve_steady import ANY_FACES, CASES, grid
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import build, heat_model, settle, start
 
+from tests.support.body_samples import build, heat_model, settle, start
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError, UnsupportedError

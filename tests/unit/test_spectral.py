@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from body_samples import PLAIN, build, heat_model
-from cases import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
 
+from tests.support.body_samples import PLAIN, build, heat_model
+from tests.support.cases import make_problem
+from tests.support.jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.spectral import METHOD
 from tetris_sim.model import reference

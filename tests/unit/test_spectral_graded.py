@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jump_cases import KINDS, HostArrays, jumped, stack
 
+from tests.support.jump_cases import KINDS, HostArrays, jumped, stack
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

@@ -8,9 +8,9 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
-from benchmarks.samples import LIMITS, kernel, row
-from config_cases import GOOD, changed, mistakes, read
 
+from benchmarks.samples import LIMITS, kernel, row
+from tests.support.config_cases import GOOD, changed, mistakes, read
 from tetris_sim.__main__ import main
 from tetris_sim.apps.initial_file import open_file
 from tetris_sim.bench import cpu

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_methods import FakeMethod
 
+from tests.support.fake_methods import FakeMethod
 from tetris_sim.__main__ import main
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod

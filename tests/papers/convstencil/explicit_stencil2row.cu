@@ -1,5 +1,5 @@
 // explicit_stencil2row.cu: ConvStencil's matrices A and B written to global memory, and a second kernel that computes from
-// them on CUDA cores, for the benchmark: the first step of the paper's Figure 6 (tests/benchmarks/gpu.py --breakdown).
+// them on CUDA cores, for the benchmark: the first step of the paper's Figure 6 (benchmarks/gpu.py --breakdown).
 //
 // Idea    `transform` copies the box and what it depends on into A and B: groups of n + 1 results along x, n the width of
 //         the stencil; place p of row y in group g is column (n + 1) g + p of the grid for A, n more for B (section 3.2).

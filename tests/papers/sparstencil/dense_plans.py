@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from papers.sparstencil.crush import Layout, crush_weights
-from papers.sparstencil.patches import in_2d
+from tests.papers.sparstencil.crush import Layout, crush_weights
+from tests.papers.sparstencil.patches import in_2d
 from tetris_sim.gpu_kernels.tensor_cores.sparse import box_of, unit_matrix
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import DEPTHS, ROWS, Array, SparsePlan
 from tetris_sim.model.stencil import Stencil

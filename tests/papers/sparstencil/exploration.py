@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from papers.sparstencil.crush import Layout
+from tests.papers.sparstencil.crush import Layout
 from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import (
     TensorMachine,
     compute_time,

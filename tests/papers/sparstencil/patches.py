@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from papers.sparstencil.pipeline import transform
-from papers.sparstencil.reading import decompress
+from tests.papers.sparstencil.pipeline import transform
+from tests.papers.sparstencil.reading import decompress
 from tetris_sim.gpu_kernels.tensor_cores.sparse import ZERO
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     DEPTHS,

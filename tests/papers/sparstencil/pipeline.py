@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from papers.sparstencil import matching
-from papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
-from papers.sparstencil.matching import hierarchical_matching, maximum_matching
-from papers.sparstencil.reading import multiply
-from papers.sparstencil.staircase import is_self_similar
+from tests.papers.sparstencil import matching
+from tests.papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
+from tests.papers.sparstencil.matching import hierarchical_matching, maximum_matching
+from tests.papers.sparstencil.reading import multiply
+from tests.papers.sparstencil.staircase import is_self_similar
 from tetris_sim.gpu_kernels.tensor_cores.sparse import (
     ZERO,
     Matching,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from papers.sparstencil.crush import Layout
+from tests.papers.sparstencil.crush import Layout
 
 Pattern = npt.NDArray[np.bool_]
 

@@ -1,5 +1,5 @@
 // banded.cu: a stencil as products with banded matrices and little else, for the benchmark: what trapezoid.cu gains by
-// folding and pipelining is the difference between the two (tests/benchmarks/gpu.py --breakdown; Tetris, Figure 12).
+// folding and pipelining is the difference between the two (benchmarks/gpu.py --breakdown; Tetris, Figure 12).
 //
 // Idea    Eight results along y (1D: along x) depend on 8 + 2 r points by a banded matrix. A warp makes 8 rows of 4 times
 //         16 points (1D: 4 times 16 groups of 8 points) and adds the products of all (dz, dx) up.

@@ -1,0 +1,1 @@
+"""Cases, fakes, emulators and scripts that several tests share."""
