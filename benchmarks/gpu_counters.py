@@ -176,7 +176,7 @@ def count(cases: Sequence[Mapping[str, Any]], profiler: str) -> list[dict[str, A
     """
     metrics = ",".join([*METRICS.values(), *map(_STALL.format, STALLS)])
     with tempfile.TemporaryDirectory(prefix="tetris_sim_counters_") as folder:
-        path = Path(folder) / "tests.support.cases.json"
+        path = Path(folder) / "cases.json"
         path.write_text(json.dumps(list(cases)))
         command = [
             profiler,

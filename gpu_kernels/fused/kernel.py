@@ -47,7 +47,7 @@ class StreamedAxis:
         """Points of a chunk, out of n, with which all blocks are done soonest; the last chunk may
         have fewer.
 
-        >>> Stream(axis=1, repeated=32, unit=80).chunk(10240, others=64, slots=132)
+        >>> StreamedAxis(axis=1, repeated=32, unit=80).chunk(10240, others=64, slots=132)
         5088
 
         Args:

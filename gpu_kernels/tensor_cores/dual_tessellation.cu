@@ -19,7 +19,7 @@
     !defined(TS_RADIUS_Y) || !defined(TS_REACH) || !defined(TS_WARPS) ||                          \
     !defined(TS_MIN_BLOCKS) || !defined(TS_ROWS) || !defined(TS_STAGES) || !defined(TS_UNROLL) || \
     !defined(TS_TENSOR) || !defined(TS_PADDING) || !defined(TS_DIRTY_BITS)
-#error "dual_tessellation.cu needs macros that gpu_kernels/dual_tessellation/kernel.py lists"
+#error "dual_tessellation.cu needs macros that gpu_kernels/tensor_cores/dual_tessellation.py lists"
 #endif
 
 #include "stencil2row.cuh"

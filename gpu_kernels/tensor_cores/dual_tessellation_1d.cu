@@ -16,7 +16,7 @@
 #if !defined(TS_REAL) || !defined(TS_N_WEIGHTS) || !defined(TS_RADIUS_X) || !defined(TS_WARPS) || \
     !defined(TS_MIN_BLOCKS) || !defined(TS_TENSOR) || !defined(TS_PADDING) || \
     !defined(TS_DIRTY_BITS)
-#error "dual_tessellation_1d.cu needs macros that gpu_kernels/dual_tessellation/kernel.py lists"
+#error "dual_tessellation_1d.cu needs macros that gpu_kernels/tensor_cores/dual_tessellation.py lists"
 #endif
 
 #include "common.cuh"

@@ -21,7 +21,7 @@
     !defined(TS_MIN_BLOCKS) || !defined(TS_ROWS) || !defined(TS_PLANES) || !defined(TS_STAGES) || \
     !defined(TS_CUDA_POINTS) || !defined(TS_TENSOR) || !defined(TS_PADDING) ||                    \
     !defined(TS_DIRTY_BITS)
-#error "dual_tessellation_3d.cu needs macros that gpu_kernels/dual_tessellation/kernel.py lists"
+#error "dual_tessellation_3d.cu needs macros that gpu_kernels/tensor_cores/dual_tessellation.py lists"
 #endif
 
 #include "stencil2row.cuh"

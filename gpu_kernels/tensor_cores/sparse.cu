@@ -1,7 +1,7 @@
 // sparse.cu: apply a fused stencil as products with a matrix of which one half is zeros and is left
 // out: mma.sp.
 //
-// Idea    SparStencil (gpu_kernels/sparse/): TS_MERGED_X neighbouring results along x and 16 /
+// Idea    SparStencil (gpu_kernels/tensor_cores/sparse.py): TS_MERGED_X neighbouring results along x and 16 /
 //         TS_MERGED_X along y are the rows of the sparse operand A, the points that they depend on
 //         the rows of B, and eight such patches side by side its columns. A, its metadata and the
 //         order of B's rows come from the host. Patches are made of *units*, rows of points that
@@ -24,7 +24,7 @@
     !defined(TS_FIRSTS) || !defined(TS_AXIS) || !defined(TS_WARPS) || !defined(TS_MIN_BLOCKS) ||  \
     !defined(TS_UNITS) || !defined(TS_STEPS) || !defined(TS_STAGES) || !defined(TS_LEAD) ||       \
     !defined(TS_ROW_POINTS) || !defined(TS_ROWS) || !defined(TS_REACH)
-#error "sparse.cu needs macros that gpu_kernels/sparse/kernel.py lists"
+#error "sparse.cu needs macros that gpu_kernels/tensor_cores/sparse.py lists"
 #endif
 
 #include "sparse_formats.cuh"

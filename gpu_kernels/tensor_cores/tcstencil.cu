@@ -1,7 +1,7 @@
 // tcstencil.cu: apply a fused stencil as products of windows of the grid with banded matrices:
 // FP16, mma.sync.
 //
-// Idea    TCStencil (gpu_kernels/tcstencil/): a tile of 16 x 16 numbers times a matrix that holds a
+// Idea    TCStencil (gpu_kernels/tensor_cores/tcstencil.py): a tile of 16 x 16 numbers times a matrix that holds a
 //         row of weights in each of its columns, shifted down by one from column to column. A row
 //         of the tile is a *window*: 8 results along x and what they depend on, 16 points for a
 //         radius up to 4 (TS_CHUNKS 1), 8 more for every 4 more; TS_HALF says whether the last
@@ -36,7 +36,7 @@
     !defined(TS_WARPS_X) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || !defined(TS_STEPS) || \
     !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || !defined(TS_ROWS) ||    \
     !defined(TS_REACH)
-#error "tcstencil.cu needs macros that gpu_kernels/tcstencil/kernel.py lists"
+#error "tcstencil.cu needs macros that gpu_kernels/tensor_cores/tcstencil.py lists"
 #endif
 
 #include "mma_formats.cuh"

@@ -20,7 +20,7 @@
 #if !defined(TS_REAL) || !defined(TS_RADIUS_Y) || !defined(TS_WARPS) || !defined(TS_MIN_BLOCKS) || \
     !defined(TS_UNITS) || !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) ||   \
     !defined(TS_REACH)
-#error "tcstencil_star.cu needs macros that gpu_kernels/tcstencil/star.py lists"
+#error "tcstencil_star.cu needs macros that gpu_kernels/tensor_cores/tcstencil.py lists"
 #endif
 
 #include "mma_formats.cuh"

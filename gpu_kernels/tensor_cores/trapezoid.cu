@@ -31,7 +31,7 @@
     !defined(TS_RADIUS_X) || !defined(TS_MIRRORED) || !defined(TS_REACHES) ||                      \
     !defined(TS_COLUMNS) || !defined(TS_PLANES) || !defined(TS_WARPS_X) || !defined(TS_WARPS_Z) || \
     !defined(TS_GROUPS) || !defined(TS_STAGES) || !defined(TS_BLOCKS) || !defined(TS_PRODUCT_ROWS)
-#error "trapezoid.cu needs macros that gpu_kernels/trapezoid/kernel.py lists"
+#error "trapezoid.cu needs macros that gpu_kernels/tensor_cores/trapezoid.py lists"
 #endif
 #include "common.cuh"
 #include "mma.cuh"

@@ -19,7 +19,7 @@
 
 #if !defined(TS_REAL) || !defined(TS_RADIUS_X) || !defined(TS_GROUPS) || !defined(TS_WARPS) || \
     !defined(TS_BLOCKS)
-#error "trapezoid_1d.cu needs macros that gpu_kernels/trapezoid/kernel.py lists"
+#error "trapezoid_1d.cu needs macros that gpu_kernels/tensor_cores/trapezoid.py lists"
 #endif
 #include "async_copy.cuh"
 #include "common.cuh"
