@@ -58,7 +58,7 @@ size: ## lines per source file, and their change since the last release
 	@sh .ci/size
 
 clean: ## remove .venv and everything that was made from the sources; results/ stays
-	@rm -rf $(VENV) build dist docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .compiled
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

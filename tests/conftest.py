@@ -8,6 +8,7 @@ counted at the end: green never means that nothing ran.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import logging
 import os
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 FULL = "--run-full asks for it (make test-all)"
+KEPT = Path(__file__).resolve().parents[1] / ".compiled"  # ignored by git; CI may keep it
 
 hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
@@ -36,6 +38,9 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cold", action="store_true", help="compile all kernels anew, as a fresh machine does"
+    )
     parser.addoption(
         "--run-full", action="store_true", help="run the whole product of cases too (marker full)"
     )
@@ -47,11 +52,34 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         cache = tempfile.mkdtemp(prefix="tetris_sim_tests_")
         os.environ["TETRIS_SIM_CACHE_DIR"] = cache
+        if not config.getoption("--cold"):
+            keep_compiled_code(Path(cache))
         os.environ.pop("TETRIS_SIM_NO_CACHE", None)
         # Where no bytecode may lie beside sources, every process would compile them anew.
         if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
             os.environ["PYTHONPYCACHEPREFIX"] = str(Path(cache) / "bytecode")
         config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
+
+
+def keep_compiled_code(cache: Path) -> None:
+    """Let the compiled kernels of earlier runs serve this one; what was tuned or measured does not.
+
+    Compiled code is named by the sources that it depends on, and Numba and NVRTC tell their versions
+    and the processor apart, so nothing stale can be used. One digest of sources has one folder, and
+    the folders of others go, or edits would fill the disk.
+    """
+    digest = hashlib.sha256()
+    for top in ("cpu_kernels", "gpu_kernels", "tetris_sim/model"):
+        for path in sorted((KEPT.parent / top).rglob("*")):
+            if path.suffix in {".py", ".cu", ".cuh"}:
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    kept = KEPT / digest.hexdigest()[:16]
+    for other in KEPT.glob("*"):
+        if other != kept:
+            shutil.rmtree(other, ignore_errors=True)
+    for part in ("kernels", "cuda"):
+        (kept / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        (cache / part).symlink_to(kept / part)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

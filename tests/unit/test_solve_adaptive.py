@@ -21,6 +21,7 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.comm.communicator import Alone
+from tetris_sim.scheduler.tuning.measure import SolvingRate
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.preparation import Proposal, _faster, prepare
 from tetris_sim.simulation.report import Report
@@ -168,6 +169,14 @@ def test_without_an_end_there_are_no_adaptive_steps(time: dict[str, Any]) -> Non
         make_config(settings(**{**TWO, "time": {"scheme": "implicit", **time}}))
 
 
+@pytest.fixture
+def _known_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solutions are as fast as on two idle cores, however busy this machine is."""
+    rate = SolvingRate(before=1e-6, iteration=1e-7)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.solving.measure_solving", lambda *_: rate)
+
+
+@pytest.mark.usefixtures("_known_rates")
 def test_auto_makes_implicit_steps_where_steps_take_hours(tmp_path: Path) -> None:
     time = {"scheme": "auto", "t_end": 1e7}
     stepping = {"tuning_budget": 0, "threads": 1}
@@ -183,6 +192,7 @@ def test_auto_makes_implicit_steps_where_steps_take_hours(tmp_path: Path) -> Non
     assert prepared.plan.time_block == prepared.problem.steps
 
 
+@pytest.mark.usefixtures("_known_rates")
 def test_a_run_that_would_take_long_hears_of_implicit_steps(tmp_path: Path) -> None:
     config = run_of(
         tmp_path,

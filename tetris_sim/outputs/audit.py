@@ -67,9 +67,10 @@ def summed(before: BalanceEntry, after: BalanceEntry, dt: float, *, of: str) -> 
     """A power from one record to the next [J], added up as steps do: each takes that of its
     beginning, which lies on the straight line between the records.
 
-    >>> summed(BalanceEntry(0, 0.0, 5.0), BalanceEntry(1, 0.0, 9.0), 1.0, of="inflow")  # one step: its beginning
+    >>> begin = BalanceEntry(0, 0.0, 5.0)
+    >>> summed(begin, BalanceEntry(1, 0.0, 9.0), 1.0, of="inflow")  # one step: its beginning
     5.0
-    >>> summed(BalanceEntry(0, 0.0, 5.0), BalanceEntry(2, 0.0, 9.0), 1.0, of="inflow")  # 5, then 7
+    >>> summed(begin, BalanceEntry(2, 0.0, 9.0), 1.0, of="inflow")  # 5, then 7
     12.0
     """
     steps = after.step - before.step

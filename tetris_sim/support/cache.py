@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -18,6 +19,7 @@ import stat
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -115,6 +117,24 @@ def _import_generated(source: str, part: str, salt: str) -> ModuleType:
     digest = hashlib.sha256((source + salt).encode()).hexdigest()[:24]
     name = f"tetris_sim_{part}_{digest}"
     path = cache_directory(part) / f"{name}.py"
+    with _lock(path.with_suffix(".lock")):
+        return _import_from(path, name, source)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Keep other processes from compiling the same module meanwhile: they find it compiled then.
+
+    Where a file cannot be locked (some network file systems), both compile it.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            file = held.enter_context(path.open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        yield
+
+
+def _import_from(path: Path, name: str, source: str) -> ModuleType:
     if hasattr(os, "getuid"):
         _drop_foreign(path.parent, name)
     if not path.exists() or path.read_text() != source:
