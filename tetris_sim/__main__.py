@@ -20,7 +20,7 @@ from tetris_sim.errors import (
     TetrisError,
     UnsupportedError,
 )
-from tetris_sim.scheduler.comm.communicator import launched_rank
+from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.support.stopping import ending_quietly
 from tetris_sim.support.wording import listed, suggestion
 from tetris_sim.version import __version__

@@ -21,9 +21,14 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.common.geometry import (
     AXIS,
+    CODE_PITCH,  # noqa: F401  for programs
+    CODES,  # noqa: F401
     GHOST,
+    KIND,  # noqa: F401
     MIRROR,
     PITCH,
+    RULE,  # noqa: F401
+    RUN,  # noqa: F401
 )
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import (

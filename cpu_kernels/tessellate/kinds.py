@@ -102,8 +102,8 @@ def imports(dtype: np.dtype[Any], lanes: int) -> list[str]:
     path = "from tetris_sim.cpu_kernels.compiled"
     lines = ["import math", "", "import numpy as np", "from numba import cfunc, njit"]
     lines += ["from numba.core import types", ""]
-    lines += [f"{path}.choices import add_vector, any_signed, divide_vector, where_reached"]
-    lines += [f"{path}.choices import where_signed"]
+    lines += [f"{path}.vectors import add_vector, any_signed, divide_vector, where_reached"]
+    lines += [f"{path}.vectors import where_signed"]
     lines += [f"{path}.intrinsics import call_library, divide, elements_at, fma, moved"]
     lines += [f"{path}.vectors import vector_operations", ""]
     lines += [f"REAL = types.{dtype.name}", f'V = vector_operations("{dtype.name}", {lanes})']

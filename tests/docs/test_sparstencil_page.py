@@ -161,7 +161,7 @@ def wrong_weights(kernel: FusedKernel) -> FusedKernel:
 
 
 def test_the_page_in_the_documentation_is_made_of_the_data_beside_it(tmp_path: Path) -> None:
-    folder = FOLDER.parents[1] / "docs" / "benchmarks"
+    folder = FOLDER.parent / "docs" / "benchmarks"
     page = folder / "sparstencil.md"
     for name in ("sparstencil.json", "sparstencil-formats.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())

@@ -174,13 +174,13 @@ def test_a_child_that_is_left_alone_ends(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
-        "from tetris_sim import outside\n"
+        "from tetris_sim.support import hdf5\n"
         "def read(path, *_):\n"
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    while os.getppid() == parent: time.sleep(0.001)\n"
-        "outside._read_all, parent = read, os.getpid()\n"
+        "hdf5._read_all, parent = read, os.getpid()\n"
         "try:\n"
-        "    outside.refuse_outside(Path(sys.argv[1]))\n"
+        "    hdf5.refuse_outside(Path(sys.argv[1]))\n"
         "finally:\n"
         "    (Path(sys.argv[1]) / 'went on').touch()\n"
     )

@@ -20,12 +20,11 @@ from tetris_sim.scheduler.comm import communicator
 from tetris_sim.scheduler.comm.communicator import (
     Alone,
     Communicator,
-    count_ranks,
     everywhere,
-    launched_rank,
     on_root,
     open_communicator,
 )
+from tetris_sim.scheduler.comm.launcher import count_ranks, launched_rank
 
 HERE = Path(__file__).parents[1] / "support"
 
