@@ -47,6 +47,7 @@ class TimeLoop:
 
 
 @dataclass(frozen=True)
+class Shape:
     """Shape and strides of the state.
 
     Attributes:
