@@ -1,4 +1,8 @@
-"""Numba: how CPU cores walk through a slab."""
+"""CPU methods: Numba kernels by which the cores of a host advance a slab.
+
+Begin with `plain/sweep.py`, the simplest time loop; `stream` and `tessellate` add temporal
+blocking, `equations` PDE systems, and `solve` the passes of the linear solvers.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What all CPU methods share: threads, how a slab lies in memory, the stepper."""
+"""Shared parts of all CPU methods: the thread team, the memory layout of a slab, the stepper."""

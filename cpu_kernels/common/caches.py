@@ -1,4 +1,4 @@
-"""Caches of the processor, as the operating system tells them."""
+"""Data caches of the processor, as the operating system describes them, and limits for planning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cache:
         return self.n_bytes // max(1, min(self.sharing, threads))
 
     def capacity(self, threads: int) -> int:
-        """Bytes for all of them together."""
+        """Bytes that all `threads` threads have together."""
         return self.share(threads) * threads
 
 
@@ -74,12 +74,14 @@ def _described(folder: Path) -> tuple[Cache, ...]:
     caches = []
     for index in sorted(folder.glob("index*")):
         try:
+            # Instruction caches hold no points.
             if (index / "type").read_text().strip() == "Instruction":
                 continue
             level = int((index / "level").read_text())
             size = _bytes((index / "size").read_text().strip())
             shared_by = (index / "shared_cpu_list").read_text().strip()
             cache = Cache(level, size, _count(shared_by), shared_by)
+        # Containers may hide parts of sysfs: a level that cannot be read counts as missing.
         except (OSError, ValueError):
             continue
 
@@ -89,8 +91,8 @@ def _described(folder: Path) -> tuple[Cache, ...]:
 
 
 def read_caches(folder: Path = _FOLDER) -> Caches:
-    """What the first core has to itself; what the system does not tell is what every core of the
-    last decade has.
+    """Cache available to the first core; where the system describes none, the usual sizes of
+    `Caches`.
 
     Args:
         folder: as for `find_caches`.
@@ -110,7 +112,7 @@ def _bytes(text: str) -> int:
 
 
 def _count(ranges: str) -> int:
-    """How many processors a list of ranges names.
+    """Count the processors in a list of ranges.
 
     >>> _count("0-3,8")
     5
@@ -122,7 +124,7 @@ def _count(ranges: str) -> int:
     return total
 
 
-# What the methods with temporal blocking have in common when they plan.
+# Limits that the methods with temporal blocking share when they plan.
 
 _MOST_POINTS = 128  # of a stencil; 125 points take 3 to 9 s to compile (AMD EPYC 9004, 2026-11-21)
 WHY_NOT_HALF = (
@@ -132,8 +134,8 @@ WHY_NOT_HALF = (
 
 
 def why_not_blocked(problem: Problem, method: str) -> str | None:
-    """Why a method whose kernels are written out point by point refuses a problem; None if it does
-    not.
+    """Explain why a method with kernels written out point by point refuses a problem; None if it
+    does not.
     """
     if (why_not := problem.why_not_one_stencil) is not None:
         return why_not
@@ -150,7 +152,9 @@ def why_not_blocked(problem: Problem, method: str) -> str | None:
 
 
 def why_not_equations(problem: Problem) -> str | None:
-    """Why no method takes the equations of a problem, if it has some; None if they do."""
+    """Explain why no CPU method takes the equations of a problem; None if they do or if there are
+    none.
+    """
     if problem.equations is None or problem.dtype != np.float16:
         return None
     return "equations are computed in float64 or float32: set the precision to one of them"

@@ -1,8 +1,8 @@
-"""Geometry: what a compiled time loop must know of a slab, as arrays of numbers.
+"""Geometry: numeric description of a slab for the compiled time loops.
 
-`axes` has a row per padded axis with the columns of `columns.py`. `links` names ghosts: along axes
-0 and 1 the padded index of a ghost plane and of the plane it mirrors, along axis 2 the elements of
-a row; `faces` has (a, b) for each, and the ghost takes a + b * source.
+`axes` has a row per padded axis with the columns defined below. `links` names ghosts: along axes 0
+and 1 the padded index of a ghost plane and of the plane it mirrors, along axis 2 the elements of a
+row; `faces` has (a, b) for each, and the ghost takes a + b * source.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
-# The columns of the arrays that tell a compiled time loop how a slab lies in memory.
+# Columns of the arrays that describe the memory layout of a slab to a compiled time loop.
 #
-# In a file of their own, so that the host side knows them without compiling anything. `sweep.py`
-# reads the first eight, `tile_sweep.py` all of them.
+# The host side reads them without compiling anything. `sweep.py` uses the first eight columns of
+# `axes`, `tile_sweep.py` all of them.
 #
 # Of `axes`. FIRST, COUNT, PITCH: padded index of the first computed unit, their number, elements
 # from one to the next. LINKS: number of rows of `links` that belong to the axis. SHRINK and GHOSTS:
@@ -51,7 +51,7 @@ class Geometry:
 
 
 class Padded(Protocol):
-    """What layouts have in common: three padded axes."""
+    """Common interface of layouts: three padded axes."""
 
     @property
     def axis_of(self) -> tuple[int, ...]:
@@ -84,6 +84,8 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
         row_links: of the last axis, in elements from the start of a row.
     """
     axes = np.zeros((3, N_COLUMNS), dtype=np.int64)
+    # A ring is a whole periodic axis of this slab; an axis cut by the domain decomposition has
+    # halos instead.
     axes[:, FIRST], axes[:, COUNT] = layout.first, layout.count
     axes[:, PITCH] = layout.pitch
 
@@ -95,14 +97,19 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
 
         first, last = layout.first[padded], layout.first[padded] + layout.count[padded] - 1
         for side in (0, 1):
+            # A halo shrinks by the radius with every step, because its outermost points lack
+            # neighbours.
             if slab.halo[axis][side]:
                 axes[padded, SHRINK + side] = radius
                 continue
             links = face_links(problem, axis, side, (first, last), layout.margin[padded][side])
             axes[padded, GHOSTS + side] = len(links)
+            # Links within a row depend on the layout and come from the caller.
             if padded < 2:
                 links_of[padded] += links
 
+
+    # All axes share one rectangular array; LINKS says how many rows of it are in use.
     most = max(1, *map(len, links_of))
     links_array = np.zeros((3, most, 2), dtype=np.int64)
     faces = np.zeros((3, most, 2), dtype=problem.arithmetic)

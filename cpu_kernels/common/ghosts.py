@@ -1,6 +1,4 @@
-"""Which ghost mirrors which point, for every kernel: faces as links between padded indices along
-one axis.
-"""
+"""Ghosts as links between padded indices along one axis: which ghost mirrors which point."""
 
 from __future__ import annotations
 
@@ -28,10 +26,15 @@ def face_links(problem: Problem, axis: int, side: int, owned: tuple[int, int], w
     """
     first, last = owned
     n = last - first + 1
+
+    # Around a ring narrower than the halo the source index wraps more than once, hence the modulus.
     if problem.boundary.periodic(axis):
         if side == 0:
             return [((first - 1 - j, last - j % n), COPY) for j in range(width)]
         return [((last + 1 + j, first + j % n), COPY) for j in range(width)]
+
+    # Ghost j mirrors the j-th owned plane from the face; with conduction its value follows from the
+    # program of a rule, for which `RULED` stands.
     radius = problem.stencil.radii[axis]
     pairs = (RULED,) * radius
     if problem.conduction is None:

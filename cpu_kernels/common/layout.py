@@ -1,9 +1,9 @@
-"""PaddedField: where each point of a slab lies in one flat array, ghosts and halos around it.
+"""PaddedField: memory layout of a slab in one flat array, with ghosts and halos around it.
 
-Every problem is laid out along three axes, slowest first (`OUTER` of `axes.py`); those that it
-lacks have one point and no ghosts. The first owned point of each row lies on a cache line of its
-own, so rows never share a line across threads. `Layout` is what a stepper asks of this and of other
-layouts (`lifted.py`).
+Every problem is laid out along three axes, slowest first (`OUTER` of `model/grid.py`); those that
+it lacks have one point and no ghosts. The first owned point of each row lies on a cache line of its
+own, so rows never share a line across threads. `Layout` is the interface through which a stepper
+uses this and other layouts (`lifted.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same ca
 
 
 class Layout(Protocol):
-    """How the points of a slab lie in a flat array."""
+    """Memory layout of the points of a slab in a flat array."""
 
     @property
     def axis_of(self) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ class Layout(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements."""
+        """The dtype of the elements."""
 
     @property
     def n_fields(self) -> int:
@@ -62,14 +62,14 @@ class Layout(Protocol):
         """Bytes of one array of this layout."""
 
     def allocate(self, offset: int = 0) -> npt.NDArray[Any]:
-        """A flat array that nobody has touched, `offset` bytes into a page."""
+        """Allocate a flat array `offset` bytes into a page; its pages have not been touched."""
 
     def geometry(self, problem: Problem, slab: Slab) -> Geometry:
-        """What the compiled time loop must know of it."""
+        """The description of the layout for the compiled time loop."""
 
     def batches(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
-        """Boxes of about `points` points that make up one of `parts` parts of the slab, the one a
-        thread computes.
+        """Boxes of about `points` points that together make up part `part` of `parts`, the one that
+        a thread computes.
         """
 
     def read(self, flat: npt.NDArray[Any], ranges: Ranges) -> Field:
@@ -80,8 +80,8 @@ class Layout(Protocol):
 
 
 def allocate_aligned(n_bytes: int, dtype: np.dtype[Any], offset: int) -> npt.NDArray[Any]:
-    """A flat array that begins `offset` bytes into a page; not touched, so its pages have no place
-    yet.
+    """Allocate a flat array that begins `offset` bytes into a page; since it is untouched, the
+    system has not placed its pages yet.
 
     Args:
         n_bytes: of the array.
@@ -89,6 +89,7 @@ def allocate_aligned(n_bytes: int, dtype: np.dtype[Any], offset: int) -> npt.NDA
         offset: a multiple of a cache line. Source and target of a sweep should differ in it: a load
             waits for a recent store at the same place of another page.
     """
+    # One page more than asked for leaves room to move the beginning to the wanted offset.
     raw = np.empty(n_bytes + _PAGE, dtype=np.uint8)
     shift = (offset - raw.ctypes.data) % _PAGE
     return raw[shift : shift + n_bytes].view(dtype)
@@ -102,6 +103,7 @@ def row_pitch(n: int, unit: int, itemsize: int) -> int:
         unit: elements that lie together, a cache line or a vector.
         itemsize: bytes of an element.
     """
+    # Rows a page apart would fall into the same cache sets, so that few of them fit.
     row = -(-n // unit) * unit
     return row + unit if row * itemsize % _PAGE == 0 else row
 
@@ -160,7 +162,9 @@ class PaddedField:
         return allocate_aligned(self.n_bytes, self.dtype, offset)
 
     def geometry(self, problem: Problem, slab: Slab) -> Geometry:
-        """See `geometry.py`; ghosts of a ring are as many as the margin has room for."""
+        """Describe the layout; see `geometry.py`. A ring has as many ghosts as the margin has room
+        for.
+        """
         first, last = self.first[2], self.first[2] + self.count[2] - 1
         last_axis = len(self.axis_of) - 1
         links: Links = []
@@ -170,13 +174,14 @@ class PaddedField:
         return geometry_of(self, problem, slab, links)
 
     def batches(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
-        """Planes one after the other."""
+        """Consecutive planes."""
         return part_in_batches(
             tuple(self.count[axis] for axis in self.axis_of), part, parts, points
         )
 
     def read(self, flat: npt.NDArray[Any], ranges: Ranges) -> Field:
         """A view."""
+        # Ranges count from the first owned point and may be negative in the margin.
         box = (
             slice(first + start, first + stop)
             for first, (start, stop) in zip(
@@ -188,7 +193,7 @@ class PaddedField:
         return array.reshape(self.n_fields, *(array.shape[1 + axis] for axis in self.axis_of))
 
     def write(self, flat: npt.NDArray[Any], ranges: Ranges, values: Field) -> None:
-        """Through the view."""
+        """Store through the view."""
         self.read(flat, ranges)[...] = values
 
 
@@ -218,6 +223,7 @@ def pad(
     count = on_three(slab.shape, 1, OUTER)
     margin = on_three(margins or least_margins(problem, slab), (0, 0), OUTER)
 
+    # Whole cache lines in front of the first owned point keep every row aligned.
     dtype = problem.arithmetic  # wider than float16, of which each step rounds what it stores
     line = _LINE // dtype.itemsize
     lead = -(-margin[2][0] // line) * line

@@ -1,8 +1,9 @@
-"""ConductionData: what a compiled time loop must know of conduction in one slab, as arrays.
+"""ConductionData: arrays that describe conduction in one slab to a compiled time loop.
 
-What lasts lies in memory as the state does: `ids`, and with coefficients the conductance of the
-upper face of every point, time step by heat capacity and volume. What changes from step to step are
-tables, made for the steps of a block: `numbers` holds those of all rules, the source's first.
+Data that lasts lies in memory as the state does: `ids`, and with coefficients the conductance of
+the upper face of every point, time step by heat capacity and volume. Data that changes from step to
+step are tables, made for the steps of a block: `numbers` holds those of all rules, the source's
+first.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def face_programs(problem: Problem) -> tuple[Program, ...]:
 
 
 def parameters_of(program: Program, problem: Problem) -> tuple[str, ...]:
-    """The inputs of a program that are numbers by code, in the order of `places`."""
+    """Names of the inputs of a program that are numbers by code, in the order of `places`."""
     provided = {MIRROR_INPUT, TEMPERATURE, CONDUCTIVITY, *problem.grid.axis_names}
     return tuple(name for name in program.inputs if name not in provided)
 
@@ -68,12 +69,12 @@ def reads_coordinates(problem: Problem) -> bool:
 
 
 def id_type(problem: Problem) -> np.dtype[Any]:
-    """What ids are: uint8 or uint16."""
+    """The dtype of material ids: uint8 or uint16."""
     return problem.stored_ids(tuple((0, 1) for _ in problem.grid.shape)).dtype
 
 
 def conduction_bytes(problem: Problem, layout: PaddedField) -> int:
-    """Bytes of what `ConductionData` keeps for every point."""
+    """Bytes that `ConductionData` takes for all points."""
     assert problem.conduction is not None
     points = layout.n_bytes // layout.dtype.itemsize
     conduction, reals = problem.conduction, 0
@@ -88,6 +89,7 @@ def enthalpy_arrays(enthalpy: Enthalpy | None, dtype: np.dtype[Any]) -> tuple[Ar
     `curves` has a row of six numbers for every knot: where the piece begins and its slope, of the
     potential, of the temperature and of the conductivity.
     """
+    # Compiled functions have fixed argument types, so a temperature state gets empty arrays.
     if enthalpy is None:
         return (*(np.zeros(0, dtype) for _ in range(4)), np.zeros(0, np.int64))
     parts = [
@@ -119,9 +121,14 @@ class ConductionData:
         assert conduction is not None
         self._problem, self._slab, self._layout = problem, slab, layout
         self._rules = rules_of(problem)
+
+        # Ids cover the margins too: the flow through a face depends on the materials on both sides.
         ids = self._lay(problem.stored_ids, self._margins(), id_type(problem))
         sides, codes = self._sides()
         stored = conduction.with_ghosts
+
+        # `apart` is the distance between axes in `conductance`, whose entries belong to pairs of
+        # ids or, with coefficients, to points.
         n_ids = stored.medium.n_ids
         apart = n_ids**2 if conduction.coefficients is None else layout.field_pitch
         self.arrays: tuple[Any, ...] = (
@@ -134,6 +141,8 @@ class ConductionData:
             self._alike(ids),
             enthalpy_arrays(stored.enthalpy, layout.dtype),
         )
+
+        # The tables of a block have a row per step for every parameter that changes with time.
         changing = [
             parameter.rows(problem.time, 0, 1).size
             for rule in self._rules
@@ -149,13 +158,15 @@ class ConductionData:
         self._kept: tuple[Array, Array] | None = None
 
     def tables(self, step: int, steps: int) -> tuple[Array, Array]:
-        """(numbers, places) of a block that begins at a step.
+        """Assemble the tables of a block that begins at a step: (numbers, places).
 
         `places` is (n_rules, n_parameters, 3): where the numbers of a parameter begin, and the
         distance from step to step and from code to code.
         """
         if self._kept is not None:
             return self._kept
+
+        # Number 0 is a dummy that keeps the table from being empty.
         problem, numbers, size = self._problem, [np.zeros(1, self._layout.dtype)], 1
         names = [parameters_of(it.program, problem) if it else () for it in self._rules]
         places = np.zeros((len(names), max(1, *map(len, names)), 3), np.int64)
@@ -165,30 +176,34 @@ class ConductionData:
             table = rule.tabulate(problem.time, step, steps, self._layout.dtype)
             order = [[it.name for it in rule.parameters].index(name) for name in wanted]
             place[: len(order)] = table.places[order]
+            # Offsets within the rule's own table become offsets within the joined one.
             place[: len(order), 0] += size
             numbers.append(table.numbers)
             size += table.numbers.size
 
         found = np.concatenate(numbers), places
+        # Tables of rules without time functions hold for every block.
         if not self._changes:
             self._kept = found
         return found
 
     def _margins(self) -> Ranges:
-        """All points around the slab that are kept, ghosts too, counted from its first point."""
+        """All stored points of the slab with its margins, ghosts included, counted from its first
+        owned point.
+        """
         margins = [self._layout.margin[padded_axis] for padded_axis in self._layout.axis_of]
         return tuple(
             (-low, n + high) for n, (low, high) in zip(self._slab.shape, margins, strict=True)
         )
 
     def _origin(self, padded_axis: int) -> int:
-        """Padded index of the first point that is kept."""
+        """Padded index of the first stored point."""
         return self._layout.first[padded_axis] - self._layout.margin[padded_axis][0]
 
     def _lay(
         self, of_box: Callable[[Ranges], Array], ranges: Ranges, dtype: np.dtype[Any]
     ) -> Array:
-        """An array that lies as the state does, with what points of global indices have."""
+        """Lay out an array as the state lies, with values computed from global indices."""
         layout = self._layout
         n_bytes = layout.n_bytes // layout.dtype.itemsize * dtype.itemsize
         flat = allocate_aligned(n_bytes, dtype, 0)
@@ -197,10 +212,12 @@ class ConductionData:
             layout.write(flat, part, of_box(self._slab.globally(part))[np.newaxis])
         return flat
 
+    # A point and its neighbours agree along an axis if neither of its two pairs differs.
     def _alike(self, ids: Array) -> Array:
         layout = self._layout
         alike = np.ones(-(-ids.size // geometry.RUN) * geometry.RUN, np.uint8)
         alike[ids.size :] = 0
+        # Both members of an unequal pair lose the mark.
         for padded_axis in layout.axis_of:
             pitch = layout.pitch[padded_axis]
             same = ids[pitch:] == ids[:-pitch]
@@ -213,14 +230,17 @@ class ConductionData:
         return lambda box: padded(of_box, box, shape, rings)
 
     def _physics(self, conduction: Conduction) -> tuple[Array, Array, Array]:
-        """(conductance, rates, volume)."""
+        """Make (conductance, rates, volume), flat."""
         problem, dtype = self._problem, self._layout.dtype
+        # With materials only, a number per id or pair of ids replaces arrays over all points.
         if (given := conduction.coefficients) is None:
             return (
                 conduction.medium.conductance.ravel().astype(dtype),
                 conduction.rates(problem.dt).astype(dtype),
                 np.zeros(1, dtype),
             )
+
+        # With coefficients every point has numbers of its own, stored as the state is.
         shape, ranges = problem.grid.shape, self._margins()
         faces = [self._upper_faces(given, axis) for axis in range(len(shape))]
         rates = self._wrapped(lambda box: conduction.rates(problem.dt, box), shape)
@@ -232,7 +252,9 @@ class ConductionData:
         )
 
     def _upper_faces(self, given: Coefficients, axis: int) -> Array:
-        """Conductance of the upper face of every point, from the ghost below the first one on."""
+        """Conductance of the upper face of every point, beginning with the ghost below the first
+        one.
+        """
         grid = self._problem.grid
         cut_ring = self._problem.boundary.periodic(axis) and any(self._slab.halo[axis])
         shift = tuple(int(k == axis and not cut_ring) for k in range(grid.ndim))
@@ -254,10 +276,13 @@ class ConductionData:
         )
 
     def _sides(self) -> tuple[Array, Array]:
-        """(sides, codes)."""
+        """Describe the sides that have ghosts: (sides, codes)."""
         problem, slab, layout = self._problem, self._slab, self._layout
         kinds = {repr(it.tree): 1 + k for k, it in enumerate(face_programs(problem))}
         sides, codes, size, rule = [], [np.zeros(1, np.int32)], 1, 0
+
+        # `rule` counts the faces that are not periodic, in the order of `rules_of`; row 0 is the
+        # source's.
         for axis, padded_axis in enumerate(layout.axis_of):
             first, n = layout.first[padded_axis], slab.shape[axis]
             ring = problem.boundary.periodic(axis)
@@ -272,11 +297,15 @@ class ConductionData:
                 sides.append(row)
                 if ring:
                     continue
+
+                # A face with a rule also needs the code of every mirror point, which selects the
+                # numbers of its program.
                 face = problem.ruled_face(axis, side)
                 row[geometry.KIND], row[geometry.RULE] = kinds[repr(face.rule.program.tree)], rule
                 plate = self._codes(face, axis, inside)
                 row[geometry.CODES] = size
                 for other, (other_padded, length) in enumerate(
+                    # The first code is moved so that padded indices address the codes directly.
                     zip(layout.axis_of, plate.strides, strict=True)
                 ):
                     if other != axis:
@@ -285,6 +314,8 @@ class ConductionData:
                         row[geometry.CODES] -= pitch * self._origin(other_padded)
                 codes.append(plate.ravel())
                 size += plate.size
+
+        # An empty array keeps the shape where a slab has no sides with ghosts.
         empty = np.zeros((0, geometry.N_SIDE_COLUMNS), np.int64)
         return np.concatenate([empty, *(row[np.newaxis] for row in sides)]), np.concatenate(codes)
 
@@ -301,8 +332,9 @@ class ConductionData:
         return np.ascontiguousarray(found, np.int32)
 
     def _coordinates(self) -> tuple[Array, Array]:
-        """(coordinates, starts)."""
+        """Coordinates along the axes and where each axis begins: (coordinates, starts)."""
         starts, found, size = np.zeros(3, np.int64), [np.zeros(1, self._layout.dtype)], 1
+        # Most programs do not depend on the position, and then no coordinates are stored.
         if not reads_coordinates(self._problem):
             return found[0], starts
         grid, box = self._problem.grid, self._slab.globally(self._margins())

@@ -1,7 +1,7 @@
-"""Ready: a team that waits for its next block in compiled code, halos and edges included.
+"""Ready: a thread team that waits for its next block in compiled code, halos and edges included.
 
-For a slab beside a GPU, whose blocks take few milliseconds: what Python spends on each thread of a
-team, and one thread on the copies of planes, would take as long as the block.
+Made for a slab next to a GPU, whose blocks take few milliseconds: waking every thread through
+Python, and copying planes with a single thread, would take as long as the block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tetris_sim.model.slab import Ranges, Slab
 Array = npt.NDArray[Any]
 Part = tuple[Array, int]  # planes outside, (n_fields, planes, rows, points); first element inside
 
-# About a millisecond of waiting before a thread sleeps, where it keeps nobody from a core.
+# About a millisecond of spinning before a thread sleeps, if no other thread needs its core.
 _SPINS, _FEW_SPINS = 20_000, 200
 
 
@@ -48,13 +48,13 @@ class TimeLoop:
 
 @dataclass(frozen=True)
 class Shape:
-    """How points lie in the state.
+    """Shape and strides of the state.
 
     Attributes:
         n_fields: number of fields.
         pitches: elements from field to field, plane to plane, row to row.
         lanes: elements of a vector.
-        vectors: of a row.
+        vectors: vectors of a row.
         stride: vectors from lane to lane.
     """
 
@@ -89,17 +89,21 @@ class Ready:
         self._compiled, self._columns = splice("compiled/ready.py", part), ready
         self._outside = copied_module("compiled/ready.py")
         self._team, self._loop, self._barrier = team, loop, barrier
+        # Layout of this array: see `shape` in `compiled/ready.py`.
         numbers = (shape.n_fields, *shape.pitches, shape.vectors, shape.stride)
         self._shape = np.array(numbers, dtype=np.int64)
+        # Long enough for the element numbers in `compiled/ready.py`, which lie on separate cache
+        # lines; two rows of trips for halos and two for edges.
         self._control, self._trips = np.zeros(96, dtype=np.int64), np.zeros((4, 7), dtype=np.int64)
         spins = _SPINS if team.size < usable_cores() else _FEW_SPINS
+        # With as many threads as cores, long spinning would take cores from other work.
         self._control[ready.SPINS], self._control[ready.PATIENCE] = spins, _FEW_SPINS
         self._task = 0
         self._kept: Any = None  # what the task under way reads and writes
         self.begun = False
 
     def begin(self, state: tuple[Array, Array], operands: tuple[Any, ...]) -> None:
-        """Let the team wait for tasks.
+        """Send the team into compiled code, where it waits for tasks.
 
         Args:
             state: the two arrays.
@@ -111,7 +115,7 @@ class Ready:
         around = (self._control, self._trips, self._shape, self._task)
         rest = (state, before, self._barrier, after)
         serve, size = self._compiled.serve, self._team.size
-        # Here, since nobody would hear of a thread that fails while others wait for it.
+        # Compile here: an error raised inside one thread would leave the others waiting for it.
         serve.compile(tuple(typeof(it) for it in (0, size, *around, *rest)))
         self._team.start(lambda thread: serve(thread, size, *around, *rest))
         self.begun = True
@@ -129,6 +133,7 @@ class Ready:
             leaving: edges, at most two.
         """
         columns, control = self._columns, self._control
+        # Rows 0 and 1 of `trips` are halos, rows 2 and 3 edges.
         for first, parts in ((0, coming), (2, leaving)):
             for k, (planes, element) in enumerate(parts):
                 strides = [pitch // planes.itemsize for pitch in planes.strides[:3]]
@@ -138,30 +143,31 @@ class Ready:
                 )
         control[columns.STEPS], control[columns.TURN], control[columns.FLIPS] = steps, turn, flips
         control[columns.COMING], control[columns.LEAVING] = len(coming), len(leaving)
+        # The compiled side knows addresses only, so references keep the memory alive until `wait`.
         self._kept = coming, leaving
         self._task = self._outside.start(control)
 
     def wait(self) -> None:
-        """Return when the team is done with the task."""
+        """Return when the team has finished the task."""
         if self._kept is not None:
             self._outside.await_end(self._control, self._task)
             self._kept = None
 
     def end(self) -> None:
-        """Let the team do other things."""
+        """Call the team back from compiled code."""
         if self.begun:
             self.wait()
+            # A negative number of steps tells the threads to return to Python.
             self.give(-1, 0, 0, (), ())
             self.wait()
             self._team.wait()
             self.begun = False
 
 
-# ReadyStepper: a `CpuStepper` whose team stays in compiled code between blocks (`ready.py`).
+# ReadyStepper: a `CpuStepper` whose team stays in compiled code between blocks (`compiled/ready.py`).
 #
-# Halos are only remembered when they come, and copied by all threads when the next block begins;
-# edges are there when a block has ended. Whatever else is asked of the stepper calls the team back
-# first.
+# Halos are only recorded when they arrive, and copied by all threads when the next block begins;
+# edges have been copied when a block ends. Any other request calls the team back first.
 
 _COPIES = 2  # of an edge: a neighbour may still read the one before
 
@@ -174,7 +180,8 @@ def make_stepper(
     layout: Layout | None = None,
     passes: Callable[[int], int] = int,
 ) -> CpuStepper:
-    """A stepper that stays ready if the team wants that and it can, else one that does not.
+    """Make a stepper whose team stays in compiled code if the team wants that and the slab permits
+    it, else an ordinary one.
 
     Args:
         problem: what to advance.
@@ -192,14 +199,14 @@ def make_stepper(
 
 
 def _can_stay(problem: Problem, slab: Slab, layout: Layout) -> bool:
-    """Whether halos and edges are whole rows, of the numbers that are outside."""
+    """Whether halos and edges are whole rows of numbers that need no conversion."""
     along_first = not any(any(widths) for widths in slab.halo[1:]) and any(slab.halo[0])
     return along_first and problem.grid.ndim > 1 and problem.dtype == problem.arithmetic
 
 
 class ReadyStepper(CpuStepper):
-    """See the Protocol `Stepper` for what the calls mean; edges may be read until the state has
-    advanced twice more.
+    """Stepper of a team that stays in compiled code; the Protocol `Stepper` defines the calls.
+    Edges may be read until the state has advanced twice more.
 
     Args:
         problem: what to advance.
@@ -249,7 +256,7 @@ class ReadyStepper(CpuStepper):
         return LastingPlanes(allocate_aligned(n_bytes, self._dtype, 0).reshape(shape))
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points."""
+        """Load the owned points."""
         super().load(initial, step)
         self._left = {}
 
@@ -258,6 +265,7 @@ class ReadyStepper(CpuStepper):
             self._left = {}
             super()._advance_block(steps)
             return
+        # The two arrays swap once per pass, so the parity says which one holds the result.
         odd = self._passes(steps) % 2
         self._give(steps, odd, edges=True)
         self._step += steps
@@ -265,8 +273,9 @@ class ReadyStepper(CpuStepper):
             self._current, self._next = self._next, self._current
 
     def _give(self, steps: int, odd: int, *, edges: bool = False) -> None:
-        """Let the team take halos in, advance, and copy edges if they are wanted."""
+        """Assign a task: take halos in, advance, and copy the edges if they are wanted."""
         self._ready.wait()
+        # The compiled loop keeps both arrays in one order; `turn` says which of them is current.
         if not self._ready.begun:
             self._team.wait()
             self._first = self._current
@@ -278,6 +287,7 @@ class ReadyStepper(CpuStepper):
         self._coming = {}
         leaving: list[Part] = []
         if edges:
+            # Buffers take turns, because a neighbour may still read the previous edge.
             self._left = {side: copies[0] for side, copies in self._memory.items()}
             for copies in self._memory.values():
                 copies.append(copies.pop(0))
@@ -285,12 +295,13 @@ class ReadyStepper(CpuStepper):
         self._ready.give(steps, int(self._current is not self._first), odd, coming, leaving)
 
     def _part(self, planes: npt.NDArray[Any], side: Side, *, halo: bool) -> Part:
-        """Planes of three axes, and the first element of their place in the state."""
+        """Three-dimensional planes, and the element of the state at which they begin."""
         number = SIDES.index(side)
         ranges: Ranges = (self.slab.halo_ranges if halo else self.slab.edge_ranges)(0, number)
         starts = on_three([start for start, _ in ranges], 0, OUTER)
         layout = self._layout
         first = sum((layout.first[axis] + starts[axis]) * layout.pitch[axis] for axis in range(3))
+        # A missing middle axis counts as one row.
         if self._problem.grid.ndim == 2:
             planes = planes[:, :, None, :]
         return planes, int(first)
@@ -299,24 +310,27 @@ class ReadyStepper(CpuStepper):
         """The owned planes that the neighbour on `side` needs."""
         if axis != 0:
             return super().edge(axis, side)
+        # The state was loaded or advanced in parts, so its edges have not been copied yet.
         if side not in self._left:
             self._give(0, 0, edges=True)
         self._ready.wait()
+        # Each copy is handed out once: afterwards the neighbour owns it.
         return self._left.pop(side)
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Remember the planes beyond `side`, which must be left alone until the next block is
-        done.
+        """Record the planes beyond `side`; the caller must not change them until the next block has
+        finished.
         """
         if axis != 0 or self._begun is not None:
             super().set_halo(axis, side, planes)
             return
+        # The compiled copy requires adjacent elements along rows.
         values = np.asarray(planes, self._dtype)
         along = values.strides[-1] == values.itemsize
         self._coming[side] = values if along else np.ascontiguousarray(values)
 
     def wait(self) -> None:
-        """Return when the team is done, and halos are in the state."""
+        """Return when the team has finished and halos are in the state."""
         if self._coming:
             self._give(0, 0)
         self._ready.wait()

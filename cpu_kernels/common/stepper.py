@@ -21,29 +21,32 @@ from tetris_sim.model.method import Box, EdgePlanes
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, slices
 
-# Rims: a block of steps in two parts, the inside of a slab while halos are on their way, and then
-# what they reach.
+# Rims: a block of steps in two parts, the interior of a slab while halos are in transit, then the
+# halo-dependent regions (rims).
 #
-# Idea Along the axis of the halos the inside is an upright trapezoid of `tiles.py`: it begins with
-# all owned points and loses the radius a step at either end that has a halo. What stands beside it
-# is the rim, an inverted one: it begins in the halo and gains the radius a step on its inner side.
-# Each reads of the other what that one left behind: a plane that the inside has left after s steps
-# lies in one of the two arrays at step s, in the other at step s - 1, and the rim takes both before
-# it writes over them. No point is computed twice, and every one by the same operations as in one
-# part. Layout Both are rows of `axes` (`geometry.py`) with other numbers: a compiled loop computes
+# Idea: along the axis of the halos the interior is an upright trapezoid of `tiles.py`: it begins
+# with all owned points and loses the radius per step at either end that has a halo. Next to it
+# stands the rim, an inverted trapezoid: it begins in the halo and gains the radius per step on its
+# inner side. Each reads what the other left behind: a plane that the interior has left after s
+# steps lies in one of the two arrays at step s, in the other at step s - 1, and the rim takes both
+# before it overwrites them. No point is computed twice, and every one by the same operations as in
+# one part.
+#
+# Layout: both are rows of `axes` (`geometry.py`) with other numbers: a compiled loop computes
 # FIRST - left * SHRINK .. FIRST + COUNT + left * SHRINK when `left` steps are to come. So the
-# inside ends `steps` radii away from the side, and the inner side of a rim has a SHRINK below 0.
-# Test tests/kernels/test_rims.py
+# interior ends `steps` radii away from the side, and the inner side of a rim has a negative SHRINK.
+#
+# Test: tests/kernels/test_rims.py
 
 Axes = npt.NDArray[np.int64]  # as of `Geometry`
 
 
 def begins_inside(problem: Problem, slab: Slab, axis: int, steps: int, threads: int) -> bool:
-    """Whether a block of a slab can begin before the halos of an axis are there.
+    """Whether a block of a slab can begin before the halos of an axis have arrived.
 
-    Not along rows, whose units may be vectors, nor with equations, whose stages read what others
-    leave beyond the points of a step. The inside must be so long that what the part of a thread
-    reads beyond its own ends reaches no face.
+    Not along rows, whose units may be vectors, nor with equations, whose stages read values beyond
+    the points of a step. The interior must be so long that the reads of a thread's part beyond its
+    own ends reach no face.
 
     Args:
         problem: what is advanced.
@@ -56,11 +59,12 @@ def begins_inside(problem: Problem, slab: Slab, axis: int, steps: int, threads: 
     width = steps * problem.stencil.radii[axis]
     inside = slab.shape[axis] - sides * width
     possible = problem.equations is None and axis < problem.grid.ndim - 1 and sides * width > 0
+    # Each thread needs twice the width that a block reaches, so that parts do not interfere.
     return possible and inside >= 2 * width * threads
 
 
 def inner_part(axes: Axes, padded: int, halo: tuple[int, int], steps: int) -> Axes:
-    """What can be advanced by `steps` without the halos of an axis.
+    """The part of a slab that can advance by `steps` without the halos of an axis.
 
     Args:
         axes: of the slab.
@@ -76,20 +80,22 @@ def inner_part(axes: Axes, padded: int, halo: tuple[int, int], steps: int) -> Ax
 
 
 def rims(axes: Axes, padded: int, halo: tuple[int, int], steps: int) -> list[Axes]:
-    """What `inner_part` leaves, one for each halo."""
+    """The halo-dependent regions that `inner_part` leaves, one for each halo."""
     radius = int(axes[padded, REACH])
     found = []
     for side in (0, 1):
         if halo[side]:
             rim = axes.copy()
+            # The high rim begins where the interior ends after the last step.
             rim[padded, FIRST] += side * (axes[padded, COUNT] - steps * radius)
             rim[padded, COUNT] = steps * radius
+            # A negative shrink lets the inner side gain the radius with every step.
             rim[padded, SHRINK + 1 - side] = -radius
             found.append(rim)
     return found
 
 
-# points asked for at a time, so that no second copy of the slab comes into being
+# Points loaded at a time, so that no second copy of the slab exists.
 _LOAD_POINTS = 1 << 20
 _READ_POINTS = 1 << 16  # points copied or searched for NaN at a time: they stay in the L2 cache
 _PAGE = 4096  # bytes
@@ -97,7 +103,7 @@ _HALF_PAGE = _PAGE // 2
 
 
 class StepTables(Protocol):
-    """What a step needs beside the state, and what of it changes from step to step."""
+    """Inputs of a step besides the state, some of which change from step to step."""
 
     @property
     def longest(self) -> int:
@@ -105,15 +111,15 @@ class StepTables(Protocol):
 
     @property
     def arrays(self) -> Any:
-        """What lasts."""
+        """Inputs that do not change."""
 
     def tables(self, step: int, steps: int) -> tuple[Any, ...]:
-        """What a block of some steps from a step on needs."""
+        """Inputs of a block of `steps` steps that begins at step `step`."""
 
 
 class CpuStepper:
-    """Two arrays of one layout that take turns; see the Protocol `Stepper` for what the calls
-    mean.
+    """Stepper with two arrays of one layout that take turns; the Protocol `Stepper` defines the
+    calls.
     """
 
     def __init__(
@@ -126,7 +132,7 @@ class CpuStepper:
         passes: Callable[[int], int] = int,
         step_tables: StepTables | None = None,
     ) -> None:
-        """Take memory.
+        """Allocate memory.
 
         Args:
             problem: what to advance.
@@ -144,6 +150,9 @@ class CpuStepper:
         self._team = team
         self._advance = advance
         self._passes = passes
+
+        # Half a page apart, so that loads from one array do not wait for recent stores to the same
+        # offset of the other.
         self._current, self._next = self._layout.allocate(), self._layout.allocate(_HALF_PAGE)
         self._geometry, self._step_tables = self._layout.geometry(problem, slab), step_tables
         self._dtype = np.dtype(
@@ -156,8 +165,8 @@ class CpuStepper:
         self._begun: tuple[int, int] | None = None  # steps and axis of `advance_inner`
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points; each thread writes the planes it will compute, so that their pages
-        lie near it.
+        """Load the owned points; each thread writes the planes that it will compute, so that their
+        pages lie near it (first touch).
         """
         self._rest()
         self._step = step
@@ -165,16 +174,17 @@ class CpuStepper:
         def fill(thread: int) -> None:
             for ranges in self._layout.batches(thread, self._team.size, _LOAD_POINTS):
                 self._layout.write(self._current, ranges, initial(self.slab.part(ranges)))
-            # Nobody reads the other array before a step has filled it: it only needs its pages.
+            # A step fills the other array before it is read: it only needs its pages.
             part = self._team.split(self._next.size, thread)
             self._next[part.start : part.stop : _PAGE // self._next.itemsize] = 0
 
         self._team.run(fill)
 
     def advance_inner(self, steps: int, axis: int) -> None:
-        """Begin a block with the points that no halo along `axis` reaches; see `rims.py`."""
+        """Begin a block with the points that no halo along `axis` reaches; see "Rims" above."""
         self.slab.refuse_short_halo(steps, self._radii)
         possible = begins_inside(self._problem, self.slab, axis, steps, self._team.size)
+        # Not beginning early is always right: `advance` then does the whole block.
         if not possible or steps > self._longest:
             return
         padded, halo = self._layout.axis_of[axis], self.slab.halo[axis]
@@ -184,7 +194,7 @@ class CpuStepper:
         self._start(steps, self._operands(steps, inner))
 
     def advance(self, steps: int) -> None:
-        """Advance by `steps`; returns at once."""
+        """Advance by `steps`; returns at once, while the threads compute."""
         self.slab.refuse_short_halo(steps, self._radii)
         for first in range(0, steps, self._longest):
             self._advance_block(min(self._longest, steps - first))
@@ -196,6 +206,7 @@ class CpuStepper:
 
     def _advance_block(self, steps: int) -> None:
         self._rest()
+        # Rims share arrays of operands, so each must finish before the next one is described.
         *before, last = self._parts(steps)
         for part in before:
             self._start(steps, self._operands(steps, part))
@@ -203,7 +214,9 @@ class CpuStepper:
         self._start_block(steps, self._operands(steps, last))
 
     def _parts(self, steps: int) -> list[Axes]:
-        """What is left of a block: the whole slab, or its rims."""
+        """The parts of a block still to compute: the whole slab, or its rims after
+        `advance_inner`.
+        """
         begun, self._begun = self._begun, None
         if begun is None:
             return [self._geometry.axes]
@@ -215,6 +228,7 @@ class CpuStepper:
     def _start_block(self, steps: int, operands: tuple[Any, ...]) -> None:
         self._start(steps, operands)
         self._step += steps
+        # An odd number of passes leaves the result in the other array.
         if self._passes(steps) % 2:
             self._current, self._next = self._next, self._current
 
@@ -224,8 +238,8 @@ class CpuStepper:
         team.start(lambda thread: self._advance(thread, team.size, *state, *rest))
 
     def _operands(self, steps: int, axes: Axes) -> tuple[Any, ...]:
-        """What `advance` gets between the two arrays and the number of steps, to compute what
-        `axes` tells of.
+        """Arguments of `advance` between the two arrays and the number of steps, for the points
+        described by `axes`.
         """
         layout, geometry = self._layout, self._geometry
         if self._step_tables is not None:
@@ -241,11 +255,15 @@ class CpuStepper:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
         self._rest()
         planes = self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side)))
+        # A view would change with the next step; a layout that had to convert has copied already.
         view = np.may_share_memory(planes, self._current)
         return np.array(planes, dtype=self._dtype, order="C", copy=view or None)
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Take the planes beyond `side`; what is advanced without them goes on."""
+        """Store the planes beyond `side`; an interior block that has begun without them
+        continues.
+        """
+        # The interior reads no halo, so writing one meanwhile is safe.
         if self._begun is None:
             self._rest()
         values = np.asarray(planes, self._dtype)
@@ -265,6 +283,7 @@ class CpuStepper:
                     (max(low, start), min(high, stop))
                     for (low, high), (start, stop) in zip(ranges, wanted, strict=True)
                 )
+                # A batch may lie outside the requested box.
                 if all(low < high for low, high in part):
                     copy[slices(part, wanted)] = self._layout.read(self._current, part)
 
@@ -272,7 +291,9 @@ class CpuStepper:
         return copy
 
     def find_nonfinite(self) -> Box | None:
-        """The box of a few points around the first value that is not finite."""
+        """The box of a few points around the first value that is not finite; None if all are
+        finite.
+        """
         self._rest()
         bad: list[tuple[int, ...]] = []
         lock = threading.Lock()
@@ -287,11 +308,12 @@ class CpuStepper:
                             tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
                         )
 
+        # Threads finish in any order; the smallest index makes the report reproducible.
         self._team.run(search)
         return self.slab.around(min(bad)) if bad else None
 
     def wait(self) -> None:
-        """Return when the threads are done."""
+        """Return when the threads have finished."""
         self._team.wait()
 
     def _rest(self) -> None:
@@ -299,6 +321,6 @@ class CpuStepper:
         self._team.wait()
 
     def close(self) -> None:
-        """Wait for the threads and give the memory back."""
+        """Wait for the threads and release the memory."""
         self._rest()
         self._current = self._next = np.empty(0, dtype=self._weights.dtype)

@@ -31,10 +31,10 @@ class _Round:
 
 
 class ThreadTeam:
-    """`size` threads that wait for work, so that starting some costs microseconds and the caller
-    stays free.
+    """A team of `size` threads that wait for work, so that starting a task costs microseconds and
+    leaves the caller free.
 
-    The caller's own thread is not one of them: it must be free to see signals while the team
+    The caller's own thread is not one of them: it must be free to receive signals while the team
     computes.
     """
 
@@ -69,8 +69,10 @@ class ThreadTeam:
 
     def wait(self) -> None:
         """Return when all threads have finished; raise what one of them raised."""
+        # Items of `_ends` only wake the caller; the lengths of the two deques decide.
         while len(self._round.ended) < len(self._round.given):
             self._ends.get()
+        # One failure is raised, and the others are dropped with it.
         if failures := self._round.failures:
             failure = failures[-1]
             failures.clear()
@@ -88,6 +90,7 @@ class ThreadTeam:
     def close(self) -> None:
         """End the threads."""
         self.wait()
+        # None ends a thread's loop.
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
@@ -99,5 +102,6 @@ class ThreadTeam:
                 told.task(number)
             except BaseException as failure:  # noqa: BLE001  handed to the caller by wait()
                 told.failures.append(failure)
+            # Recorded before the wake-up, so that a woken caller always finds it.
             told.ended.append(None)
             self._ends.put(None)
