@@ -1,10 +1,11 @@
-"""CUDA: how a GPU streams through a slab.
+"""CUDA kernels and the Python that compiles, tunes and launches them on one GPU.
 
-A method is a room: `plain`, `stream`, `resident`, `trapezoid`, `dual_tessellation`, `tcstencil`,
-`sparse`, with its sources beside its Python. What they share has rooms of its own:
-`steppers` hold a slab's state and advance it by passes, `fused` is what a kernel of several steps
-must say of itself, `faces` is what happens where the grid ends, `common` the compiler, the device
-and the layout.
+Methods live in `plain`, `stream`, `resident` and `tensor_cores` (trapezoid folding, dual
+tessellation, TCStencil, sparse tensor cores); `solve` has the linear solvers and spectral
+propagation. The CUDA sources lie beside their Python. The methods share `steppers`, which hold a
+slab's state and advance it by passes; `fused`, the description of a kernel that makes several time
+steps per launch; `boundary`, the treatment of the domain's faces; and `common`, the compiler, the
+device and the memory layout. Begin with `steppers/passes.py`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
 
     METHODS: tuple[GpuMethod, ...]
-    """The GPU methods, best guess first; the last one compiles quickly and never refuses what fits
-    into memory.
+    """The GPU methods, the best guess first. The last one compiles quickly and accepts every
+    problem that fits into memory.
     """
 
 
 @functools.cache
 def _methods() -> tuple[GpuMethod, ...]:
+    # The methods in the order in which they are tried; imported on the first call.
+    # Imported here and not above: each of these modules loads a whole kernel family.
     from tetris_sim.gpu_kernels.fused.pairs import METHODS as PAIRS
     from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
     from tetris_sim.gpu_kernels.resident.method import ResidentMethod
@@ -45,7 +48,7 @@ def _methods() -> tuple[GpuMethod, ...]:
 
 
 def __getattr__(name: str) -> Any:
-    # Not imported for a run on CPUs, whose steps may take less time than that.
+    # Loaded on first access: a run on CPUs may take less time than these imports.
     if name == "METHODS":
         return _methods()
     msg = f"module {__name__!r} has no attribute {name!r}"

@@ -1,7 +1,9 @@
-"""What happens where the grid ends? Kernels that make several steps at once know no faces: ghosts
-beyond a face are filled before a step or a block of steps (`ghosts.py`), and where those do not
-last for a block, a frame along the face is advanced step by step beside it (`frame.py`).
+"""Boundary conditions on a GPU: ghosts, deep ghosts and boundary strips.
 
-Begin with `boxes.py`: which points are owned, which a fused kernel can do, and which are the frame.
-`domain.py` tells the kernels of faces.
+Kernels that fuse several time steps know nothing of faces. Ghosts beyond a face are filled before a
+step or a block of steps (`ghosts.py`); where ghosts cannot last for a block, a boundary strip along
+the face is advanced step by step, concurrently with the fused kernel (`frame.py`).
+
+Begin with `extents.py`: which points are owned, which a fused kernel can write, and which belong to
+the boundary strip. `domain.py` packs the faces for the kernels.
 """

@@ -1,9 +1,11 @@
-"""What kernels are told about faces, as NumPy arrays: `struct Domain` of domain.cuh, and `struct
-Tile` of ghosts.cu: which ghosts a block of threads writes, and where the points are that these
-mirror.
+"""Faces as kernel arguments: `struct Domain` of domain.cuh and `struct Tile` of ghosts.cu, as NumPy
+arrays.
 
-All ghosts of a tile are beyond the same faces. So along each axis the point that a ghost mirrors is
-its coordinate or the negative of that, and a number more: to find it costs a thread nothing.
+A tile says which ghosts a block of threads writes and where the points lie that these mirror. All
+ghosts of a tile are beyond the same faces, so along each axis the mirror point is the coordinate or
+its negative plus a constant, and finding it costs a thread nothing.
+
+The second part, `BoundaryExpansions`, brings to the GPU what time-dependent faces add to ghosts.
 """
 
 from __future__ import annotations
@@ -43,13 +45,17 @@ _SECTOR = 32  # bytes: what memory writes at once; for a part of it, it must fir
 
 
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
-    """`struct Domain`, with ghosts as deep as `depth` steps reach."""
+    """`struct Domain` for the stencil, with ghosts as deep as `depth` steps reach."""
     widths = [depth * radius for radius in problem.stencil.radii]
     domain = _pack(problem, slab, widths, functools.partial(_reflections, problem))
+
+    # Faces that only nearly mirror (decision 0046): u_(-g) = A_g + b u_(g+1) + (b^2 - 1) (...).
+    # These replace the reflection of a single step that `_pack` has written.
     for axis, width in enumerate(widths):
         three = LAST[problem.grid.ndim][axis]
         for number in range(2):
             if depth > 1 and nearly_mirrors(problem, axis, number) and not slab.halo[axis][number]:
+                # The map of one step; that of ghost g follows from it by recursion.
                 (a, b), *_ = _reflections(problem, axis, SIDES[number], 1)
                 added = (a * part for part in _parts_of_ghosts(b, width))
                 dtype = problem.arithmetic
@@ -61,18 +67,20 @@ def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray
 
 
 def _parts_of_ghosts(b: float, width: int) -> Iterator[float]:
-    """Of what a face adds to the first ghost, what it adds to each: with these, a field that has
-    the value far away everywhere goes on as it is.
+    """Factors A_g / a for `width` ghosts, where a is what the face adds to the first ghost: A_g = a
+    (1 + (1 + b) (1 + b + ... + b^(g-1))), see decision 0046. With these, a uniform field at the
+    far-field value stays as it is.
     """
-    powers = 0.0  # 1 + b + ... of one less than the ghost's number
+    # Horner's scheme for the geometric sum, one term more per ghost.
+    powers = 0.0  # 1 + b + ..., as many terms as ghosts lie nearer to the face
     for _ in range(width):
         yield 1 + (1 + b) * powers
         powers = 1 + b * powers
 
 
 def domain_of_name(problem: Problem, slab: Slab, name: str) -> npt.NDArray[np.void]:
-    """`struct Domain` for a name of the equations, with the ghosts that they read; TS_REACH is the
-    same for all names.
+    """`struct Domain` for one name of the equations, with the ghosts that they read. TS_REACH is
+    the same for all names.
     """
     equations, spacing = problem.equations, problem.grid.spacing
     assert equations is not None
@@ -85,7 +93,7 @@ def domain_of_name(problem: Problem, slab: Slab, name: str) -> npt.NDArray[np.vo
 
 
 def reach_of_names(problem: Problem) -> int:
-    """The most ghosts beyond a face that equations read."""
+    """The largest number of ghosts beyond a face that the equations read."""
     assert problem.equations is not None
     return max(
         (width for widths in problem.equations.ghosts.values() for width in widths), default=1
@@ -99,9 +107,9 @@ def _pack(
     reflections: Callable[[int, Side, int], tuple[Reflection, ...]],
     reach: int = 1,
 ) -> npt.NDArray[np.void]:
-    """`struct Domain` with so many ghosts per axis, and room for `reach`."""
+    """Pack `struct Domain` with `widths` ghosts per axis, in arrays with room for `reach`."""
     dtype, reach = problem.arithmetic, max(reach, *widths)
-    # NumPy puts complex64 where a float may be, kernels put pairs where a double may be.
+    # NumPy aligns complex64 as a float, kernels align a pair as a double: four bytes of padding.
     filled = [("", np.int32)] if dtype == PAIR else []
     kind = np.dtype(
         [
@@ -115,6 +123,7 @@ def _pack(
     domain = np.zeros(1, dtype=kind)
     domain["low"], domain["high"], domain["period"] = ends_of(problem, slab)
 
+    # Sides with a halo and periodic sides have no reflection: their numbers stay zero.
     for axis, width in enumerate(widths):
         three = LAST[problem.grid.ndim][axis]
         for number, side in enumerate(SIDES):
@@ -127,8 +136,9 @@ def _pack(
 
 
 def _reflections(problem: Problem, axis: int, side: Side, width: int) -> tuple[Reflection, ...]:
-    """As of `Boundary`; of a rule those that last, of one with a course all but what that adds
-    (`courses.py`), and any of one that does not last: it is told by the body.
+    """The reflections of a face, as `Boundary.reflections` gives them. Of a ruled face, the lasting
+    reflection if it has one; of a time-dependent face, b without the changing part, which
+    `BoundaryExpansions` supplies; otherwise zeros, since the body's arguments describe the face.
     """
     if problem.conduction is None:
         return problem.boundary.reflections(
@@ -140,13 +150,13 @@ def _reflections(problem: Problem, axis: int, side: Side, width: int) -> tuple[R
 
 
 class Mirrored(NamedTuple):
-    """A piece of one axis, all of which is mirrored alike.
+    """A section of one axis whose points all mirror in the same way.
 
     Attributes:
         span: first coordinate and one past the last.
-        sign: 1 or -1, of a coordinate in that of its mirror point.
+        sign: 1 or -1, the factor of the coordinate in that of its mirror point.
         offset: what is added.
-        side: of the face that reflects it, -1 if none does.
+        side: side of the face that reflects the section, -1 if none does.
     """
 
     span: tuple[int, int]
@@ -158,18 +168,18 @@ class Mirrored(NamedTuple):
 def ghost_tiles(
     inside: Box3, outside: Box3, ends: npt.NDArray[np.int32], only: int, itemsize: int
 ) -> npt.NDArray[np.int32]:
-    """`struct Tile` of ghosts.cu, (n, 16), of what one box has and another has not.
+    """`struct Tile` of ghosts.cu, (n, 16), for the points of `outside` that `inside` lacks.
 
     Ghosts at the outer end of a row complete a sector of memory, where there are points that they
     mirror: of 1024^3 points a launch for 3 steps then took 142 us along x instead of 323 (H200,
     float64, 2026-11-24).
 
     Args:
-        inside: points that are there.
-        outside: these with ghosts.
-        ends: as of `ends_of`.
-        only: of three, the axis along which points are mirrored; -1 for all.
-        itemsize: bytes of a number.
+        inside: points that exist already.
+        outside: the same box grown by its ghosts.
+        ends: (low, high, period) per axis, from `ends_of`.
+        only: axis (of three) along which points are mirrored; -1 for all.
+        itemsize: bytes per number.
     """
     tiles: list[tuple[int, ...]] = []
     for box in frame_of(outside, inside):
@@ -178,13 +188,16 @@ def ghost_tiles(
             for axis, span in enumerate(box)
         ]
         axes[2] = [_completed(it, inside[2], ends[:, 2], _SECTOR // itemsize) for it in axes[2]]
+
+        # A tile must lie beyond the same faces along all axes: one combination of sections each.
         for pieces in itertools.product(*axes):
             tiles += _cut(pieces)
     return np.array(tiles, np.int32).reshape(-1, 16)
 
 
 def mirrored(span: tuple[int, int], ends: npt.NDArray[np.int32]) -> Iterator[Mirrored]:
-    """The pieces of a span of one axis, whose ends are (low, high, period).
+    """Split a span of one axis, whose ends are (low, high, period), into sections that mirror in
+    the same way.
 
     >>> [tuple(it) for it in mirrored((-2, 7), np.array([0, 5, 0]))]
     [((-2, 0), -1, -1, 0), ((0, 5), 1, 0, -1), ((5, 7), -1, 9, 1)]
@@ -194,10 +207,13 @@ def mirrored(span: tuple[int, int], ends: npt.NDArray[np.int32]) -> Iterator[Mir
     start, stop = span
     low, high, period = map(int, ends)
     if period > 0:
+        # One section for every image of the ring that the span covers.
         for turn in range(start // period, (stop - 1) // period + 1):
             begin = turn * period
             yield Mirrored((max(start, begin), min(stop, begin + period)), 1, -begin)
         return
+
+    # Reflection halfway between points: low - 1 mirrors low, and high mirrors high - 1.
     pieces = (
         Mirrored((start, min(stop, low)), -1, 2 * low - 1, 0),
         Mirrored((max(start, low), min(stop, high))),
@@ -209,7 +225,9 @@ def mirrored(span: tuple[int, int], ends: npt.NDArray[np.int32]) -> Iterator[Mir
 def _completed(
     piece: Mirrored, inside: tuple[int, int], ends: npt.NDArray[np.int32], unit: int
 ) -> Mirrored:
-    """A piece of a row, with ghosts further out that complete its last sector; memory has them."""
+    """Extend a section of ghosts outward to whole sectors of memory, which the row's margin holds;
+    unchanged if a mirror point would lie outside the domain.
+    """
     start, stop = piece.span
     if stop <= inside[0]:
         more = piece._replace(span=(start // unit * unit, stop))
@@ -224,8 +242,9 @@ def _completed(
 
 
 def _cut(pieces: tuple[Mirrored, ...]) -> Iterator[tuple[int, ...]]:
-    """Tiles of a plane each, small enough for a block of threads."""
+    """Cut a box of ghosts into tiles of one plane each, small enough for a block of threads."""
     (z, y, x) = (it.span for it in pieces)
+    # ghosts.cu requires a power of two.
     lanes = min(THREADS, 1 << (x[1] - x[0] - 1).bit_length())
     mirrors = (*(it.sign for it in pieces), *(it.offset for it in pieces))
     told = (*mirrors, *(it.side for it in pieces), lanes)
@@ -234,8 +253,8 @@ def _cut(pieces: tuple[Mirrored, ...]) -> Iterator[tuple[int, ...]]:
         yield (i, j, k, i + 1, min(j + rows, y[1]), min(k + lanes, x[1]), *told)
 
 
-# BoundaryExpansions: what faces that change with time add to ghosts that last for a block of steps,
-# for the blocks that come, in the memory of a GPU (`ghosts.cu`).
+# Boundary expansions: what time-dependent faces add to ghosts that last for a block of steps. The
+# host tabulates the terms of coming blocks in GPU memory; `ghosts.cu` sums them.
 
 _UPLOADS = 2  # that may be under way
 _IN_RANGE = 2.0**-40  # of the largest number: terms are at most as large as what faces give
@@ -243,25 +262,26 @@ Place = tuple[int, int]  # axis of the problem, side
 
 
 def course_terms(problem: Problem, depth: int) -> int:
-    """Numbers that a launch is told of each face; 0 where no face has a course."""
+    """The number of terms per face that a launch reads; 0 if no face depends on time."""
     return next((made.fit.shape[0] for _, made in _courses(problem, depth).values()), 0)
 
 
 def are_in_range(problem: Problem, depth: int) -> bool:
-    """Whether the type of the problem holds what ghosts of so many steps are made with."""
+    """Whether the problem's arithmetic type can represent the terms for `depth` steps."""
     most = _IN_RANGE * float(np.finfo(problem.arithmetic).max)
     return all(np.abs(made.parts).max() < most for _, made in _courses(problem, depth).values())
 
 
 class BoundaryExpansions:
-    """A window of launches that moves on; launches are told which of them is theirs.
+    """A moving window of launches, whose terms lie in GPU memory; a launch receives the number of
+    its row.
 
     Attributes:
         depth: steps of a launch.
     """
 
     def __init__(self, problem: Problem, device: GpuDevice, depth: int) -> None:
-        """Take memory for the numbers of so many launches as are recorded at once."""
+        """Allocate the terms for `PASSES` launches, as many as a graph records."""
         self.depth = depth
         self._problem, self._device = problem, device
         self._courses = _courses(problem, depth)
@@ -269,6 +289,7 @@ class BoundaryExpansions:
         self._first, self._right = -sys.maxsize, np.zeros(PASSES, np.bool_)
         self._under_way: deque[tuple[Any, Any]] = deque()
 
+        # What a unit of each term adds to each ghost; it does not depend on time.
         parts = np.zeros((3, 2, depth, n_terms), problem.arithmetic)
         for (axis, side), (_, made) in self._courses.items():
             parts[LAST[problem.grid.ndim][axis], side] = made.parts
@@ -277,26 +298,32 @@ class BoundaryExpansions:
             self._there = cupy.zeros((PASSES, 3, 2, n_terms), problem.arithmetic)
 
     def are_right(self, step: int, launches: int = 1) -> bool:
-        """Whether launches from a step on may fill ghosts that last."""
+        """Whether the expansions of `launches` launches from `step` on are accurate enough to fill
+        lasting ghosts.
+        """
         row = self.row(step, launches)
         return bool(self._right[row : row + launches].all())
 
     def row(self, step: int, launches: int = 1) -> int:
-        """The number of the launch at a step, of which the window holds some."""
+        """The window's row for the launch at `step`; moves the window if the `launches` from there
+        on do not lie in it.
+        """
         row, beside = divmod(step - self._first, self.depth)
+        # Launches start at multiples of the depth only as long as no other pass comes between.
         if beside or not 0 <= row <= PASSES - launches:
             self._begin_at(step)
             return 0
         return row
 
     def argument(self, row: int) -> tuple[Any, ...]:
-        """The last arguments of `ghosts.cu` for a launch."""
+        """The trailing arguments of `ghosts.cu` for a launch."""
         return self._parts, self._there, np.int32(row)
 
     def _begin_at(self, step: int) -> None:
-        """Let the window begin at a step, for all that is launched from now on."""
+        """Move the window to `step` for everything that is enqueued from now on."""
         problem, steps = self._problem, PASSES * self.depth
         times = problem.time(step) + np.arange(steps) * problem.dt
+        # A launch is usable only if the fit of every time-dependent face is.
         terms = np.zeros(self._there.shape, problem.arithmetic)
         self._right = np.ones(PASSES, np.bool_)
         for (axis, side), (given, made) in self._courses.items():
@@ -306,6 +333,8 @@ class BoundaryExpansions:
             terms[:, LAST[problem.grid.ndim][axis], side] = found
         self._first = step
 
+        # Pinned memory must outlive its copy, so each buffer is kept until its event; a limit on
+        # those in flight bounds the memory.
         while len(self._under_way) >= _UPLOADS:
             _, done = self._under_way.popleft()
             if done is not None:
@@ -317,8 +346,8 @@ class BoundaryExpansions:
 
 
 def _values(a: Parameter, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Numbers of a face at some times. All at once, not as `Parameter.rows` gives them, which takes
-    longer than the steps of a line: a rounding more or less is as near.
+    """The values of a face at some times. Evaluated all at once and not as `Parameter.rows` does,
+    which would take longer than the steps of a 1D problem; the difference is a rounding error.
     """
     values = np.asarray(a.values(times) if callable(a.values) else a.values, np.float64)
     return np.array(np.broadcast_to(values.reshape(-1, 1)[:, 0], times.shape))
@@ -327,7 +356,7 @@ def _values(a: Parameter, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def _courses(
     problem: Problem, depth: int
 ) -> dict[Place, tuple[FaceTimeFunction, BoundaryExpansion]]:
-    """Those of all faces that have one."""
+    """The time function and the boundary expansion of each face that depends on time."""
     found: dict[Place, tuple[FaceTimeFunction, BoundaryExpansion]] = {}
     for axis, side in itertools.product(range(problem.grid.ndim), (0, 1)):
         if problem.boundary.periodic(axis) or not has_course(problem, axis, side):

@@ -1,12 +1,13 @@
-"""Extents: which points of a slab a launch writes, in the middle of a block whose halos shrink, or
-while halos are on their way.
+"""Extents: which points of a slab a launch writes, in the middle of a block of steps whose halos
+shrink or while halos are still being exchanged.
 
-Idea    A block whose halos along an axis are late is made in two parts, as on the CPU
-        (`cpu_kernels/common/stepper.py`): the inside loses the radius a step at either end that has
-        a halo; the rims begin in the halos and gain as much on their inner sides. A plane that the
-        inside has left after s steps lies in one of the two arrays at step s, and what a launch of
-        d steps reads beyond it lies there as well, if later launches of the inside make no fewer
-        steps than earlier ones. So of a block in two parts the shorter launches come first.
+Idea    A block whose halos along an axis arrive late is made in two parts, as on the CPU
+        (`cpu_kernels/common/stepper.py`): the inside loses the stencil's radius per step at each
+        end that has a halo; the halo-dependent regions begin in the halos and gain as much on their
+        inner sides. A plane that the inside has left after s steps lies in one of the two arrays at
+        step s, and what a launch of d steps reads beyond it lies there as well, provided that later
+        launches of the inside make no fewer steps than earlier ones. So in a block of two parts
+        the shorter launches come first.
 Test    tests/gpu/test_gpu_extents.py, tests/gpu/test_gpu_boxes.py
 """
 
@@ -25,9 +26,9 @@ from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
-# Which points a launch writes: boxes that shrink with the halo, and the frame along the faces.
+# Boxes that shrink with the halo, and the boundary strips along the faces.
 
-# of a frame tile's levels: three blocks fit on a multiprocessor of 228 KB
+# Shared memory for the levels of a strip tile: three blocks fit on a multiprocessor with 228 KB.
 SHARED_BYTES = 72 << 10
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # of a tile's edges
 _LOADING = 3.0  # a point that is loaded costs as much as so many that are computed
@@ -41,12 +42,12 @@ def three_radii(problem: Problem) -> Radii:
 
 
 def owned_and(slab: Slab, around: Sequence[int]) -> Box3:
-    """The points of a slab, and so many more per axis on sides with neighbours."""
+    """The points of a slab, extended by `around` points per axis on sides with neighbours."""
     return on_three(spans_and(slab, around), (0, 1))
 
 
 def spans_and(slab: Slab, around: Sequence[int]) -> list[tuple[int, int]]:
-    """The same, per axis of the problem."""
+    """The spans of `owned_and`, per axis of the problem."""
     return [
         (-more if low else 0, n + (more if high else 0))
         for n, more, (low, high) in zip(slab.shape, around, slab.halo, strict=True)
@@ -54,12 +55,12 @@ def spans_and(slab: Slab, around: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
-    """A box and the ghosts that `depth` steps need beyond some of its sides."""
+    """A box and the ghosts that `depth` steps need beyond the given sides."""
     return grown_by(box, sides, [depth * radius for radius in problem.stencil.radii])
 
 
 def grown_by(box: Box3, sides: Sides, widths: Sequence[int]) -> Box3:
-    """A box and so many more points per axis beyond some of its sides."""
+    """A box extended by `widths` points per axis beyond the given sides."""
     grown = (
         (start - width * low, stop + width * high)
         for (start, stop), width, (low, high) in zip(
@@ -79,11 +80,11 @@ def without_frame(
     *,
     open_axis: int | None = None,
 ) -> Box3 | None:
-    """The part of a box that a fused kernel can do in `depth` steps; None if there is none.
+    """The part of a box that a fused kernel can advance by `depth` steps; None if there is none.
 
-    It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py), and
-    along one axis the box may touch none. It begins at whole lines of so many bytes along x,
-    whether there is a face or not.
+    It keeps away from faces, except those whose ghosts last for all steps (`lasting_sides`); along
+    `open_axis` the box touches no face. Along x it begins at a whole line of `line` bytes, whether
+    there is a face or not.
     """
     spans = list(box)
     lasting = lasting_sides(problem, slab)
@@ -98,6 +99,7 @@ def without_frame(
             stop if halo[1] or lasts[1] else stop - depth * radius,
         )
 
+    # Aligned stores; the points before the line go to the boundary strip.
     points = line // problem.dtype.itemsize
     spans[2] = (-(-spans[2][0] // points) * points, spans[2][1])
     inner = spans[0], spans[1], spans[2]
@@ -105,12 +107,13 @@ def without_frame(
 
 
 def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
-    """Boxes without overlap that make up what `outer` has and `inner` has not.
+    """Disjoint boxes that make up the points of `outer` that `inner` lacks.
 
     >>> frame_of(((0, 1), (0, 9), (0, 8)), ((0, 1), (2, 7), (3, 8)))
     [((0, 1), (0, 2), (0, 8)), ((0, 1), (7, 9), (0, 8)), ((0, 1), (2, 7), (0, 3))]
     """
     boxes = []
+    # Axis by axis: earlier axes already shrunk to `inner`, later ones still as wide as `outer`.
     for axis in range(3):
         for span in ((outer[axis][0], inner[axis][0]), (inner[axis][1], outer[axis][1])):
             if span[0] < span[1]:
@@ -122,9 +125,9 @@ def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
 def corners_of(
     problem: Problem, slab: Slab, box: Box3, depth: int, *, open_axis: int | None = None
 ) -> list[Box3]:
-    """Boxes of points of `box` from which `depth` steps reach two faces that contradict each other
-    where they meet, none of them along an axis along which the box touches no face; where three
-    faces meet they overlap.
+    """Boxes of the points of `box` from which `depth` steps reach two faces that contradict each
+    other where they meet. Faces along `open_axis`, which the box does not touch, do not count.
+    Where three faces meet, the boxes overlap.
     """
     places = LAST[problem.grid.ndim]
     found = []
@@ -142,17 +145,17 @@ def corners_of(
 
 
 def has_frame(problem: Problem, depth: int, edge: int = 1) -> bool:
-    """Whether a tile of a frame, of so many points along each axis, fits into shared memory with
-    all that it depends on.
+    """Whether a strip tile of `edge` points along each axis fits into shared memory together with
+    all points that it depends on.
     """
     loaded = math.prod(edge + 2 * depth * radius for radius in problem.stencil.radii)
     return loaded * point_bytes(problem) <= SHARED_BYTES
 
 
 def point_bytes(problem: Problem) -> int:
-    """Shared memory of a frame tile for each point: two levels of states, of all fields
-    together if it is made by equations, and then also of what lives within a step; of a body the
-    id, and where states are heat contents two levels of potentials.
+    """Shared memory of a strip tile per point [bytes]: two levels of the state; with equations, of
+    all fields together and the work arrays of a step; with a body, the material id and, for the
+    enthalpy method, two levels of potentials.
     """
     if (equations := problem.equations) is not None:
         return (2 * problem.n_fields + equations.n_work) * problem.dtype.itemsize
@@ -167,10 +170,13 @@ def point_bytes(problem: Problem) -> int:
 def tile_of_frame(
     problem: Problem, slab: Slab, box: Box3, depth: int
 ) -> tuple[tuple[int, int, int], int]:
-    """The best tile for one box of a frame: (points along each axis, points of a level in shared
-    memory).
+    """The best tile for one box of a boundary strip: (points along each axis, points of a level in
+    shared memory).
 
-    Of all tiles that fit, the one that loads and computes least for each point that it writes.
+    Of all tiles that fit, it loads and computes the least per point that it writes.
+
+    Raises:
+        UnsupportedError: no tile fits into shared memory.
     """
     axes, of_point = _frame_axes(problem, slab, box), point_bytes(problem)
     best: tuple[float, tuple[int, int, int], int] | None = None
@@ -181,6 +187,7 @@ def tile_of_frame(
                 level = math.prod(
                     axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True)
                 )
+                # Lengths grow, so longer tiles along x do not fit either.
                 if level * of_point > SHARED_BYTES:
                     break
                 cost = _cost(axes, edges, depth) / math.prod(edges)
@@ -195,13 +202,13 @@ def tile_of_frame(
 
 @dataclass(frozen=True)
 class _FrameAxis:
-    """One axis of a box of a frame.
+    """One axis of a box of a boundary strip.
 
     Attributes:
         span: first point and one past the last.
-        radius: what a step reaches.
-        low: first point inside a face, or far away.
-        high: one past the last.
+        radius: points that a step reaches.
+        low: first point inside the lower face, or far away.
+        high: one past the last point inside the upper face, or far away.
     """
 
     span: tuple[int, int]
@@ -211,7 +218,7 @@ class _FrameAxis:
 
     @property
     def lengths(self) -> list[int]:
-        """What a tile may be long: the whole box, or one of a few lengths."""
+        """Candidate lengths of a tile: the whole box, or one of a few fixed lengths."""
         whole = self.span[1] - self.span[0]
         return [n for n in _LENGTHS if n < whole] + ([whole] if whole <= _LENGTHS[-1] else [])
 
@@ -223,7 +230,9 @@ class _FrameAxis:
         return min(n + 2 * later * self.radius, self.high - self.low)
 
     def stored(self, n: int, depth: int) -> int:
-        """Points that it keeps: those, and ghosts beyond faces within one step."""
+        """Points that the tile holds: those that it needs, and the ghosts beyond faces within one
+        step.
+        """
         if n == self.span[1] - self.span[0]:
             reach = depth * self.radius
             last = min(self.span[1] + reach, self.high + self.radius)
@@ -232,6 +241,7 @@ class _FrameAxis:
 
 
 def _frame_axes(problem: Problem, slab: Slab, box: Box3) -> list[_FrameAxis]:
+    # The three axes of a box; sides with a halo or a periodic neighbour have no face.
     axes = [_FrameAxis(span, 0, 0, 1) for span in box]
     for axis, three in enumerate(LAST[problem.grid.ndim]):
         open_low, open_high = (
@@ -243,7 +253,7 @@ def _frame_axes(problem: Problem, slab: Slab, box: Box3) -> list[_FrameAxis]:
 
 
 def _cost(axes: list[_FrameAxis], edges: tuple[int, int, int], depth: int) -> float:
-    """What a tile loads and computes, rows counted in whole lanes."""
+    """Points that a tile loads and computes, with rows rounded up to whole lanes."""
     total = 0.0
     for later in range(depth + 1):
         z, y, x = (axis.needed(n, later) for axis, n in zip(axes, edges, strict=True))
@@ -252,7 +262,7 @@ def _cost(axes: list[_FrameAxis], edges: tuple[int, int, int], depth: int) -> fl
 
 
 def tiles_of(box: Box3, tile: tuple[int, int, int]) -> Iterator[Box3]:
-    """A box cut into tiles."""
+    """Cut a box into tiles."""
     cuts = [
         [(low, min(low + n, stop)) for low in range(start, stop, n)]
         for (start, stop), n in zip(box, tile, strict=True)
@@ -268,12 +278,13 @@ Part = Literal["inside", "low", "high"]
 
 @dataclass(frozen=True)
 class Late:
-    """A part of a block whose halos along an axis are late.
+    """A part of a block whose halos along an axis arrive late.
 
     Attributes:
         axis: of the problem.
-        part: what needs none of these halos, or the rim at a side.
-        made: steps of the block by which the inside has shrunk, and a rim grown.
+        part: the inside, which needs none of these halos, or the halo-dependent region at a side.
+        made: steps of the block by which the inside has shrunk, or a halo-dependent region
+            grown.
     """
 
     axis: int
@@ -283,11 +294,11 @@ class Late:
 
 @dataclass(frozen=True)
 class Extent:
-    """What a launch writes: points that must be right when it is done.
+    """The points that a launch must leave with correct values.
 
     Attributes:
         later: steps that will follow before the halos are renewed.
-        late: the part of the block, if it is made in parts.
+        late: the part of the block, if the block is made in parts.
     """
 
     later: int
@@ -298,6 +309,8 @@ class Extent:
         radii = problem.stencil.radii
         spans = spans_and(slab, [self.later * radius for radius in radii])
         if self.late is not None:
+            # Inside and halo-dependent regions meet at `width`: together they cover the box exactly
+            # once.
             axis = self.late.axis
             n, (low, high), (start, stop) = slab.shape[axis], slab.halo[axis], spans[axis]
             width = self.late.made * radii[axis]
@@ -309,7 +322,7 @@ class Extent:
         return on_three(spans, (0, 1))
 
     def read(self, steps: int) -> Extent:
-        """What a launch of so many steps reads for it, ghosts aside."""
+        """The extent that a launch of `steps` steps reads to write this one, without ghosts."""
         late = self.late
         if late is not None:
             made = late.made - steps if late.part == "inside" else late.made + steps
@@ -318,11 +331,13 @@ class Extent:
 
     @property
     def open_axis(self) -> int | None:
-        """The axis along which it touches no face, whatever the slab does: that of a rim."""
+        """The axis along which the extent touches no face, whatever the slab does: that of a
+        halo-dependent region.
+        """
         return None if self.late is None or self.late.part == "inside" else self.late.axis
 
     def touched(self, sides: Sides) -> Sides:
-        """Those of some sides of the slab that it touches."""
+        """Those of the slab's `sides` that the extent touches."""
         return tuple(
             (False, False) if axis == self.open_axis else of_axis
             for axis, of_axis in enumerate(sides)
@@ -330,20 +345,22 @@ class Extent:
 
 
 def begins_inside(problem: Problem, slab: Slab, axis: int, steps: int) -> bool:
-    """Whether a block of a slab can begin before the halos of an axis are there.
+    """Whether a block of a slab can begin before the halos along an axis arrive.
 
-    Not along rows, which launches cut at whole lines of memory; not with equations, whose stages
-    read what others leave beyond the points of a step; not in bodies, of which kernels would keep a
-    copy of what each part is made of.
+    Excluded are rows, which launches cut at whole lines of memory; equations, whose stages read
+    what other stages leave beyond the points of a step; and bodies, for which kernels would hold a
+    copy of the material data of each part.
     """
     width = steps * problem.stencil.radii[axis]
     sides = sum(halo > 0 for halo in slab.halo[axis])
     alike = problem.equations is None and problem.conduction is None
+    # The regions at the sides and an inside that is left after `steps` steps must fit into the
+    # slab.
     possible = alike and axis < problem.grid.ndim - 1 and sides * width > 0
     return possible and slab.shape[axis] >= (2 + sides) * width
 
 
 def rims(slab: Slab, axis: int) -> tuple[Part, ...]:
-    """The parts of a block beside its inside."""
+    """The halo-dependent regions of a block, besides its inside."""
     low, high = (width > 0 for width in slab.halo[axis])
     return (*(("low",) if low else ()), *(("high",) if high else ()))

@@ -1,6 +1,8 @@
-"""BoundaryStrip: the points near faces that a fused kernel leaves, advanced by as many steps at
-once (`frame.cu`, of a body `frame_conduction.cu`, by equations `frame_equations.cu`; of a line of
-one material `frame_line.cu`).
+"""Boundary strips: the points near faces that a fused kernel leaves out, advanced by as many steps
+in shared memory.
+
+`frame.cu` does it for stencils, `frame_conduction.cu` for bodies, `frame_equations.cu` for
+equations and `frame_line.cu` for a homogeneous 1D body. See decision 0011.
 """
 
 from __future__ import annotations
@@ -43,20 +45,20 @@ from tetris_sim.model.slab import Slab
 
 _THREADS = 256
 _WARP = 32
-_STATIC_BYTES = 4096  # of shared memory that kernels declare themselves, at most
-# Points of a line in the registers of a lane, at most: each takes two.
+_STATIC_BYTES = 4096  # upper bound of the shared memory that kernels declare statically
+# Upper bound of the points of a 1D tile per lane; each point takes two registers.
 _MOST_POINTS = 48
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """What one launch computes.
+    """The boxes that one launch computes.
 
     Attributes:
-        boxes: what blocks of threads write, on the GPU; None if there is nothing.
+        boxes: one box per block of threads, on the GPU; None if there are none.
         count: number of boxes.
         capacity: points of a level in shared memory.
-        in_registers: whether these are those of `frame_line.cu`.
+        in_registers: whether `frame_line.cu` computes them.
     """
 
     boxes: Any
@@ -66,7 +68,7 @@ class Tiles:
 
 
 def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
-    """Parameters of frame.cu, of frame_conduction.cu or of frame_equations.cu."""
+    """Macros of frame.cu, frame_conduction.cu or frame_equations.cu."""
     if problem.conduction is not None:
         return {**body_defines(problem), "TS_DEPTH": depth}
     if problem.equations is not None:
@@ -81,11 +83,12 @@ def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
 
 
 def line_frame_defines(problem: Problem, depth: int) -> dict[str, str | int] | None:
-    """Parameters of frame_line.cu; None where it cannot be used."""
+    """Macros of frame_line.cu; None where it cannot be used."""
     conduction, real = problem.conduction, np.dtype(problem.dtype)
     if conduction is None or problem.grid.ndim > 1 or not is_alike(conduction):
         return None
-    # The face's side of a tile, a line of memory that is not cut, and what both depend on.
+    # Per lane of a warp: a whole line of memory, which is not cut, and the points on either side
+    # that it depends on.
     points = -(-(2 * depth + LINE // real.itemsize) // _WARP)
     shuffled = real.name in ("float64", "float32")
     if conduction.source is not None or not shuffled or points > _MOST_POINTS:
@@ -94,12 +97,15 @@ def line_frame_defines(problem: Problem, depth: int) -> dict[str, str | int] | N
 
 
 def _stages_defines(problem: Problem) -> dict[str, str | int]:
+    # Macros of frame_equations.cu: the arrays of each name, and where its ghosts are filled.
     equations = equations_of(problem)
     n_fields, results = len(equations.fields), [equations.results[it] for it in equations.fields]
+    # Arrays in shared memory: the fields at the old step, at the new step, then the work arrays.
     arrays = {name: 2 * n_fields + place for name, place in equations.work.items()}
     arrays |= {name: n_fields + k for k, name in enumerate(results)}
     arrays |= {name: k for k, name in enumerate(equations.fields)}
 
+    # Ghosts are filled right before the first stage that reads beyond a point.
     ghosts = []
     for name, stage in first_readers(equations):
         spans = (on_three(it, 0) for it in (equations.needs(name), equations.ghosts[name]))
@@ -118,21 +124,21 @@ def _stages_defines(problem: Problem) -> dict[str, str | int]:
 
 
 def _listed(values: Iterable[Any]) -> str:
-    """What an initialiser in C has between its braces."""
+    """The contents of a C initializer, without the outer braces."""
     text = ",".join("{" + _listed(it) + "}" if isinstance(it, tuple) else str(it) for it in values)
     return text or "{}"
 
 
 class BoundaryStrip:
-    """The compiled kernel and the faces it knows."""
+    """The compiled kernel of a boundary strip and the faces that it knows."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, depth: int) -> None:
         self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
         name = "frame" if problem.conduction is None else "frame_conduction"
         name = name if problem.equations is None else "frame_equations"
-        # The tiles of a line have multiprocessors of their own, which they get by asking for all
-        # of the shared memory: beside blocks of a fused kernel they made no headway, since those
-        # keep the unit for float64 busy (123 us instead of 31 for star-1d5p, H200, 2026-11-24).
+        # In 1D the tiles claim a multiprocessor each by requesting all of its shared memory. Next
+        # to blocks of a fused kernel they made little progress, since those keep the FP64 unit busy
+        # (123 us instead of 31 for star-1d5p, H200, 2026-11-24).
         self._alone = problem.grid.ndim == 1
         self._most = device.shared_bytes - _STATIC_BYTES if self._alone else SHARED_BYTES
         most = self._most
@@ -141,6 +147,8 @@ class BoundaryStrip:
         if (defines := line_frame_defines(problem, depth)) is not None:
             self._line = device.function("frame_line.cu", "frame_line", defines, most)
             self._points = _WARP * int(defines["TS_POINTS"])
+
+        # Ruled faces of a body come with `struct Body` instead.
         self._domain = None
         if problem.equations is not None:
             names = [name for name, _ in first_readers(problem.equations)]
@@ -150,17 +158,21 @@ class BoundaryStrip:
             self._domain = to_device(device, domain_argument(problem, slab))
 
     def tiles(self, outer: Box3, inner: Box3) -> Tiles:
-        """The tiles that make up what `outer` has and `inner` has not."""
+        """The tiles of the points of `outer` that `inner` lacks."""
         return self._tiles(frame_of(outer, inner))
 
     def corners(self, inner: Box3, *, open_axis: int | None = None) -> Tiles:
-        """Those at which faces contradict each other, of the points that a fused kernel writes."""
+        """The tiles of the points at which faces contradict each other, among those that a fused
+        kernel writes.
+        """
         boxes = corners_of(*(self._problem, self._slab, inner, self._depth), open_axis=open_axis)
         return self._tiles(boxes)
 
     def _tiles(self, parts: list[Box3]) -> Tiles:
+        # Cut boxes into tiles and bring them to the GPU.
         if parts and self._line is not None and all(map(self._fits_registers, parts)):
             return Tiles(to_device(self._device, boxes_argument(parts)), len(parts), 0, True)
+        # One launch for all boxes: shared memory is sized for the largest tile.
         boxes: list[Box3] = []
         capacity = 0
         for box in parts:
@@ -172,7 +184,9 @@ class BoundaryStrip:
         return Tiles(to_device(self._device, boxes_argument(boxes)), len(boxes), capacity)
 
     def _fits_registers(self, box: Box3) -> bool:
-        """Whether what a part of a line depends on does, and has one end of the line at most."""
+        """Whether the points that a part of a 1D slab depends on fit into registers and contain at
+        most one end of the domain.
+        """
         low, high = box[2][0] - self._depth, box[2][1] + self._depth
         first, last = map(int, ends_of(self._problem, self._slab)[:2, 2])
         both = low <= first and high >= last
@@ -181,15 +195,16 @@ class BoundaryStrip:
     def launch(
         self, now: Any, then: Any, memory: Any, tiles: Tiles, numbers: tuple[Any, ...]
     ) -> None:
-        """Advance one field.
+        """Advance one field, or with equations all fields.
 
         Args:
-            now: begins with its first owned point.
-            then: takes the new state.
-            memory: where points lie.
-            tiles: what is written.
-            numbers: as of `State`.
+            now: the state, from its first owned point on.
+            then: receives the new state.
+            memory: `struct Memory`, where points lie.
+            tiles: the points that are written.
+            numbers: `DeviceState.numbers()`.
         """
+        # The order of arguments follows the kernels' signatures.
         capacity = np.int32(tiles.capacity)
         arguments: tuple[Any, ...]
         if self._problem.equations is not None:

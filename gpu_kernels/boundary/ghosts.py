@@ -1,5 +1,6 @@
-"""GhostFill: the points beyond faces, filled before a step or before a block of steps that needs
-them (`ghosts.cu`, for rules `ruled_ghosts.cu`).
+"""Ghost filling: the points beyond faces, written before the step or block that needs them.
+
+`ghosts.cu` serves stencils and equations, `ruled_ghosts.cu` the ruled faces of bodies.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tetris_sim.model.grid import LAST
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
-_RULED_POINTS = 1024  # of one block of threads of ruled_ghosts.cu
+_RULED_POINTS = 1024  # per block of threads of ruled_ghosts.cu
 ALL_AXES = -1  # are written by one launch
 
 Boxes = Callable[[Extent], tuple[Box3, Box3]]  # an extent without and with ghosts
@@ -44,16 +45,17 @@ Tables = Callable[[Box3, Box3], npt.NDArray[np.int32]]  # of what blocks write b
 
 
 class GhostFill:
-    """Ghosts beyond some sides of a slab, for so many steps at once.
+    """Ghosts beyond the given sides of a slab, for `depth` steps at once.
 
     Attributes:
-        deep: whether some are sums of what lies between the face and what they mirror, which takes
-            as long as some steps.
+        deep: whether some ghosts are sums over the points between the face and their mirror point,
+            which takes as long as several steps.
     """
 
     def __init__(
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
     ) -> None:
+        # Launches that depend on each other; one unless two deep faces meet.
         self._stages = [
             _GhostTiles(device, boxes, told_tiles(problem, slab, only))
             for only, boxes in ghost_stages(problem, slab, sides, depth)
@@ -65,8 +67,8 @@ class GhostFill:
     def fill(
         self, fields: list[Any], memory: Any, extent: Extent, courses: tuple[Any, ...] = ()
     ) -> None:
-        """Write them around the points of an extent, in every field; with courses where faces have
-        some, as `Courses.argument` tells them.
+        """Write the ghosts around the points of an extent, in every field. `courses` are the
+        arguments of `BoundaryExpansions.argument` where faces depend on time.
         """
         for stage in self._stages:
             tiles, count = stage.around(extent)
@@ -75,19 +77,20 @@ class GhostFill:
                 self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, extent: Extent) -> None:
-        """Bring the boxes that blocks of threads write to the GPU."""
+        """Bring the tiles of an extent to the GPU ahead of the launch."""
         for stage in self._stages:
             stage.around(extent)
 
 
 class NameGhosts:
-    """Ghosts of one name of the equations, which a step reads beside its points."""
+    """Ghosts of one name of the equations, which a step reads around its points."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, name: str) -> None:
         equations = equations_of(problem)
         needs, widths, radii = equations.needs(name), equations.ghosts[name], equations.radii
 
         def boxes(extent: Extent) -> tuple[Box3, Box3]:
+            # Steps that follow need the stencil's radius more each.
             later = extent.later
             around = [more + later * radius for more, radius in zip(needs, radii, strict=True)]
             inside = owned_and(slab, around)
@@ -98,19 +101,19 @@ class NameGhosts:
         self._domain = to_device(device, domain_of_name(problem, slab, name))
 
     def fill(self, field: Any, memory: Any, later: int) -> None:
-        """Write them around the points that are needed when `later` steps follow this one."""
+        """Write the ghosts around the points that are needed when `later` steps follow this one."""
         tiles, count = self.prepare(later)
         if count:
             arguments = (field, memory, tiles, self._domain)
             self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, later: int) -> tuple[Any, int]:
-        """As of `GhostFill`."""
+        """Bring the tiles to the GPU: (tiles, their number)."""
         return self._tiles.around(Extent(later))
 
 
 class RuledGhosts:
-    """Ghosts that one step of conduction reads (`ruled_ghosts.cu`)."""
+    """Ghosts that one step of conduction with ruled faces reads (`ruled_ghosts.cu`)."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice) -> None:
         sides = free_sides(slab)
@@ -122,12 +125,12 @@ class RuledGhosts:
         self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
 
     def fill(self, field: Any, memory: Any, extent: Extent, numbers: tuple[Any, ...]) -> None:
-        """Write them around the points of an extent.
+        """Write the ghosts around the points of an extent.
 
         Args:
-            field: begins with its first owned point.
-            memory: where its points lie.
-            extent: what the step reads.
+            field: the field, from its first owned point on.
+            memory: `struct Memory`, where its points lie.
+            extent: the points that the step reads.
             numbers: `struct Body`, and the row of the step.
         """
         tiles, count = self.prepare(extent)
@@ -136,20 +139,22 @@ class RuledGhosts:
             self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, extent: Extent) -> tuple[Any, int]:
-        """As of `GhostFill`."""
+        """Bring the tiles of an extent to the GPU: (tiles, their number)."""
         return self._tiles.around(extent)
 
 
 class _GhostTiles:
-    """What blocks of threads write."""
+    """The tiles that blocks of threads write, cached by box."""
 
     def __init__(self, device: GpuDevice, boxes: Boxes, tables: Tables) -> None:
-        """Know what (without, with) ghosts an extent is, and what a kernel is told of that."""
+        """Take `boxes`, which gives an extent without and with ghosts, and `tables`, which gives
+        the kernel's argument for the points between the two.
+        """
         self._device, self._boxes, self._tables = device, boxes, tables
         self._tiles: dict[tuple[Box3, Box3], tuple[Any, int]] = {}
 
     def around(self, extent: Extent) -> tuple[Any, int]:
-        """(tiles around the points of an extent, on the GPU; how many there are)."""
+        """The tiles around the points of an extent: (tiles on the GPU, their number)."""
         between = self._boxes(extent)
         if between not in self._tiles:
             tiles = self._tables(*between)
@@ -158,7 +163,9 @@ class _GhostTiles:
 
 
 def told_tiles(problem: Problem, slab: Slab, only: int) -> Tables:
-    """What ghosts.cu is told of the tiles between two boxes, of ghosts along one axis or all."""
+    """A function that makes the tiles of ghosts.cu between two boxes, for ghosts along one axis or
+    all.
+    """
     ends, itemsize = ends_of(problem, slab), np.dtype(problem.dtype).itemsize
     return lambda inside, outside: ghost_tiles(inside, outside, ends, only, itemsize)
 
@@ -166,11 +173,11 @@ def told_tiles(problem: Problem, slab: Slab, only: int) -> Tables:
 def ghost_stages(
     problem: Problem, slab: Slab, sides: Sides, depth: int
 ) -> Iterator[tuple[int, Boxes]]:
-    """Launches that write the ghosts of `depth` steps beyond some sides, one after the other: (of
-    three, the axis that they are ghosts along, or -1 for all; the boxes).
+    """The launches that write the ghosts of `depth` steps beyond `sides`, in order: (axis of three
+    that they are ghosts along, or -1 for all; the boxes).
 
-    One, unless faces that only nearly mirror meet: what lies beyond both is a sum of sums, for
-    which the ghosts beyond the first face are filled first.
+    There is one, unless faces that only nearly mirror meet: a ghost beyond both is a sum of sums,
+    which needs the ghosts beyond the first face.
     """
     ndim = problem.grid.ndim
     if depth == 1 or sum(deep_axes(problem, sides)) < 2:
@@ -178,6 +185,7 @@ def ghost_stages(
         return
 
     def of_axis(axis: int) -> Boxes:
+        # Each axis covers the ghosts of the axes before it as well.
         nothing = ((False, False),) * ndim
         before, upto = (sides[:n] + nothing[n:] for n in (axis, axis + 1))
 
@@ -194,7 +202,9 @@ def ghost_stages(
 
 
 def deep_axes(problem: Problem, sides: Sides) -> list[bool]:
-    """Along which axes ghosts of several steps are sums: beyond faces that only nearly mirror."""
+    """Whether ghosts of several steps along each axis are sums: those beyond faces that only nearly
+    mirror.
+    """
     return [
         any(
             lasts and nearly_mirrors(problem, axis, side) and not is_image(problem, axis, side)
@@ -207,12 +217,13 @@ def deep_axes(problem: Problem, sides: Sides) -> list[bool]:
 def _around(
     problem: Problem, slab: Slab, sides: Sides, depth: int, extent: Extent
 ) -> tuple[Box3, Box3]:
+    # The points of an extent, without and with their ghosts.
     inside = extent.of(problem, slab)
     return inside, with_ghosts(problem, inside, extent.touched(sides), depth)
 
 
 def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
-    """Parameters of ghosts.cu."""
+    """Macros of ghosts.cu."""
     return {
         "TS_REAL": STORED[np.dtype(problem.dtype).name],
         "TS_REACH": max(1, depth * problem.stencil.radius),
@@ -222,17 +233,18 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
 
 
 def name_ghosts_defines(problem: Problem) -> dict[str, str | int]:
-    """The same for names of equations."""
+    """Macros of ghosts.cu for the names of equations."""
     real = STORED[np.dtype(problem.dtype).name]
     return {"TS_REAL": real, "TS_REACH": reach_of_names(problem), "TS_COURSE": 0, "TS_FEW": FEW}
 
 
 def tiles_between(inside: Box3, outside: Box3) -> list[Box3]:
-    """Boxes without overlap, small enough for a block of threads of ruled_ghosts.cu, that one box
-    has and the other has not.
+    """Disjoint boxes of the points of `outside` that `inside` lacks, small enough for a block of
+    threads of ruled_ghosts.cu.
     """
     tiles: list[Box3] = []
     for box in frame_of(outside, inside):
+        # Long along x for coalesced access, then along y, then z.
         x = min(box[2][1] - box[2][0], THREADS)
         y = min(box[1][1] - box[1][0], max(1, _RULED_POINTS // x))
         tiles += tiles_of(box, (max(1, _RULED_POINTS // (x * y)), y, x))

@@ -1,6 +1,9 @@
-"""What do all kernels of a GPU share? The compiler (`build.py`), the device with its streams
-(`device.py`), where points lie in its memory (`layout.py`), the terms of a stencil as a kernel is
-told them (`terms.py`), and the headers that several rooms include.
+"""Infrastructure shared by all GPU kernels.
 
-Begin with `layout.py`, and `common.cuh`, which is the same for the kernels.
+It has the compiler (`build.py`), the device and its streams (`device.py`), the layout of a slab in
+GPU memory and the terms of a stencil (`layout.py`), the data of bodies and equations (`body.py`,
+`given.py`), programs printed as CUDA (`programs.py`), pairs of floats (`pairs.py`), and the headers
+that several packages include.
+
+Begin with `layout.py` and its counterpart for kernels, `common.cuh`.
 """

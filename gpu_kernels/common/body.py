@@ -1,5 +1,7 @@
-"""DeviceBody: what a slab is made of, what heats it and what holds at its faces, in the memory of a
-GPU (`body.cuh`).
+"""Bodies in GPU memory: the materials of a slab, its heat sources and the rules at its faces
+(`body.cuh`).
+
+`RuleNumbers` holds the parameters of rules for coming steps, `DeviceBody` the arrays of one slab.
 """
 
 from __future__ import annotations
@@ -29,29 +31,29 @@ from tetris_sim.model.grid import LAST
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Ranges, Slab, batches
 
-# RuleNumbers: what rules are given in the steps that come, in the memory of a GPU.
+# Parameters of rules for coming steps, in GPU memory.
 
-# Passes whose numbers are brought at once; an even number, so that after them the arrays of a state
-# are back in their places.
+# Passes whose numbers are uploaded together. An even number, so that after them the two arrays of a
+# state are back in their places.
 PASSES = 32
-_UPLOADS = 2  # that may be under way
+_UPLOADS = 2  # in flight at most
 
 
 class RuleNumbers:
-    """A window of steps that moves on; launches are told which of its rows is theirs.
+    """A moving window of steps, whose numbers lie in GPU memory; a launch receives its row.
 
-    What does not change with time is brought once.
+    Numbers that do not change with time are uploaded once.
 
     Attributes:
         there: the numbers, on the GPU.
         places: `struct Place` of all parameters of all rules (`rules.cuh`), on the GPU.
-        first_places: number of the first of these of each rule.
+        first_places: index of the first place of each rule.
     """
 
     def __init__(
         self, rules: Sequence[Rule], problem: Problem, device: GpuDevice, steps: int
     ) -> None:
-        """Take memory for the numbers of so many steps."""
+        """Allocate and fill the numbers of `steps` steps."""
         self._rules, self._problem, self._device, self._steps = rules, problem, device, steps
         self._changes = any(rule.changes for rule in rules)
         self._first = 0
@@ -61,11 +63,14 @@ class RuleNumbers:
         with device.use() as cupy:
             self.there = cupy.asarray(numbers)
         self.places = to_device(device, places)
+        # A rule without parameters still occupies one place.
         counts = [max(1, len(rule.parameters)) for rule in rules]
         self.first_places = [sum(counts[:k]) for k in range(len(counts))]
 
     def row(self, step: int, steps: int) -> int:
-        """The row of a step, when those of the `steps` from it on are there."""
+        """The row of `step`; moves the window if the `steps` steps from there on do not lie
+        in it.
+        """
         if not self._changes:
             return 0
         if not self._first <= step <= self._first + self._steps - steps:
@@ -73,7 +78,7 @@ class RuleNumbers:
         return step - self._first
 
     def begin_at(self, step: int) -> None:
-        """Let the window begin at a step, for all that is launched from now on."""
+        """Move the window to `step` for everything that is enqueued from now on."""
         if not self._changes:
             return
 
@@ -81,14 +86,17 @@ class RuleNumbers:
         self._first = step
 
     def hold(self, values: npt.NDArray[np.float64]) -> None:
-        """Let every row have the same numbers, one of each parameter, for all that is launched from
+        """Give every row the same numbers, one per parameter, for everything that is enqueued from
         now on.
         """
+        # The trailing zero keeps the length of `_tabulate`.
         rows = np.append(np.repeat(values, self._steps), 0.0)
         self._bring(rows.astype(self._problem.arithmetic))
         self._first = -sys.maxsize  # of no steps
 
     def _bring(self, numbers: npt.NDArray[Any]) -> None:
+        # Copy numbers to the GPU, on the stream: launches enqueued earlier still read the old ones.
+        # Pinned memory is held until its copy is done.
         while len(self._under_way) >= _UPLOADS:
             _, done = self._under_way.popleft()
             if done is not None:
@@ -99,7 +107,7 @@ class RuleNumbers:
         self._under_way.append((held, self._device.stream.record()))
 
     def _tabulate(self, step: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-        """(numbers of all rules from a step on, their places)."""
+        """The numbers of all rules from `step` on, and their places."""
         problem = self._problem
         tables = [
             rule.tabulate(problem.time, step, self._steps, problem.arithmetic)
@@ -109,6 +117,7 @@ class RuleNumbers:
         for table in tables:
             places.append(table.places + np.array([begin, 0, 0]))
             begin += table.numbers.size
+        # Never empty, so that the address is valid even without parameters.
         nothing = np.zeros(1, problem.arithmetic)
         return (
             np.concatenate([*(table.numbers for table in tables), nothing]),
@@ -116,9 +125,10 @@ class RuleNumbers:
         )
 
 
-_BATCH_POINTS = 1 << 24  # whose ids are found together
+_BATCH_POINTS = 1 << 24  # points whose ids are evaluated together, to bound host memory
 _NO_RULE = -1
 _UPPER = {ndim: tuple("upper_" + "zyx"[three] for three in places) for ndim, places in LAST.items()}
+# The layouts of `struct Body` and its faces in body.cuh: fields must keep their order.
 _BODY = np.dtype(
     [
         *[(name, np.uint64) for name in ("ids", "tables", "upper_z", "upper_y", "upper_x")],
@@ -134,7 +144,7 @@ _FACE = np.dtype([("begin", np.int64), ("stride", np.int32, 3), ("rule", np.int3
 
 
 def body_defines(problem: Problem) -> dict[str, str | int]:
-    """Parameters of body.cuh and rules.cuh, the same for all slabs."""
+    """Macros of body.cuh and rules.cuh, the same for all slabs."""
     conduction = conduction_of(problem)
     text, programs = print_rules(_rules_of(problem), problem.grid.ndim)
     return {
@@ -150,13 +160,15 @@ def body_defines(problem: Problem) -> dict[str, str | int]:
 
 
 def is_alike(conduction: Conduction) -> bool:
-    """Whether flows between all points are made with the same numbers."""
+    """Whether the body is homogeneous: one material and constant conductances, so that all points
+    exchange heat with the same numbers.
+    """
     given = conduction.coefficients is not None or conduction.enthalpy is not None
     return conduction.medium.n_ids == 1 and not given
 
 
 def body_bytes(problem: Problem, layout: PitchedField) -> int:
-    """Of GPU memory that a body takes beside the state: what there is for every point."""
+    """GPU memory that a body takes besides the state [bytes]: its arrays per point."""
     if problem.conduction is None:
         return 0
     of_point = id_dtype(problem).itemsize
@@ -166,38 +178,38 @@ def body_bytes(problem: Problem, layout: PitchedField) -> int:
 
 
 def conduction_of(problem: Problem) -> Conduction:
-    """The conduction of a problem that has one."""
+    """The conduction of a problem, which must have one."""
     assert problem.conduction is not None
     return problem.conduction
 
 
 def id_dtype(problem: Problem) -> np.dtype[Any]:
-    """What ids are kept in."""
+    """The integer type of material ids."""
     return np.dtype(np.uint8 if conduction_of(problem).medium.n_ids <= 1 << 8 else np.uint16)
 
 
 class DeviceBody:
-    """The arrays of one slab, and the numbers of rules for the steps that come.
+    """The material arrays of one slab, and the numbers of its rules for coming steps.
 
     Attributes:
-        ids: of every point, on the GPU, flat, laid out as a field of the state: those of ghosts are
-            those of their mirror points.
-        numbers: of its rules.
-        coefficients: of every point, laid out like `ids`, by their names in body.cuh; empty where
-            materials tell them.
+        ids: material id of every point, on the GPU, flat, laid out like a field of the state;
+            ghosts have the ids of their mirror points.
+        numbers: numbers of its rules.
+        coefficients: coefficients of every point, laid out like `ids`, by their names in body.cuh;
+            empty where materials determine them.
     """
 
     def __init__(
         self, problem: Problem, slab: Slab, layout: PitchedField, device: GpuDevice, depth: int
     ) -> None:
-        """Take memory and fill it.
+        """Allocate the arrays and fill them.
 
         Args:
-            problem: with conduction.
-            slab: part of it.
-            layout: of the state.
+            problem: problem with conduction.
+            slab: part of the problem.
+            layout: layout of the state.
             device: the GPU.
-            depth: steps for which ghosts that last are filled at once, as of `pitch_slab`.
+            depth: steps for which lasting ghosts are filled at once, as in `pitch_slab`.
         """
         self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
         self._conduction = conduction_of(problem)
@@ -215,10 +227,11 @@ class DeviceBody:
         self.place(slab)
 
     def place(self, slab: Slab) -> None:
-        """Fill in what belongs to a slab, of the shape of the first one."""
+        """Fill in the data of a slab that has the shape of the first one."""
         self._slab = slab
         margins = margins_of(self._problem, slab, self._depth)
-        # A point has one image beyond each face: there are no deeper passes where that is too few.
+        # A point has at most one image beyond each face; passes so deep that they need more are
+        # refused elsewhere.
         self._around = tuple(
             (-min(low, most), n + min(high, most))
             for n, (low, high), most in zip(
@@ -235,7 +248,7 @@ class DeviceBody:
         return self._argument
 
     def _fill(self) -> None:
-        """Ids and coefficients, some planes at a time."""
+        """Write ids and coefficients to the GPU, some planes at a time."""
         problem, coefficients = self._problem, self._conduction.coefficients
         for ranges in batches(self._around, _BATCH_POINTS):
             box = self._slab.globally(ranges)
@@ -243,6 +256,7 @@ class DeviceBody:
             if coefficients is None:
                 continue
 
+            # In the order in which `coefficients` was filled.
             rate = self._padded(lambda part: self._conduction.rates(problem.dt, part), box)
             volume = self._padded(coefficients.volume, box)
             upper = [_padded_conductance(problem, axis, box) for axis in range(problem.grid.ndim)]
@@ -252,7 +266,7 @@ class DeviceBody:
                 self._put(flat, ranges, values)
 
     def _put(self, flat: Any, ranges: Ranges, values: npt.NDArray[Any]) -> None:
-        """Write points of a field, counted from the first owned one."""
+        """Write the points of a box, counted from the first owned one, into a flat field."""
         layout = replace(self._layout, n_fields=1, dtype=np.dtype(flat.dtype))
         with self._device.use() as cupy:
             layout.view(flat, ranges)[...] = cupy.asarray(values.astype(flat.dtype))
@@ -263,13 +277,16 @@ class DeviceBody:
         return padded(of_box, box, self._problem.grid.shape, _rings(self._problem))
 
     def _place_tables(self) -> None:
-        """Conductances and rates by id, the coordinates of the points, curves of heat contents."""
+        """Upload the tables: conductances and rates by id, coordinates of the points, and curves of
+        the enthalpy method.
+        """
         problem, grid = self._problem, self._problem.grid
         n_ids = self._conduction.medium.n_ids
         conductance = np.zeros((3, n_ids, n_ids))
         conductance[3 - grid.ndim :] = self._conduction.medium.conductance
         parts = [conductance.reshape(-1), self._conduction.rates(problem.dt)]
 
+        # Entry `_along[axis] + i` is the coordinate of point i, which may be negative.
         self._along = [0, 0, 0]
         for axis, (low, high) in enumerate(self._around):
             self._along[LAST[grid.ndim][axis]] = sum(map(len, parts)) - low
@@ -283,7 +300,7 @@ class DeviceBody:
         self._tables = to_device(self._device, tables)
 
     def _place_faces(self) -> None:
-        """Where codes of the points inside each face are, and the codes."""
+        """Upload the codes of the points inside each face, and where they lie."""
         problem, slab = self._problem, self._slab
         places = LAST[problem.grid.ndim]
         faces = np.zeros((3, 2), _FACE)
@@ -298,6 +315,8 @@ class DeviceBody:
             found = self._padded(self._codes_of(axis, side), slab.globally(ranges))
             face = faces[places[axis], side]
             face["rule"] = self._programs[number], self.numbers.first_places[number]
+            # Shifted so that a thread indexes the codes by its own coordinates; the face's own axis
+            # has stride 0.
             strides = [n // found.itemsize for n in found.strides]
             face["begin"] = begin
             for other, stride in enumerate(strides):
@@ -331,10 +350,12 @@ class DeviceBody:
         body["faces"] = address(self._faces)
         body["numbers"], body["places"] = map(address, (self.numbers.there, self.numbers.places))
 
+        # Offsets into `tables`, in numbers.
         body["n_ids"], body["along"] = self._conduction.medium.n_ids, self._along
         body["n_pieces"], body["knots"] = self._n_pieces, self._knots
         if self._has_source:
             body["source"] = self._programs[0], self.numbers.first_places[0]
+        # Conductances by value: a homogeneous body looks up nothing per point.
         if is_alike(self._conduction):
             numbers = self._conduction.medium.conductance[:, 0, 0]
             body["conductances"][0, 3 - len(numbers) :] = numbers
@@ -344,9 +365,12 @@ class DeviceBody:
 
 
 def _curves(enthalpy: Enthalpy) -> list[Numbers]:
-    """Knots, curves, kinds, halves and contacts, as body.cuh says."""
+    """The tables of the enthalpy method in the order of body.cuh: knots, curves, kinds, halves and
+    contacts.
+    """
     curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
     pairs = [numbers for curve in curves for numbers in (curve.begins, curve.slopes)]
+    # Always three axes; those that the problem lacks come first.
     missing = 3 - len(enthalpy.half)
     halves, contacts = (
         np.concatenate([np.zeros((missing, *numbers.shape[1:])), numbers])
@@ -358,7 +382,7 @@ def _curves(enthalpy: Enthalpy) -> list[Numbers]:
 
 
 def _rules_of(problem: Problem) -> list[Rule]:
-    """All rules of a problem: what heats it, then its faces."""
+    """All rules of a problem: the heat source, if there is one, then the faces."""
     source = conduction_of(problem).source
     faces = [problem.ruled_face(axis, SIDES[side]).rule for axis, side in _ruled_sides(problem)]
     return faces if source is None else [source, *faces]
@@ -374,8 +398,8 @@ def _rings(problem: Problem) -> list[bool]:
 
 
 def padded_coordinates(problem: Problem, axis: int, span: tuple[int, int]) -> Numbers:
-    """Positions along an axis that may reach beyond the grid [m]: there of the points that ghosts
-    and halos stand for.
+    """Positions along an axis [m] for a span that may reach beyond the grid, where ghosts and halos
+    have the positions of the points that they stand for.
     """
     grid, ring = problem.grid, problem.boundary.periodic(axis)
     found = padded(
@@ -385,8 +409,8 @@ def padded_coordinates(problem: Problem, axis: int, span: tuple[int, int]) -> Nu
 
 
 def _padded_conductance(problem: Problem, axis: int, box: Ranges) -> npt.NDArray[Any]:
-    """Conductance of the upper faces of points of a box that may reach beyond the grid: there of
-    their mirror images.
+    """Conductances of the upper faces of the points of a box. Beyond the grid they are those of the
+    mirror images.
     """
     coefficients, shape, rings = (
         conduction_of(problem).coefficients,
@@ -397,8 +421,8 @@ def _padded_conductance(problem: Problem, axis: int, box: Ranges) -> npt.NDArray
     if rings[axis]:
         return padded(lambda part: coefficients.conductance(axis, part), box, shape, rings)
 
-    # Faces counted from the low one of the domain on, one more than there are points; the two at
-    # its ends are their own images.
+    # Faces are numbered from the domain's lower one, which makes n + 1; the two at the ends are
+    # their own images. The three spans lie below, within and above the domain.
     n = shape[axis]
     low, high = (end + 1 for end in box[axis])
     spans = (

@@ -1,7 +1,7 @@
-"""Compile the CUDA sources of gpu_kernels with NVRTC, and keep the machine code on disk.
+"""Compile the CUDA sources of gpu_kernels with NVRTC and cache the machine code on disk.
 
-Nothing here needs a GPU: the tests compile every variant for every architecture. The digest under
-which machine code is kept covers the source, all headers, the definitions, the architecture and the
+No GPU is needed: the tests compile every variant for every architecture. The digest under which
+machine code is cached covers the source, all headers, the macros, the architecture and the
 compiler's version.
 """
 
@@ -20,8 +20,9 @@ from tetris_sim.support.cache import cache_directory
 from tetris_sim.support.files import atomic_bytes
 
 _ROOMS = Path(__file__).parents[1]
+# Without contraction to fused multiply-adds, so that sources alone decide how results are rounded.
 _OPTIONS = ("-std=c++17", "--ptxas-options=-v", "-default-device", "-fmad=false")
-_HAS_CACHE = (12, 9)  # NVRTC that keeps machine code by itself, but not what it said of registers
+_HAS_CACHE = (12, 9)  # NVRTC with a cache of its own, which drops the log of register use
 _USED = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?Used (?P<registers>\d+) registers", re.DOTALL
 )
@@ -34,7 +35,7 @@ class Compiled:
 
     Attributes:
         cubin: the code.
-        log: what the compiler said.
+        log: output of the compiler.
     """
 
     cubin: bytes
@@ -42,25 +43,25 @@ class Compiled:
 
     @property
     def registers(self) -> dict[str, int]:
-        """Registers per thread of every entry point."""
+        """Registers per thread of each entry point."""
         return {used["name"]: int(used["registers"]) for used in _USED.finditer(self.log)}
 
     @property
     def spilled(self) -> int:
-        """Bytes of registers that all functions together keep in local memory."""
+        """Bytes of registers that all functions together spill to local memory."""
         return sum(int(stores) + int(loads) for stores, loads in _SPILLED.findall(self.log))
 
 
 def compile_source(name: str, defines: Mapping[str, str | int], architecture: str) -> Compiled:
-    """The machine code of one file, from the cache if it was compiled before.
+    """The machine code of one source file, from the cache if it was compiled before.
 
     Args:
-        name: of a file in any room of gpu_kernels, or a path.
-        defines: its parameters, without -D.
+        name: name of a file in any package of gpu_kernels, or an absolute path.
+        defines: its macros, without -D.
         architecture: for example "sm_90".
 
     Raises:
-        UnsupportedError: there is no compiler, or it fails.
+        UnsupportedError: there is no compiler, or compilation fails.
     """
     options = [
         *_OPTIONS,
@@ -78,26 +79,27 @@ def compile_source(name: str, defines: Mapping[str, str | int], architecture: st
     except OSError:
         compiled = _compile(name, options)
 
-    # The code last: where it is, all is.
+    # The code last: its presence means that the log is complete, whichever process wrote it.
     atomic_bytes(log, compiled.log.encode())
     atomic_bytes(code, compiled.cubin)
     return compiled
 
 
 def find_source(name: str) -> Path:
-    """Where a kernel file lies: names are the same in no two rooms of gpu_kernels, and a path is
-    taken as it is.
+    """The path of a kernel file. File names are unique over all packages of gpu_kernels; an
+    absolute path is returned as it is.
     """
     return Path(name) if Path(name).is_absolute() else next(_ROOMS.glob(f"*/{name}"))
 
 
 def headers() -> list[Path]:
-    """The headers of all rooms, by name: any source may include any of them."""
+    """The headers of all packages, sorted by name; any source may include any of them."""
     return sorted(_ROOMS.glob("*/*.cuh"), key=lambda path: path.name)
 
 
 @functools.cache
 def _digest(name: str) -> str:
+    # A digest of a source and all headers, since any of them may be included.
     digest = hashlib.sha256()
     for path in (find_source(name), *headers()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -135,7 +137,7 @@ def _compile(name: str, options: list[str]) -> Compiled:
         [path.name.encode() for path in headers()],
     )
 
-    # What its own cache finds again has an empty log, which says nothing of registers.
+    # NVRTC's own cache returns an empty log, which would lose the register counts.
     without_cache = ["-no-cache"] if nvrtc.getVersion() >= _HAS_CACHE else []
     try:
         nvrtc.compileProgram(program, [*options, *without_cache])

@@ -1,6 +1,4 @@
-"""GpuDevice: one GPU with the streams that a stepper works on, and how compiled code gets onto
-it.
-"""
+"""One GPU: its streams, memory and copies, and how compiled code is loaded onto it."""
 
 from __future__ import annotations
 
@@ -23,13 +21,13 @@ INSTALL = (
     "install CuPy with: pip install 'tetris-sim[gpu13]' (driver for CUDA 13) or 'tetris-sim[gpu12]'"
 )
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-# Memory that is left free for what is compiled and recorded, where there is a choice.
+# Memory left free for compiled code and recorded graphs, where there is a choice.
 _LEFT_FREE = 1 << 29
-_USUAL_SHARED_BYTES = 48 << 10  # a kernel that wants more must say so
+_USUAL_SHARED_BYTES = 48 << 10  # CUDA's default limit; a kernel that needs more must opt in
 
 
 def import_cupy() -> Any:
-    """CuPy, which costs half a second and is not everywhere.
+    """CuPy, imported on demand: the import takes half a second, and CuPy is optional.
 
     Raises:
         UnsupportedError: it is not installed, or finds no CUDA libraries.
@@ -46,14 +44,14 @@ def import_cupy() -> Any:
 
 
 class GpuDevice:
-    """A GPU that is used from one thread at a time."""
+    """A GPU that one thread uses at a time."""
 
     def __init__(self, number: int = 0) -> None:
-        """Take three streams to compute on, and one each for what comes, what goes, and what passes
-        between processes beside that.
+        """Create three streams to compute on, and one each for uploads, downloads and the exchange
+        between processes.
 
         Args:
-            number: of the GPU among those that this process sees.
+            number: index of the GPU among those that this process sees.
 
         Raises:
             UnsupportedError: there is no such GPU, or no CuPy.
@@ -66,13 +64,13 @@ class GpuDevice:
             with self._device:
                 self.stream = self.cupy.cuda.Stream(non_blocking=True)
                 self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
-                # Few blocks, before those of the stream that wait: for frames of a line, not for
-                # others, after which the blocks of a fused kernel would begin one by one and not
-                # end together.
+                # High priority for few blocks that overtake the waiting ones of the main stream:
+                # boundary strips in 1D. Not for others: the blocks of a fused kernel would then
+                # begin one by one and not end together.
                 self.quick_stream = self.cupy.cuda.Stream(non_blocking=True, priority=-1)
                 self._arriving = self.cupy.cuda.Stream(non_blocking=True)
                 self._leaving = self.cupy.cuda.Stream(non_blocking=True)
-                # Few threads that others wait for: before those of the stream.
+                # High priority: few threads, which other processes wait for.
                 self._talking = self.cupy.cuda.Stream(non_blocking=True, priority=-1)
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             msg = f"GPU {number} cannot be used: {error}"
@@ -87,23 +85,22 @@ class GpuDevice:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Any]:
-        """Make this the GPU, and its stream the stream, of what CuPy is asked for inside; yields
-        CuPy.
-        """
+        """Make this GPU and its stream current for CuPy within the context; yields CuPy."""
         with self._device, self.stream:
             yield self.cupy
 
     def aside(self) -> GpuDevice:
-        """This GPU for another thread: with a stream of its own."""
+        """This GPU for another thread, with its own compute stream."""
         other = copy.copy(self)
         with self._device:
             other.stream = self.cupy.cuda.Stream(non_blocking=True)
         return other
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether so much memory can be taken and some is left."""
+        """Whether `n_bytes` of memory can be allocated with some to spare."""
         with self._device:
             free = self.cupy.cuda.runtime.memGetInfo()[0]
+            # Blocks that CuPy's pool holds but does not use count as free.
             free += self.cupy.get_default_memory_pool().free_bytes()
         return n_bytes <= int(free) - _LEFT_FREE
 
@@ -114,7 +111,7 @@ class GpuDevice:
         shared_mem=bytes)`.
 
         Raises:
-            UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
+            UnsupportedError: it does not compile, or needs more shared memory than the GPU has.
         """
         if shared_bytes > self.shared_bytes:
             msg = (
@@ -135,7 +132,7 @@ class GpuDevice:
         return function
 
     def slots(self, function: Any, threads: int, shared_bytes: int) -> int:
-        """How many blocks of threads of a kernel the GPU holds at a time."""
+        """The number of blocks of a kernel that are resident on the GPU at a time."""
         driver = self.cupy.cuda.driver
         resident = driver.occupancyMaxActiveBlocksPerMultiprocessor(
             function.ptr, threads, shared_bytes
@@ -143,12 +140,12 @@ class GpuDevice:
         return self.multiprocessors * max(1, int(resident))
 
     def address(self, array: Any) -> int:
-        """Where an array of this GPU begins, for structs that hold pointers."""
+        """The address of an array on this GPU, for structs that hold pointers."""
         return int(array.data.ptr)
 
     def bring(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
-        """Start to copy a contiguous array of the host: (the array here, what must be kept until
-        that is done).
+        """Start to copy a contiguous host array on the main stream: (the array on the GPU, what
+        must be kept until the copy is done).
         """
         with self.use():
             staged = self.staged(values.shape, values.dtype)
@@ -156,8 +153,9 @@ class GpuDevice:
             return self.send(staged), staged
 
     def bring_beside(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
-        """The same while the stream goes on with what it was told before: (the array here, usable
-        on the stream; what must be kept until the stream has used it).
+        """Start to copy a contiguous host array on the upload stream, while the main stream goes on
+        with earlier work: (the array on the GPU, usable on the main stream; what must be kept until
+        that stream has used it).
         """
         with self._device, self._arriving:
             staged = self.staged(values.shape, values.dtype)
@@ -168,8 +166,9 @@ class GpuDevice:
         return here, (here, staged)
 
     def bring_lasting(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
-        """The same from memory of the host that lasts: it is copied from where it is, and must stay
-        as it is until the stream has used the copy.
+        """Start to copy a contiguous host array that stays allocated, directly from its pages; it
+        must not change until the main stream has used the copy. Returns what `bring_beside`
+        returns.
         """
         if not self._lock(values):
             return self.bring_beside(values)
@@ -182,14 +181,15 @@ class GpuDevice:
         return here, (here, values)
 
     def _lock(self, values: npt.NDArray[Any]) -> bool:
-        """Let the GPU read memory of the host, until the device is released; whether it can."""
+        """Page-lock a host array until the device is released; returns whether that worked."""
         place = values.ctypes.data
         if place not in self._locked:
+            # Recorded before the attempt, so that a failure is not retried for every copy.
             self._locked[place] = None
-            # Some systems let nobody lock memory.
+            # Some systems do not allow page-locking.
             with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
                 self.cupy.cuda.runtime.hostRegister(place, values.nbytes, 0)
-                self._locked[place] = values  # which cannot be given back before
+                self._locked[place] = values  # keeps the memory from being freed
         return self._locked[place] is not None
 
     def _unlock(self) -> None:
@@ -199,8 +199,8 @@ class GpuDevice:
         self._locked.clear()
 
     def receive_beside(self, array: Any, ready: Any) -> tuple[npt.NDArray[Any], Any]:
-        """Start to copy a contiguous array that is there when `ready` has happened, while the
-        stream goes on: (pinned memory, what happens when it is there).
+        """Start to copy a contiguous array to the host once the event `ready` has occurred, while
+        the main stream goes on: (pinned memory, the event of its completion).
         """
         with self._device:
             self._leaving.wait_event(ready)
@@ -209,8 +209,8 @@ class GpuDevice:
             return staged, self._leaving.record()
 
     def copy_beside(self, here: Any, array: Any, ready: Any) -> Any:
-        """Start to copy an array of this GPU that is there when `ready` has happened into another
-        one, while the stream goes on: what happens when it is done.
+        """Start to copy an array of this GPU into another one once the event `ready` has occurred,
+        while the main stream goes on. Returns the event of its completion.
         """
         with self._device, self._leaving:
             self._leaving.wait_event(ready)
@@ -218,8 +218,8 @@ class GpuDevice:
             return self._leaving.record()
 
     def talk(self, work: Callable[[int], None], after: Iterable[Any]) -> Any:
-        """Start what other processes take part in when some moments have come, while the stream
-        goes on: what happens when it is done. `work` takes the address of a stream.
+        """Enqueue an exchange with other processes after the events `after`, while the main stream
+        goes on. `work` receives the address of a stream. Returns the event of its completion.
         """
         with self._device, self._talking:
             for ready in after:
@@ -228,17 +228,17 @@ class GpuDevice:
             return self._talking.record()
 
     def send(self, staged: npt.NDArray[Any]) -> Any:
-        """Start to copy contiguous pinned memory, which must stay as it is until that is done."""
+        """Start to copy contiguous pinned memory, which must not change until the copy is done."""
         here = self.cupy.empty(staged.shape, staged.dtype)
         here.set(staged, stream=self.stream)
         return here
 
     def receive(self, array: Any, staged: npt.NDArray[Any]) -> None:
-        """Start to copy a contiguous array of this GPU to pinned memory."""
+        """Start to copy a contiguous array of this GPU into pinned memory."""
         array.get(stream=self.stream, out=staged, blocking=False)
 
     def fetch(self, array: Any) -> npt.NDArray[Any]:
-        """A contiguous array of this GPU in host memory."""
+        """Copy a contiguous array of this GPU to host memory and wait for it."""
         with self.use():
             staged = self.staged(array.shape, array.dtype)
             array.get(stream=self.stream, out=staged)
@@ -246,8 +246,8 @@ class GpuDevice:
         return staged
 
     def copy_from(self, other: GpuDevice, array: Any) -> Any:
-        """Start to copy a contiguous array of another GPU, over the link between the two if there
-        is one.
+        """Start to copy a contiguous array of another GPU, over a direct link between the two if
+        there is one.
         """
         with self.use() as cupy:
             here = cupy.empty(array.shape, array.dtype)
@@ -255,8 +255,8 @@ class GpuDevice:
         return here
 
     def copy_into(self, here: Any, other: GpuDevice, array: Any) -> None:
-        """The same into a contiguous array of this GPU, in a single call; the other one may be this
-        one.
+        """Start to copy a contiguous array of another GPU, or of this one, into a contiguous array
+        of this GPU with a single call.
         """
         runtime, n_bytes = self.cupy.cuda.runtime, array.nbytes
         to, there = here.data.ptr, array.data.ptr
@@ -270,9 +270,11 @@ class GpuDevice:
             runtime.memcpyPeerAsync(to, self.number, there, other.number, n_bytes, self.stream.ptr)
 
     def share(self, n_bytes: int) -> tuple[Any, bytes]:
-        """(bytes here that other processes of this computer can read, what they open them with)."""
+        """Allocate memory that other processes on this computer can read: (the bytes, the handle
+        that opens them).
+        """
         with self.use() as cupy:
-            # Not from the pool: a handle is of a whole allocation.
+            # Not from the pool, since a handle stands for a whole allocation.
             memory = cupy.cuda.memory.Memory(n_bytes)
             here = cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
             return here, cupy.cuda.runtime.ipcGetMemHandle(memory.ptr)
@@ -280,37 +282,35 @@ class GpuDevice:
     def open_shared(self, handle: bytes, n_bytes: int) -> Any:
         """Bytes that another process shares; they stay open until this device is closed."""
         with self.use() as cupy:
+            # One mapping per handle, which `close` ends.
             if handle not in self._opened:
                 self._opened[handle] = cupy.cuda.runtime.ipcOpenMemHandle(handle)
-            # Read as if it were here.
+            # The address is valid on this GPU although the memory may be on another one.
             memory = cupy.cuda.UnownedMemory(self._opened[handle], n_bytes, self, self.number)
             return cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
     def staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-        """Pinned memory of the host, to and from which copies are fastest and need not be waited
-        for.
-        """
+        """Pinned host memory, to and from which copies are fastest and asynchronous."""
         count = math.prod(shape)
         memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def _link_to(self, number: int) -> None:
-        """Let this GPU read the memory of another one; without a link, copies go through the
+        """Enable direct access to the memory of another GPU; without a link, copies go through the
         host.
         """
         runtime = self.cupy.cuda.runtime
         if number not in self._linked:
             self._linked.add(number)
             if runtime.deviceCanAccessPeer(self.number, number):
-                # Another stepper of this process may have asked for it.
+                # Another stepper of this process may have enabled it already.
                 with contextlib.suppress(runtime.CUDARuntimeError):
                     runtime.deviceEnablePeerAccess(number)
 
     def release(self) -> None:
-        """Wait, and give memory that nobody uses back, so that others can have it.
+        """Synchronize, and return unused memory so that other programs can have it.
 
-        Never fails: after an error of the GPU everything that is asked of it fails, and the error
-        itself has been told.
+        Never fails: after an error of the GPU every call fails, and the error itself was reported.
         """
         try:
             with self._device:
@@ -321,7 +321,7 @@ class GpuDevice:
             log.debug("GPU %d failed before it was released", self.number, exc_info=True)
 
     def close(self) -> None:
-        """Release it, compiled code included."""
+        """Release the device with its compiled code and shared memory."""
         self._modules.clear()
         for pointer in self._opened.values():
             with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):

@@ -1,4 +1,6 @@
-"""DeviceStepInputs: what a step by equations reads beside the state, on a GPU (`equations.cuh`)."""
+"""Step inputs of equations on a GPU: coefficients, coordinates and time-dependent parameters
+(`equations.cuh`), and the stages printed as CUDA.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Slab, batches
 
-_BATCH_POINTS = 1 << 24  # whose coefficients are found together
+_BATCH_POINTS = 1 << 24  # points whose coefficients are evaluated together
 
 
 def equations_of(problem: Problem) -> Equations:
-    """The equations of a problem that has some."""
+    """The equations of a problem, which must have some."""
     assert problem.equations is not None
     return problem.equations
 
 
 def given_bytes(problem: Problem, layout: PitchedField) -> int:
-    """Of GPU memory that equations take beside the state: what there is for every point."""
+    """GPU memory that equations take besides the state [bytes]: work arrays and coefficients."""
     if problem.equations is None:
         return 0
     n_arrays = problem.equations.n_work + len(problem.equations.coefficients or {})
@@ -38,7 +40,7 @@ def given_bytes(problem: Problem, layout: PitchedField) -> int:
 
 
 def given_defines(problem: Problem) -> dict[str, str | int]:
-    """Parameters of equations.cuh."""
+    """Macros of equations.cuh."""
     equations = equations_of(problem)
     return {
         "TS_REAL": STORED[problem.dtype.name],
@@ -50,12 +52,12 @@ def given_defines(problem: Problem) -> dict[str, str | int]:
 
 
 def names_of(equations: Equations) -> list[str]:
-    """Fields, and what stages give, by their numbers in kernels."""
+    """Fields and the results of stages, in the order of their numbers in kernels."""
     return [*equations.fields, *(name for stage in equations.stages for name in stage.formulas)]
 
 
 def first_readers(equations: Equations) -> list[tuple[str, int]]:
-    """The names with ghosts, and the first stage that reads each beside its points."""
+    """The names with ghosts, each with the first stage that reads it beyond its own point."""
     found: dict[str, int] = {}
     for number, stage in enumerate(equations.stages):
         for name in stage.taps:
@@ -65,9 +67,7 @@ def first_readers(equations: Equations) -> list[tuple[str, int]]:
 
 
 def joined_stages(equations: Equations) -> list[range]:
-    """Stages that are computed together, point by point: of what the first of them give, later ones
-    read nothing beside their points, and they write into no array that is read there.
-    """
+    """Groups of consecutive stages that one launch computes, point by point."""
     groups: list[range] = []
     for number in range(len(equations.stages)):
         if groups and _joins(equations, groups[-1], number):
@@ -78,6 +78,8 @@ def joined_stages(equations: Equations) -> list[range]:
 
 
 def _joins(equations: Equations, group: range, number: int) -> bool:
+    # Whether a stage can join a group: it covers the same points, reads the group's results only at
+    # its own point, and writes no array that the group reads at other points.
     stage, before = equations.stages[number], [equations.stages[k] for k in group]
     given = {name for it in before for name in it.formulas}
     read = {name for it in before for name in it.taps if any(it.radii(name))}
@@ -90,14 +92,14 @@ def _joins(equations: Equations, group: range, number: int) -> bool:
 
 
 def constants_of(problem: Problem) -> npt.NDArray[Any]:
-    """`struct Constants`: parameters that never change."""
+    """`struct Constants`: the parameters that never change."""
     constant, _ = _parted(equations_of(problem))
     numbers = [it.rows(problem.time, 0, 1)[0, 0] for it in constant]
     return np.array(numbers or [0.0], problem.dtype)
 
 
 def print_stages(problem: Problem) -> str:
-    """The specialisations of `struct Stage`: what computes each stage at a point."""
+    """The specializations of `struct Stage`, each of which computes one stage at a point."""
     equations = equations_of(problem)
     stages = (_print_stage(problem, stage) for stage in equations.stages)
     return " ".join(
@@ -111,6 +113,7 @@ def _print_stage(problem: Problem, stage: Stage) -> str:
     equations = equations_of(problem)
     names, given = names_of(equations), list(equations.coefficients or {})
     inputs = _numbers_of_steps(problem)
+    # Taps read an array at an offset: a coefficient, or a field or result.
     for text in stage.programs.inputs:
         if (found := as_tap(text)) is not None:
             name, offset = found
@@ -126,7 +129,7 @@ def _print_stage(problem: Problem, stage: Stage) -> str:
 
 
 def _numbers_of_steps(problem: Problem) -> dict[str, str]:
-    """Expressions of parameters and coordinates, by name."""
+    """CUDA expressions of parameters and coordinates, by name."""
     constant, changing = _parted(equations_of(problem))
     found = {it.name: f"at.constant({k})" for k, it in enumerate(constant)}
     found |= {it.name: f"at.changing({k})" for k, it in enumerate(changing)}
@@ -137,31 +140,31 @@ def _numbers_of_steps(problem: Problem) -> dict[str, str]:
 
 
 class DeviceStepInputs:
-    """The arrays of one slab, and the numbers of the steps that come.
+    """The arrays of one slab that equations read, and their parameters for coming steps.
 
     Attributes:
-        numbers: of parameters that change with time.
+        numbers: values of the parameters that change with time.
         work: arrays of names that live within a step only.
-        coefficients: by name.
+        coefficients: coefficient arrays by name.
     """
 
     def __init__(
         self, problem: Problem, slab: Slab, layout: PitchedField, device: GpuDevice, depth: int
     ) -> None:
-        """Take memory and fill it.
+        """Allocate the arrays and fill them.
 
         Args:
-            problem: with equations.
-            slab: part of it.
-            layout: of the state.
+            problem: problem with equations.
+            slab: part of the problem.
+            layout: layout of the state.
             device: the GPU.
-            depth: steps of the longest pass, as of `pitch_slab`.
+            depth: steps of the longest pass, as in `pitch_slab`.
         """
         self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
         equations = equations_of(problem)
         _, changing = _parted(equations)
         self._window = depth * PASSES
-        # A rule that is followed nowhere: only its numbers are wanted.
+        # A rule that no face follows: it only carries the numbers.
         rule = Rule(Program(Constant(0.0)), tuple(changing))
         self.numbers = RuleNumbers([rule], problem, device, self._window)
 
@@ -174,7 +177,7 @@ class DeviceStepInputs:
         self.place(slab)
 
     def place(self, slab: Slab) -> None:
-        """Fill in what belongs to a slab, of the shape of the first one."""
+        """Fill in the data of a slab that has the shape of the first one."""
         problem = self._problem
         around = tuple(
             (-low, n + high)
@@ -194,7 +197,7 @@ class DeviceStepInputs:
         for axis, (low, high) in enumerate(around):
             three = LAST[problem.grid.ndim][axis]
             span = (slab.start[axis] + low, slab.start[axis] + high)
-            # as many as there are in memory
+            # Padded to every allocated point of the axis.
             first, last = self._layout.within[three]
             begins[three] = sum(map(len, parts)) - first
             along = padded_coordinates(problem, axis, span)
@@ -203,7 +206,7 @@ class DeviceStepInputs:
         self._argument = self._pack(begins)
 
     def hold(self, time: float, length: float) -> None:
-        """Let the numbers of steps be those of a substep that begins at some time [s]."""
+        """Set the parameters to those of a substep that begins at `time` and has `length` [s]."""
         equations = equations_of(self._problem)
         assert equations.substeps is not None
         changing = [it.changes for it in equations.parameters]
@@ -222,8 +225,11 @@ class DeviceStepInputs:
             ],
             align=True,
         )
+
         given = np.zeros(1, kind)
         first = address(self._along)
+        # Pointers to the coordinate of the first owned point, which kernels index with negative
+        # numbers too.
         given["along"] = [first + begin * self._layout.dtype.itemsize for begin in begins]
         for number, flat in enumerate(self.coefficients.values()):
             given["coefficients"][0, number] = address(flat[self._layout.origin :])

@@ -1,9 +1,9 @@
-"""PitchedField: where each point of a slab lies in one array of GPU memory, ghosts and halos around
-it.
+"""Layout of a slab in GPU memory: where each point lies in one array, with ghosts and halos around
+the owned points.
 
 Every problem is laid out along three axes, slowest first; the axes that a 1D or 2D problem lacks
 come first, with one point and no ghosts. The first owned point of each row lies at the beginning of
-a line of 128 bytes, the unit in which a GPU reads memory.
+a line of 128 bytes, the unit of coalesced memory access.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from tetris_sim.model.stencil import chain_order
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice
 
-# The terms of a stencil as kernels want them: offsets on three axes as a definition, weights as an
-# array.
+# Stencil terms for kernels: offsets on three axes as a macro, weights as an array.
 
-# that are computed with as they are
+# Types that kernels compute in without conversion.
 REAL = {"float64": "double", "float32": "float", PAIR.name: "Pair"}
 STORED = {**REAL, "float16": "Half"}  # that memory may hold
 
 
 def term_defines(problem: Problem) -> dict[str, str | int]:
-    """TS_REAL, TS_TERMS and TS_OFFSETS."""
+    """The macros TS_REAL, TS_TERMS and TS_OFFSETS."""
     offsets = problem.stencil.offsets
     places = [on_three(offsets[k], 0) for k in chain_order(offsets)]
     return {
@@ -46,25 +45,25 @@ def term_defines(problem: Problem) -> dict[str, str | int]:
 
 
 def term_weights(problem: Problem) -> npt.NDArray[Any]:
-    """The weights in that order, in what the problem is computed in."""
+    """The weights in the order of TS_OFFSETS, in the type in which the problem is computed."""
     weights = [problem.stencil.weights[k] for k in chain_order(problem.stencil.offsets)]
     return stored_weights(weights, problem.arithmetic)
 
 
 LINE = 128  # bytes
-# (low, high) per axis, counted from the first owned
+# (low, high) per axis, counted from the first owned point.
 Box3 = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 FAR = 1 << 29  # farther than any point, and far from what an int holds
-_PAGE = 4096  # bytes; rows that many apart fall into the same sets of a cache
+_PAGE = 4096  # bytes; rows at multiples of it map to the same cache sets
 
 
 @dataclass(frozen=True)
 class PitchedField:
-    """The arithmetic of one slab's memory.
+    """The pitched layout of one slab: sizes, offsets and strides.
 
     Attributes:
         count: points owned, per axis of three.
-        margin: points kept around them (low, high), ghosts or halo; along x what fills the lines.
+        margin: points around them (low, high), ghosts or halo; along x also padding to whole lines.
         n_fields: number of fields.
         dtype: of the elements.
     """
@@ -82,7 +81,7 @@ class PitchedField:
 
     @property
     def field_pitch(self) -> int:
-        """Elements from field to field."""
+        """Elements from one field to the next."""
         return math.prod(self.extent)
 
     @property
@@ -92,7 +91,7 @@ class PitchedField:
 
     @property
     def origin(self) -> int:
-        """Element of the first owned point of a field."""
+        """Offset of a field's first owned point [elements]."""
         return sum(
             low * pitch for (low, _), pitch in zip(self.margin, (*self.pitches, 1), strict=True)
         )
@@ -104,13 +103,13 @@ class PitchedField:
 
     @property
     def within(self) -> Box3:
-        """Everything that is allocated."""
+        """The box of all allocated points, counted from the first owned one."""
         z, y, x = ((-low, n + high) for n, (low, high) in zip(self.count, self.margin, strict=True))
         return z, y, x
 
     def planes(self, flat: Any, ranges: Ranges) -> tuple[Any, PlaneForm]:
-        """Whole planes of the first axis as they lie in a flat array: ((n_fields, elements), their
-        form).
+        """Whole planes of the first axis as they lie in a flat array: a view of shape (n_fields,
+        elements), and their form.
         """
         first = LAST[len(ranges)][0]
         low, high = ranges[0]
@@ -124,28 +123,29 @@ class PitchedField:
         return flat.reshape(self.n_fields, -1)[:, begin : begin + form.elements], form
 
     def view(self, flat: Any, ranges: Ranges) -> Any:
-        """The points of a box, (n_fields, ...), of a flat array on any device."""
+        """A view of the points of a box, (n_fields, ...), of a flat array on any device."""
         box = [
             slice(low + start, low + stop)
             for (start, stop), (low, _) in zip(on_three(ranges, (0, 1)), self.margin, strict=True)
         ]
+        # Drops the leading axes of length one that the problem lacks.
         array = flat.reshape(self.n_fields, *self.extent)[(slice(None), *box)]
         return array.reshape(self.n_fields, *array.shape[-len(ranges) :])
 
 
 @dataclass(frozen=True)
 class PlaneForm:
-    """How planes of the first axis lie in one piece of memory, with all that is beside them in the
-    slab.
+    """The form of consecutive planes of the first axis in memory, including the margins of the
+    later axes.
 
-    Slabs with planes of the same form can copy them byte by byte, which is one call; what lies
-    beside the owned points is overwritten before anybody reads it.
+    Slabs with planes of the same form can copy them with a single call; the margins that are copied
+    along are overwritten before they are read.
 
     Attributes:
         planes: number of planes.
         extent: points of a plane along the later axes, margins included.
-        low: points of the margin in front.
-        count: points owned.
+        low: points of the margin before the owned ones.
+        count: owned points per axis.
     """
 
     planes: int
@@ -155,7 +155,7 @@ class PlaneForm:
 
     @property
     def elements(self) -> int:
-        """Of all planes of a field."""
+        """The number of elements of all planes of one field."""
         return self.planes * math.prod(self.extent)
 
     def unpacked(self, flat: Any) -> Any:
@@ -173,14 +173,16 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
 
     Args:
         problem: gives the radius of the stencil, the number of fields and the dtype.
-        slab: what is laid out.
-        depth: steps for which ghosts that last are filled at once (see mirrors.py); other ghosts
-            are filled at every step.
+        slab: the slab to lay out.
+        depth: steps for which lasting ghosts are filled at once (`lasting_sides`); other ghosts are
+            filled at every step.
     """
     dtype = np.dtype(problem.dtype)
     margin = on_three(margins_of(problem, slab, depth), (0, 0))
     count = on_three(slab.shape, 1)
 
+    # At least one line before the first owned point of a row, and whole lines per row. One more
+    # line where rows would otherwise collide in the cache.
     line = LINE // dtype.itemsize
     lead = -(-max(margin[2][0], 1) // line) * line
     row = -(-(lead + count[2] + margin[2][1]) // line) * line
@@ -196,11 +198,13 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
 
 
 def margins_of(problem: Problem, slab: Slab, depth: int = 1) -> list[tuple[int, int]]:
-    """Points kept around a slab per axis of the problem, ghosts or halo; arguments as of
+    """Points around a slab per axis of the problem, ghosts or halo; arguments as in
     `pitch_slab`.
     """
     radii = problem.stencil.radii
+    # Stages of equations may read farther than the radius of a whole step.
     reach = radii if problem.equations is None else problem.equations.reach
+
     return [
         (
             (halo[0] or radius * (depth if low else 1)) + farther,
@@ -217,11 +221,11 @@ def margins_of(problem: Problem, slab: Slab, depth: int = 1) -> list[tuple[int, 
 
 
 def ends_of(problem: Problem, slab: Slab) -> npt.NDArray[np.int32]:
-    """Where the domain ends, counted from the first owned point: (low, high, period) of each of
+    """The ends of the domain, counted from the first owned point: (low, high, period) of each of
     three axes, (3, 3).
 
-    An end that is no face is far away; the period is the length of an axis that is a ring within
-    the slab, else 0.
+    An end without a face is far away. The period is the length of an axis whose ring lies within
+    the slab, otherwise 0.
     """
     ends = np.zeros((3, 3), np.int32)
     ends[0], ends[1] = -FAR, FAR
@@ -238,7 +242,9 @@ def ends_of(problem: Problem, slab: Slab) -> npt.NDArray[np.int32]:
 
 
 def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[np.void]:
-    """An array as one value of as many bytes, which is how CuPy hands a struct to a kernel."""
+    """An array as a single value of as many bytes, the form in which CuPy passes a struct to a
+    kernel.
+    """
     return np.ascontiguousarray(numbers).reshape(-1).view(f"V{numbers.nbytes}")
 
 
@@ -256,7 +262,7 @@ def boxes_argument(boxes: Sequence[Box3]) -> npt.NDArray[np.int32]:
 
 
 def to_device(device: GpuDevice, array: Any) -> Any:
-    """The bytes of a host array on the GPU."""
+    """Copy the bytes of a host array to the GPU."""
     return device.cupy.asarray(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
 
 

@@ -1,5 +1,5 @@
-"""Programs as CUDA: the instructions of `program.py`, one line each, as definitions of
-`rules.cuh`.
+"""Programs as CUDA: the instructions of `tetris_sim.model.program`, one per line, printed as
+definitions for `rules.cuh` and `equations.cuh`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tetris_sim.model.program import LOGICAL, Instruction, Program, Programs, pr
 
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "and": "&&", "or": "||"}
 _SIGNS |= {sign: sign for sign in ("<", "<=", ">", ">=", "==", "!=")}
-# Operations whose function in CUDA has another name than they.
+# Operations whose CUDA function has a different name.
 _FUNCTIONS = {"fma": "fma_real", "abs": "fabs", "power": "pow"}
 
 
 def print_program(program: Program, inputs: Mapping[str, str]) -> str:
-    """The statements of a program, a `return` last.
+    """The statements of a program, ending with a `return`.
 
     >>> from tetris_sim.model.formula import Operation, Variable
     >>> double = Program(Operation("add", (Variable("x"), Variable("x"))))
@@ -27,8 +27,8 @@ def print_program(program: Program, inputs: Mapping[str, str]) -> str:
     'const wide r0 = given; const wide r1 = r0 + r0; return r1;'
 
     Args:
-        program: what is printed.
-        inputs: the expression of each input.
+        program: the program to print.
+        inputs: CUDA expression of each input, by name.
     """
     lines = print_statements(program, inputs)
     return " ".join([*lines, f"return r{len(lines) - 1};"])
@@ -37,11 +37,12 @@ def print_program(program: Program, inputs: Mapping[str, str]) -> str:
 def print_statements(program: Program | Programs, inputs: Mapping[str, str]) -> list[str]:
     """Definitions of the registers r0, r1, ..., one for each instruction.
 
-    Nothing is contracted (`build.py`), so each operation rounds as its instruction says.
+    The compiler contracts nothing (`-fmad=false` in `build.py`), so each operation rounds as its
+    instruction says.
 
     Args:
-        program: what is printed.
-        inputs: the expression of each input.
+        program: the program to print.
+        inputs: CUDA expression of each input, by name.
     """
 
     def phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
@@ -67,11 +68,12 @@ def print_statements(program: Program | Programs, inputs: Mapping[str, str]) -> 
 
 
 def print_constant(value: float) -> str:
-    """A number with all of its bits.
+    """A number as a CUDA expression with all of its bits (a hexadecimal float).
 
     >>> print_constant(0.1), print_constant(-math.inf)
     ('wide(0x1.999999999999ap-4)', '-infinity()')
     """
+    # `infinity()` is a function of rules.cuh; NaN is made of it.
     if math.isnan(value):
         return "(infinity() - infinity())"
     if math.isinf(value):
@@ -80,13 +82,13 @@ def print_constant(value: float) -> str:
 
 
 def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
-    """Programs of rules as the cases of a `switch`, and the case of each rule.
+    """The programs of rules as cases of a `switch`, and the case of each rule.
 
-    Rules that are printed alike share a case: numbers of parameters are arguments.
+    Rules with the same text share a case, since the values of parameters are arguments.
 
     Args:
-        rules: of a problem.
-        ndim: its axes, which say where coordinates come from.
+        rules: the rules of a problem.
+        ndim: number of axes of the grid, which determines where coordinates come from.
     """
     # The last axis is x.
     places = {
@@ -94,6 +96,8 @@ def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
         for name, three in zip("xyz", reversed(LAST[ndim]), strict=False)
     }
     seen = {name: f"given.{name}" for name in (MIRROR, TEMPERATURE, CONDUCTIVITY)}
+
+    # Keyed by the text: equal programs compile once.
     cases: dict[str, int] = {}
     numbers = []
     for rule in rules:

@@ -1,7 +1,8 @@
-"""Formats of what tensor cores multiply, and weights that are among their numbers.
+"""Reduced-precision formats of tensor cores, and stencil weights that they represent.
 
-FP16 has 11 bits and 5 for the exponent, BF16 8 and 8, TF32 11 and 8. Weights of TF32 are rounded to
-those of FP16, which are among its numbers: `rounding` keeps their sum.
+Significands have 11 bits in FP16 and TF32 and 8 in BF16; exponents have 5 bits in FP16 and 8 in the
+others. TF32 weights are rounded to FP16 numbers, which TF32 contains, so that `round_weights` keeps
+their sum. The last part has what methods in FP16 refuse and how many blocks a multiprocessor holds.
 """
 
 from __future__ import annotations
@@ -18,19 +19,17 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.fused.kernel import StreamedAxis
 from tetris_sim.model.stencil import Stencil
 
-# Weights in FP16 whose sum is that of the weights.
-#
-# Rounded one by one, the weights of a fused stencil add up to 1 give or take 2e-4 (heat-3d, three
-# steps), which would make or destroy that much heat with every launch. So what a weight loses is
-# given to the next smaller one, whose places are finer. Equal weights are rounded alike as long as
-# the sum allows; opposite ones are in any case, so a symmetric stencil stays symmetric. Weights
-# beside the middle that are smaller than what it loses become others by that: `weight_error` says
-# by how much.
+# FP16 weights with the sum of the original ones.  Rounded one by one, the weights of a fused
+# stencil add up to 1 within 2e-4 (heat-3d, three steps), which would create or destroy that much
+# heat with every launch. So the rounding error of a weight is passed on to the next smaller one,
+# whose spacing is finer. Equal weights are rounded alike as long as the sum allows, opposite ones
+# always, so a symmetric stencil stays symmetric. Off-centre weights that are smaller than the error
+# of the centre change completely; `weight_error` measures that.
 
 
 def round_weights(stencil: Stencil) -> Stencil:
-    """The stencil with weights that FP16 has, and a sum as near theirs as it can be; zeros stay
-    zeros.
+    """The stencil with FP16 weights whose sum is as near to the original one as possible; zeros
+    stay zeros.
 
     >>> mean = Stencil(((-1,), (0,), (1,)), (1 / 3, 1 / 3, 1 / 3))
     >>> left, centre, right = round_weights(mean).weights
@@ -41,7 +40,8 @@ def round_weights(stencil: Stencil) -> Stencil:
     opposites = _opposites(stencil)
 
     while True:
-        # One place up or down for opposite weights: what brings the sum nearest.
+        # One unit in the last place up or down, for opposite weights together: the move that brings
+        # the sum nearest.
         lost = math.fsum(stencil.weights) - math.fsum(rounded)
         moved = [
             (abs(lost - len(pair) * step), pair, step)
@@ -58,16 +58,15 @@ def round_weights(stencil: Stencil) -> Stencil:
 
 
 def weight_error(stencil: Stencil, rounded: Stencil) -> float:
-    """What rounding changes of all weights together, relative to them, or of those beside the
-    middle, if that is more.
+    """The relative change of all weights by rounding, or of the off-centre ones if that is larger.
 
     >>> slow = Stencil(((-1,), (0,), (1,)), (1e-5, 1 - 2e-5, 1e-5))
     >>> weight_error(slow, round_weights(slow))
     1.0
 
     Args:
-        stencil: with its weights.
-        rounded: the same points with others.
+        stencil: the stencil with its original weights.
+        rounded: the same points with rounded weights.
     """
     pairs = [
         (weight, new, any(offset))
@@ -76,6 +75,7 @@ def weight_error(stencil: Stencil, rounded: Stencil) -> float:
         )
     ]
     errors = []
+    # The centre may hide that its neighbours have lost their values.
     for some in (pairs, [pair for pair in pairs if pair[2]]):
         size = math.fsum(abs(weight) for weight, _, _ in some)
         change = math.fsum(abs(new - weight) for weight, new, _ in some)
@@ -84,10 +84,12 @@ def weight_error(stencil: Stencil, rounded: Stencil) -> float:
 
 
 def _round_alike(stencil: Stencil) -> list[float]:
-    """From the largest to the smallest but zeros, each with what those before it lost."""
+    """Round from the largest to the smallest non-zero weight, each including the error of those
+    before it.
+    """
 
     def size(index: int) -> tuple[float, float]:
-        # Equal but for the roundings of `Stencil.power`.
+        # Equal up to the rounding errors of `Stencil.power`.
         weight = float(np.float32(stencil.weights[index]))
         return -abs(weight), weight
 
@@ -102,8 +104,8 @@ def _round_alike(stencil: Stencil) -> list[float]:
 
 
 def _opposites(stencil: Stencil) -> list[tuple[int, ...]]:
-    """Points with the same weight on opposite sides; others alone; without those whose weight is
-    zero.
+    """Groups of points with the same weight on opposite sides, other points alone; points with zero
+    weight are left out.
     """
     index = {offset: i for i, offset in enumerate(stencil.offsets) if stencil.weights[i] != 0}
     groups = set()
@@ -115,7 +117,7 @@ def _opposites(stencil: Stencil) -> list[tuple[int, ...]]:
 
 
 def _steps(weight: float) -> tuple[float, float]:
-    """To the numbers of FP16 above and below."""
+    """The distances to the FP16 numbers above and below."""
     here = np.float16(weight)
     up, down = (float(np.nextafter(here, np.float16(to))) for to in (np.inf, -np.inf))
     return up - weight, down - weight
@@ -126,12 +128,12 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Format:
-    """A format of the numbers that tensor cores multiply.
+    """A number format that tensor cores multiply.
 
     Attributes:
-        name: what it is called.
-        bits: places of a number, the one in front of the point included.
-        words: registers of a lane that a matrix of 16 x 8 takes.
+        name: name of the format.
+        bits: bits of the significand, including the leading one.
+        words: registers per lane that a 16 x 8 matrix takes.
     """
 
     name: str
@@ -140,7 +142,7 @@ class Format:
 
     @property
     def eps(self) -> float:
-        """How much rounding to nearest changes a number at most, relative to it."""
+        """The largest relative error of rounding to nearest."""
         return 2.0**-self.bits
 
 
@@ -151,7 +153,7 @@ FORMATS = (FLOAT16, BFLOAT16, TFLOAT32)  # by their number in tcstencil.cu
 
 
 def rounded(values: npt.ArrayLike, format_: Format) -> Array:
-    """Values to the nearest of a format, ties to even.
+    """Values rounded to the nearest number of a format, ties to even.
 
     >>> rounded([1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8], BFLOAT16)
     array([1.      , 1.      , 1.015625])
@@ -162,9 +164,8 @@ def rounded(values: npt.ArrayLike, format_: Format) -> Array:
 
 
 def without_bits(values: npt.NDArray[np.float32], dropped: int) -> npt.NDArray[np.float32]:
-    """The lowest `dropped` bits rounded away. A carry into the exponent is the right result, up to
-    infinity.
-    """
+    """Values with the lowest `dropped` bits rounded away, ties to even."""
+    # A carry into the exponent gives the right result, up to infinity.
     bits = values.view(np.uint32)
     odd = (bits >> np.uint32(dropped)) & np.uint32(1)
     half = np.uint32((1 << (dropped - 1)) - 1)
@@ -173,10 +174,10 @@ def without_bits(values: npt.NDArray[np.float32], dropped: int) -> npt.NDArray[n
 
 
 def operand_weights(stencil: Stencil, format_: Format) -> Stencil:
-    """The stencil with weights that a format has, and a sum near theirs.
+    """The stencil with weights that a format represents, and nearly the same sum.
 
-    In BF16 the point in the middle, if there is one, takes what rounding the others has lost, and
-    is rounded last.
+    In BF16 the centre, if the stencil has one, absorbs the rounding errors of the others and is
+    rounded last.
     """
     if format_ is not BFLOAT16:
         return round_weights(stencil)
@@ -188,25 +189,25 @@ def operand_weights(stencil: Stencil, format_: Format) -> Stencil:
     return Stencil(stencil.offsets, tuple(near[offset] for offset in stencil.offsets))
 
 
-# What kernels that multiply FP16 have in common: what the format holds, and what a multiprocessor
-# does.
+# Limits that all kernels in FP16 share: the range of the format and the registers of a
+# multiprocessor.
 
-LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
-# of the weights of a launch; where none is too small beside another it is 1e-3 or less
+LARGEST_WEIGHT = 60000.0  # after fusion; the largest number of FP16 is 65504
+# Largest `weight_error` of a launch; where no weight is tiny beside another it is below 1e-3.
 _MOST_WEIGHT_ERROR = 0.01
-_REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, of a multiprocessor
+_REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # per thread, per multiprocessor
 
 
 @dataclass(frozen=True)
 class SharedTile:
-    """What lies in shared memory at a time.
+    """The tile that a block holds in shared memory at a time.
 
     Attributes:
         lead: points in front of the first result, a multiple of 16 bytes.
         row_points: points of a row.
         rows: rows of the grid.
         tile: results of a stage along each axis.
-        stream: how blocks of threads share the axis along which stages follow each other.
+        stream: how blocks of threads share the axis along which they stream.
     """
 
     lead: int
@@ -222,20 +223,20 @@ def half_refusal(
     steps: Callable[[Stencil], tuple[int, ...]],
     matrices: str,
 ) -> str | None:
-    """Why such a kernel cannot do it, as a sentence for the user; None if it can.
+    """Why a kernel in FP16 refuses a stencil, as a sentence for the user; None if it does not.
 
     Args:
-        stencil: of one step.
-        dtype: of the state.
-        steps: how many can be made at once; none if the stencil is too large.
-        matrices: what is kept in registers, which is why.
+        stencil: stencil of one step.
+        dtype: type of the state.
+        steps: gives the numbers of steps that can be fused; none if the stencil is too large.
+        matrices: name of what registers hold, for the sentence.
     """
     if np.dtype(dtype) != np.float16:
         return (
             f"its tensor cores multiply float16, and would round {np.dtype(dtype)} to as many bits"
         )
 
-    # What the weights forbid, they forbid for any number of steps.
+    # A growth that one step forbids is forbidden for any number of steps.
     if growth(stencil) > LARGEST_WEIGHT:
         return f"its weights add up to {growth(stencil):g}, more than float16 holds"
     if not steps(stencil) and not rounds_well(stencil, 1):
@@ -254,23 +255,23 @@ def half_refusal(
 
 
 def growth(stencil: Stencil) -> float:
-    """What no weight of n steps exceeds, to the power of n."""
+    """The sum of the weights' magnitudes: no weight of n fused steps exceeds its n-th power."""
     return sum(map(abs, stencil.weights))
 
 
 def rounds_well(stencil: Stencil, steps: int) -> bool:
-    """Whether the weights of so many steps at once are, in FP16, still those of the stencil."""
+    """Whether the weights of `steps` fused steps keep their values when rounded to FP16."""
     return (
-        growth(stencil) <= LARGEST_WEIGHT ** (1 / steps)  # its power may exceed any number
+        growth(stencil) <= LARGEST_WEIGHT ** (1 / steps)  # the power itself might overflow
         and _error_of_rounding(stencil, steps) <= _MOST_WEIGHT_ERROR
     )
 
 
 def refuse_bad_rounding(stencil: Stencil, steps: int) -> None:
-    """Raise if they are not.
+    """Check that weights keep their values when rounded to FP16.
 
     Raises:
-        ValueError: with what rounding would change.
+        ValueError: rounding would change them too much.
     """
     if not rounds_well(stencil, steps):
         msg = f"rounded to float16, the weights of a launch of {steps} would be others"
@@ -284,7 +285,7 @@ def _error_of_rounding(stencil: Stencil, steps: int) -> float:
 
 
 def blocks_beside(threads: int, registers: int) -> int:
-    """Blocks of so many threads, with so many registers each, that a multiprocessor holds at a
+    """Blocks of `threads` threads with `registers` registers each that a multiprocessor holds at a
     time.
 
     >>> blocks_beside(128, 160), blocks_beside(256, 500), blocks_beside(64, 20)

@@ -1,8 +1,8 @@
-"""FusedKernel: a compiled way to make several steps at once on points that no face concerns.
+"""FusedKernel: a compiled kernel that makes several steps at once on points that no face affects.
 
-What is nearer to a face than `depth` steps reach is advanced step by step (`frame.py`), so a fused
-kernel knows no faces. It writes a box of points, and reads that box and `depth * radius` points
-around it along each axis.
+Points nearer to a face than `depth` steps reach are advanced step by step (`boundary/frame.py`), so
+a fused kernel knows nothing of faces. It writes a box of points, and reads that box and `depth *
+radius` points around it along each axis.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamedAxis:
-    """How an axis is cut into chunks, one per block of threads, which streams through it.
+    """The division of an axis into chunks, one per block of threads, which streams through it.
 
     A chunk costs its points and some before them that only the first levels need, so long chunks
-    repeat little; but the blocks should also keep the whole GPU busy until the end. The kernel is
-    told the length of a chunk.
+    repeat little; but the blocks should also keep the whole GPU busy until the end. The length of a
+    chunk is an argument of the kernel.
 
     Attributes:
-        axis: the one that is streamed: 0 for z, 1 for y, 2 for x.
+        axis: the streamed axis: 0 for z, 1 for y, 2 for x.
         repeated: points that a block passes before its chunk counts.
         unit: points that a block passes at a time.
-        longest: points of a chunk at most, where blocks take unequal time; 0 for any number.
+        longest: upper bound of a chunk, where blocks take unequal time; 0 for none.
     """
 
     axis: int
@@ -44,26 +44,26 @@ class StreamedAxis:
     longest: int = 0
 
     def chunk(self, n: int, others: int, slots: int) -> int:
-        """Points of a chunk, out of n, with which all blocks are done soonest; the last chunk may
-        have fewer.
+        """The length of a chunk with which all blocks end soonest; the last chunk may be shorter.
 
         >>> StreamedAxis(axis=1, repeated=32, unit=80).chunk(10240, others=64, slots=132)
         5088
 
         Args:
             n: points along the axis.
-            others: blocks along the other axes, for each of these.
-            slots: blocks that the GPU holds at a time; the next ones begin when those have ended.
+            others: number of blocks per chunk, along the other axes.
+            slots: blocks that the GPU holds at a time; further ones begin when these have ended.
         """
         shortest, longest = (math.ceil((points + self.repeated) / self.unit) for points in (1, n))
+        # Only lengths that fill whole units, since a block passes whole units anyway.
         chunks = [units * self.unit - self.repeated for units in range(shortest, longest + 1)]
         if self.longest:
             chunks = [chunk for chunk in chunks if chunk <= self.longest] or chunks[:1]
         return min(chunks, key=lambda chunk: (self._time(n, others, slots, chunk), -chunk))
 
     def _time(self, n: int, others: int, slots: int, chunk: int) -> int:
-        """When the last block is done, in points that it has passed. The short blocks of the last
-        chunk come last.
+        """The time until the last block ends, in points that a block passes. The shorter blocks of
+        the last chunk start last.
         """
         count = math.ceil(n / chunk)
         long, short = (self._passed(points) for points in (chunk, n - (count - 1) * chunk))
@@ -71,7 +71,7 @@ class StreamedAxis:
         rounds, left = divmod(others * (count - 1), slots)
         if left == 0:
             return rounds * long + math.ceil(others / slots) * short
-        # short ones that end before the long ones of the last round
+        # Short blocks that run in the slots that the last round of long ones leaves free.
         beside = (slots - left) * (long // short)
         return (rounds + 1) * long + math.ceil(max(0, others - beside) / slots) * short
 
@@ -81,39 +81,39 @@ class StreamedAxis:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """How to compile and launch it.
+    """A fused kernel: how to compile and launch it.
 
     The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)`
-    (`common.cuh`), a `const Weights*` if they are handed over `by_pointer`, and one that streams
-    the length of a chunk after these: it reads the state `src` and writes the one `depth` steps
-    later to `dst`, in all of `box` and nowhere else. The box begins at a multiple of `line` bytes
+    (`common.cuh`), with a `const Weights*` if they are passed `by_pointer`; if it streams, the
+    length of a chunk follows. It reads the state `src` and writes the state `depth` steps later
+    to `dst`, in all of `box` and nowhere else. The box begins at a multiple of `line` bytes
     along x.
 
     Attributes:
         source: name of the file.
         entry: name of the `extern "C"` function.
-        defines: parameters of the source.
+        defines: macros of the source.
         depth: steps of a launch.
-        tile: points that one block of threads writes along each of the three axes; along the one
-            that it streams, any.
+        tile: points that one block of threads writes along each of the three axes; any number along
+            the streamed one.
         threads: threads of a block.
         shared_bytes: dynamic shared memory of a block.
-        weights: numbers that the kernel gets as `struct Weights`.
+        weights: numbers that the kernel receives as `struct Weights`.
         stream: how blocks share the axis along which they stream; None if each writes one tile.
-        by_pointer: whether the weights lie in GPU memory. As a parameter they are quickest where
-            all lanes of a warp read the same one; where each reads its own they wait in turn
+        by_pointer: whether the weights lie in GPU memory. As kernel arguments they are fastest if
+            all lanes of a warp read the same one; where each reads its own, reads are serialized
             (`gpu.sparse` on 512 x 512 points, one H200: 33 us a launch with matrices by value, 22
             us by pointer).
-        line: bytes of the lines with which boxes begin along x: the less, the thinner the frame
-            beside them may be.
-        begins: points along x at multiples of which tiles begin, in the box or before it; 1 if they
-            begin with the box.
-        spare: blocks more than a box needs along y, for kernels whose tiles begin where those of
-            the whole grid do.
-        anchored: whether the kernel is told, after the length of a chunk, the number of row 0 in
-            the whole grid, at certain rows of which its patches begin.
-        beside: what a kernel for bodies needs of a state for a box: arguments. Called once for
-            each box, and again when the body has another place.
+        line: boxes begin at multiples of so many bytes along x: the fewer, the thinner the boundary
+            strip beside them.
+        begins: tiles begin at multiples of so many points along x, in the box or before it; 1 if
+            they begin with the box.
+        spare: additional blocks along y, for kernels whose tiles begin where those of the whole
+            grid do.
+        anchored: whether the kernel receives, after the length of a chunk, the number of row 0 in
+            the whole grid: its patches begin at certain rows of that.
+        beside: returns further arguments for a state and box, for kernels of bodies and equations.
+            Called once for each box, and again when the slab has moved.
     """
 
     source: str
@@ -133,12 +133,13 @@ class FusedKernel:
     beside: Callable[[DeviceState, Box3], tuple[Any, ...]] | None = None
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
-        """(blocks along x, y, z for a box on a GPU that holds `slots` of them at a time, points of
-        a chunk or 0).
+        """The grid of blocks along x, y, z for a box on a GPU that holds `slots` of them at a time,
+        and the length of a chunk (0 without streaming).
         """
         sizes, chunk = list(self.tile), 0
         lengths = [high - low for low, high in box]
         lengths[2] += box[2][0] % self.begins
+        # The streamed axis is cut last: its chunks fill the slots that the other axes leave.
         if self.stream is not None:
             axis = self.stream.axis
             others = math.prod(
@@ -152,17 +153,17 @@ class FusedKernel:
 
 
 class CompiledKernel:
-    """A fused kernel on a GPU.
+    """A fused kernel compiled for a GPU.
 
     Attributes:
         slots: blocks of threads that the GPU holds at a time.
     """
 
     def __init__(self, kernel: FusedKernel, device: GpuDevice) -> None:
-        """Compile it.
+        """Compile the kernel and upload its weights.
 
         Raises:
-            UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
+            UnsupportedError: it does not compile, or needs more shared memory than the GPU has.
         """
         self._kernel = kernel
         self._function = device.function(
@@ -174,11 +175,12 @@ class CompiledKernel:
         )
 
     def cut(self, box: Box3, state: DeviceState | None = None) -> Launch:
-        """How a box is shared by blocks of threads; of a state, if its body matters."""
+        """The launch for a box; with the state that the kernel reads further data from."""
         grid, chunk = self._kernel.cut(box, self.slots)
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)
         anchor: tuple[Any, ...] = ()
         if self._kernel.anchored:
+            # Anchoring makes results independent of how the grid is divided into slabs.
             first = 0 if state is None else on_three(state.slab.start, 0)[1]
             anchor = (np.int32(first),)
         beside: tuple[Any, ...] = ()
@@ -189,14 +191,14 @@ class CompiledKernel:
     def launch(
         self, now: Any, then: Any, memory: Any, launch: Launch, row: tuple[Any, ...] = ()
     ) -> None:
-        """Write the box that was cut.
+        """Advance the points of the box that was cut.
 
         Args:
-            now: begins with the first owned point of a field.
-            then: as `now`.
-            memory: where points lie.
-            launch: of `cut`.
-            row: of the first step in the numbers of rules, for a body.
+            now: a field, from its first owned point on.
+            then: the array that receives the new state, like `now`.
+            memory: `struct Memory`, where points lie.
+            launch: result of `cut`.
+            row: row of the first step in the numbers of rules, for a body or equations.
         """
         block = (self._kernel.threads, 1, 1)
         self._function(
@@ -209,11 +211,11 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a `CompiledKernel` needs to write a box, worked out once.
+    """The grid and arguments with which a `CompiledKernel` writes a box, worked out once.
 
     Attributes:
         grid: blocks of threads along x, y, z.
-        arguments: those behind the state and the memory.
+        arguments: arguments after the state and the memory.
     """
 
     grid: tuple[int, int, int]
@@ -221,7 +223,7 @@ class Launch:
 
 
 def braces(numbers: npt.ArrayLike) -> str:
-    """An array as an initialiser in C.
+    """An array as a C initializer.
 
     >>> braces([[1, 2], [3, 4]])
     '{{1,2},{3,4}}'
@@ -230,5 +232,5 @@ def braces(numbers: npt.ArrayLike) -> str:
 
 
 def round_up(number: int, unit: int) -> int:
-    """The next multiple of a unit."""
+    """The smallest multiple of `unit` that is not below `number`."""
     return -(-number // unit) * unit

@@ -1,6 +1,4 @@
-"""FusedMethod: a Method made of kernels that make several steps at once, one family of them per
-number of axes.
-"""
+"""FusedMethod: a method made of kernels that fuse several steps, one family per number of axes."""
 
 from __future__ import annotations
 
@@ -32,14 +30,13 @@ Explanation = Callable[[Problem, Parameters, float, KnownGpu], str | None]
 
 @dataclass(frozen=True)
 class Special:
-    """Kernels for problems that are more than one stencil: with conduction, or with equations.
+    """Kernels for problems that are not a single stencil: with conduction or with equations.
 
     Attributes:
-        kernel: the one with certain parameters.
-        parameters: what may be tried, the best guess first.
-        refusal: why a problem cannot be done, as a sentence; None if it can.
-        memory: bytes that a slab takes beside the state, and beside what the body is made of or
-            what equations read.
+        kernel: makes the kernel for a problem and parameters.
+        parameters: candidates for the tuner, the best guess first.
+        refusal: why a problem is refused, as a sentence; None if it is not.
+        memory: bytes that a slab takes besides the state and the data of the body or equations.
     """
 
     kernel: Callable[[Problem, Parameters], FusedKernel]
@@ -53,9 +50,9 @@ class Family:
     """Kernels for one number of axes.
 
     Attributes:
-        kernel: the one with certain parameters, for a stencil and dtype.
-        parameters: what may be tried, the best guess first.
-        refusal: why a stencil and dtype cannot be done, as a sentence; None if they can.
+        kernel: makes the kernel for a stencil, dtype and parameters.
+        parameters: candidates for the tuner, the best guess first.
+        refusal: why a stencil and dtype are refused, as a sentence; None if they are not.
     """
 
     kernel: Callable[[Stencil, np.dtype[Any], Parameters], FusedKernel]
@@ -65,20 +62,21 @@ class Family:
 
 @dataclass(frozen=True)
 class FusedMethod:
-    """Fused kernels where no face is near, the frame along the faces, single sweeps for steps that
-    are left over.
+    """Fused kernels away from faces, boundary strips along the faces, and single sweeps for the
+    remaining steps.
 
     Attributes:
-        name: what the method is called.
+        name: name of the method.
         families: kernels by number of axes.
         device: kind of device that it runs on.
-        explanation: what to say beside a measured rate, if there is anything; arguments as those of
-            `explain`.
-        exact: whether it has the bits of all exact methods; sums of fused steps have others.
-        planes: kernels of two axes that advance as many planes as there are blocks along z: for
-            stencils of three axes that read nothing of other planes, if there are any.
-        conducting: kernels for bodies that differ from point to point, if there are any.
-        solving: the same for problems with equations.
+        explanation: makes a remark on a measured rate, with the arguments of `explain`; None for no
+            remarks.
+        exact: whether results are bitwise identical to those of all exact methods; composed
+            stencils round differently.
+        planes: kernels of two axes that advance one plane per block along z, for stencils of three
+            axes that do not couple planes, if there are any.
+        conducting: kernels for heterogeneous bodies, if there are any.
+        solving: kernels for problems with equations, if there are any.
     """
 
     name: str
@@ -91,8 +89,8 @@ class FusedMethod:
     solving: Special | None = field(default=None, hash=False)
 
     def refusal(self, problem: Problem) -> str | None:
-        """What its kernels refuse, and steps so many that not even the smallest tile of a frame
-        fits.
+        """Refuse what the kernels refuse, and problems of which even the smallest tile of a
+        boundary strip does not fit into shared memory.
         """
         refusal = self._refusal_of_kernels(problem)
         if refusal is None and not self._proposals(problem):
@@ -110,23 +108,23 @@ class FusedMethod:
         return family.refusal(stencil, np.dtype(problem.dtype))
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Those of its kernels."""
+        """Candidate parameters of the kernels, the best guess first."""
         return self._proposals(problem)
 
     def fixed_at_compile(self, parameter: str) -> bool:
-        """All are definitions in the source of a kernel."""
+        """Always true: parameters are macros of a kernel's source."""
         return True
 
     def explain(
         self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
     ) -> str | None:
-        """What its folder knows of it."""
+        """A remark on a measured rate, if the kernel family has one."""
         if self.explanation is None or gpu is None:
             return None
         return self.explanation(problem, parameters, rate, gpu)
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state, and what its kernels read beside them."""
+        """Two pitched copies of the state, and what the kernels read besides [bytes]."""
         layout = pitch_slab(problem, slab, self.depth(problem, parameters))
         n_bytes = 2 * layout.n_bytes + body_bytes(problem, layout) + given_bytes(problem, layout)
         if (special := self._special(problem)) is None:
@@ -134,29 +132,30 @@ class FusedMethod:
         return n_bytes + special.memory(problem, slab, self._complete(problem, parameters))
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
-        """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
+        """Compile and allocate two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
         return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
-        """The kernel where it fits, where courses are not right with frames along their faces, and
-        single sweeps.
+        """The fused kernel where it fits; the same with boundary strips along time-dependent faces,
+        for launches whose expansions are not accurate; and single sweeps.
         """
         from tetris_sim.gpu_kernels.steppers.passes import Fused, single_step
 
         kernel = self.kernel(problem, parameters)
+        # Longest first, as `DeviceState.next_way` expects.
         ways = [Fused(kernel)] if are_in_range(problem, kernel.depth) else []
         if course_terms(problem, kernel.depth):
             ways.append(Fused(kernel, by_course=False))
         return [*(way for way in ways if way.fits(problem, slab)), single_step(problem)]
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
-        """Steps that its kernel makes at once, which is a parameter of every family's."""
+        """Steps that the kernel fuses, a parameter of every family."""
         return self._complete(problem, parameters)[STEPS_PER_BLOCK]
 
     def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
-        """The kernel for a problem; parameters that are left out are those of the best guess."""
+        """The kernel for a problem; parameters that are missing are those of the best guess."""
         complete = self._complete(problem, parameters)
         if (special := self._special(problem)) is not None:
             return special.kernel(problem, complete)
@@ -164,7 +163,9 @@ class FusedMethod:
         return family.kernel(stencil, np.dtype(problem.dtype), complete)
 
     def _family(self, problem: Problem) -> tuple[Family, Stencil]:
-        """The kernels for a stencil, and what they are made for: of planes, that of one of them."""
+        """The kernels for a stencil, and the stencil that they are made for: for stacked planes,
+        that of a single plane.
+        """
         stencil = one_stencil(problem)
         assert stencil is not None
         if stencil.ndim == 3 and stencil.radii[0] == 0 and self.planes is not None:
@@ -191,7 +192,7 @@ class FusedMethod:
 
 @functools.lru_cache(maxsize=64)
 def _proposed(family: Family, stencil: Stencil, dtype: np.dtype[Any]) -> tuple[Parameters, ...]:
-    """What a family proposes: finding out composes steps, which takes a tenth of a second for some
+    """The candidates of a family, cached: composing the steps takes a tenth of a second for some
     stencils.
     """
     return family.parameters(stencil, dtype)

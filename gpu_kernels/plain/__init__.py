@@ -1,4 +1,5 @@
-"""gpu.plain: one sweep per launch. What fits into memory and is refused by all others is done here.
+"""gpu.plain: one sweep per launch, for every problem that fits into memory and that other methods
+refuse.
 
-Begin with `plain.cu`; `method.py` has next to nothing to decide.
+Begin with `plain.cu`; `method.py` also has the substeps of adaptive time stepping.
 """

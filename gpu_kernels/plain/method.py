@@ -1,4 +1,7 @@
-"""gpu.plain: one sweep per launch. The method that never refuses what fits into memory."""
+"""gpu.plain: one sweep per launch. It accepts nearly everything that fits into memory.
+
+`GpuSubstepStepper` adds substeps of adaptive length to it.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,7 @@ from tetris_sim.model.slab import Slab
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass
 
-# Substeps on a GPU: passes of one step of any length, which can be taken back, and how large their
-# errors are.
+# Substeps on a GPU: single steps of any length that can be undone, with their error estimates.
 
 
 class GpuSubstepStepper(GpuStepper):
@@ -39,17 +41,18 @@ class GpuSubstepStepper(GpuStepper):
         self._errors = [given.work[equations.work[names[field]]] for field in equations.fields]
 
     def substep(self, time: float, length: float) -> None:
-        """Launch one; returns before it is done."""
+        """Launch one substep; returns before it is done."""
         self.slab.refuse_short_halo(1, self._problem.stencil.radii)
         with self._device.use():
             self._given.hold(time, length)
+            # Every row holds the numbers of this substep.
             self._state.row = 0
             self._passes[-1].launch(Extent(0))
             self._state.step += 1
             self._state.swap()
 
     def undo(self) -> None:
-        """Let the state be what it was before the last substep."""
+        """Restore the state before the last substep, which the other array still holds."""
         self._state.swap()
         self._state.step -= 1
 
@@ -63,24 +66,24 @@ class GpuSubstepStepper(GpuStepper):
 
 
 def _largest(values: Any) -> float:
-    """The largest magnitude; no number if one of the values is none."""
+    """The largest magnitude; NaN if one of the values is NaN."""
     return max(float(values.max()), -float(values.min()))
 
 
-# weights and offsets that fit into 32 KB of arguments and 64 KB of constant memory
+# Weights and offsets must fit into 32 KB of arguments and 64 KB of constant memory.
 _MOST_TERMS = 3000
 
 
 @dataclass(frozen=True)
 class GpuPlainMethod(WithoutParameters):
-    """Read the whole slab and write the whole slab, once per step."""
+    """The method that reads and writes the whole slab once per step."""
 
     name: str = "gpu.plain"
     device: Literal["gpu"] = "gpu"
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses stencils of thousands of points, and equations in short numbers."""
+        """Refuse stencils of thousands of points, and equations in float16."""
         if problem.equations is not None:
             if problem.dtype == np.float16:
                 return "equations are computed in float64 or float32, and the type is float16"
@@ -93,12 +96,12 @@ class GpuPlainMethod(WithoutParameters):
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state, and what a body or equations have beside it."""
+        """Two pitched copies of the state, and the data of a body or of equations [bytes]."""
         layout = pitch_slab(problem, slab)
         return 2 * layout.n_bytes + body_bytes(problem, layout) + given_bytes(problem, layout)
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
-        """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
+        """Compile and allocate two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
         make = GpuStepper if problem.substeps is None else GpuSubstepStepper

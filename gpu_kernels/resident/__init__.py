@@ -1,6 +1,6 @@
-"""gpu.resident: what if a grid never leaves the multiprocessors? Small grids stay in registers for
-hundreds of steps.
+"""gpu.resident: small grids that stay in registers for hundreds of steps.
 
-Begin with the headers of `resident.cu` and, for rims in 3D, `resident_rims.cuh`; `tile.py` says how
-a grid is cut into tiles, `method.py` which problems it takes and how it is launched.
+Begin with the header of `resident.cu` and, for the exchange of rims in 3D, `resident_rims.cuh`.
+`method.py` says how a grid is cut into tiles, which problems the method takes, and how the kernel
+is launched.
 """

@@ -1,4 +1,6 @@
-"""The Method `gpu.resident`: which problems resident.cu takes, and how it is launched."""
+"""gpu.resident: tiles of a grid that stay in registers, the problems that resident.cu takes, and
+its launch.
+"""
 
 from __future__ import annotations
 
@@ -24,36 +26,36 @@ from tetris_sim.model.slab import Slab
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass
 
-# How a grid is cut into the tiles of resident.cu, one for each block of threads, and which tiles
-# are worth trying.
+# The division of a grid into tiles of resident.cu, one per block of threads, and which tiles are
+# worth trying.
 
-_REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
-_SPARE_REGISTERS = 32  # of a thread, beside its points
+_REGISTERS, _MOST_REGISTERS = 65536, 255  # per multiprocessor, per thread
+_SPARE_REGISTERS = 32  # per thread, besides its points
 _MOST_SHARED = 227 * 1024
-_RESERVED_SHARED = 1024  # of each block
+_RESERVED_SHARED = 1024  # per block, used by the system
 _MULTIPROCESSORS = 132  # of an H200; smaller GPUs refuse tiles that do not fit
 
-# Seconds that a multiprocessor takes for a step and for an exchange, whatever and per point: H200,
-# float64, tiles on 512^2 and 1024^2 (2026-11-23), 64^3, 96^3 and 128^3 points (2026-11-24). They
-# only rank proposals.
+# Seconds per multiprocessor of a step and of an exchange: a constant part and a part per point.
+# H200, float64, tiles on 512^2 and 1024^2 (2026-11-23), 64^3, 96^3 and 128^3 points (2026-11-24).
+# They only rank candidates.
 _STEP, _STEP_POINT = 0.08e-6, 5.2e-11
 _EXCHANGE, _EXCHANGE_POINT = 0.8e-6, 2.4e-10
 _DEEP_EXCHANGE, _DEEP_EXCHANGE_POINT = 1.8e-6, 3.0e-10  # in 3D
-_RIMS, _RIMS_POINT = 1.9e-6, 1.55e-10  # a step while rims are on their way
+_RIMS, _RIMS_POINT = 1.9e-6, 1.55e-10  # a step that overlaps the exchange of rims
 
 
 @dataclass(frozen=True)
 class ResidentCut:
-    """A grid in tiles; axes are z, y, x.
+    """The division of a grid into tiles; axes are z, y, x.
 
     Attributes:
         shape: points of the grid.
-        tiles: along each axis.
+        tiles: number of tiles along each axis.
         own: points that a tile owns at most, along each axis.
-        lead: columns of a tile before these.
-        whole: whether rows of the grid lie in one tile, from its first column on.
-        wraps: whether they also end where they begin.
-        last: of a lane's columns, the one that lies at the high face.
+        lead: columns of a tile before the owned ones.
+        whole: whether each row of the grid lies in one tile, from its first column on.
+        wraps: whether such rows are also periodic.
+        last: which of a lane's columns lies at the high face.
     """
 
     shape: tuple[int, int, int]
@@ -66,25 +68,24 @@ class ResidentCut:
 
     @property
     def blocks(self) -> int:
-        """Tiles of the grid."""
+        """The number of tiles, one per block of threads."""
         return math.prod(self.tiles)
 
 
 @dataclass(frozen=True)
 class ResidentTile:
-    """What a block of threads computes; the parameters of the kernel.
+    """The tile of a block of threads, which the kernel's parameters describe.
 
     Attributes:
-        steps: between two exchanges.
-        planes: of a warp.
-        rows: of a warp, in each of its planes.
-        columns: of a lane.
-        warps_z: warps of a block, behind each other.
-        warps_y: warps of a block, above each other.
-        blocks: that share a multiprocessor; bounds the registers of a thread.
-        copies: of what warps show each other: 2 need one barrier a step, 1 needs two.
-        rims: whether warps exchange rims with those of other blocks at each step, and compute
-            meanwhile.
+        steps: steps between two exchanges.
+        planes: planes per warp.
+        rows: rows per warp, in each of its planes.
+        columns: columns per lane.
+        warps_z: warps of a block along z.
+        warps_y: warps of a block along y.
+        blocks: blocks per multiprocessor; bounds the registers of a thread.
+        copies: buffers of the rows that warps exchange: 2 need one barrier per step, 1 needs two.
+        rims: whether warps exchange rims with other blocks at each step, and compute meanwhile.
     """
 
     steps: int
@@ -99,21 +100,24 @@ class ResidentTile:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Columns of a tile."""
         return 32 * self.columns
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return 32 * self.warps_z * self.warps_y
 
     @property
     def points(self) -> int:
-        """That a block computes in a step."""
+        """Points that a block computes in a step."""
         return self.planes * self.warps_z * self.rows * self.warps_y * self.width
 
     def shared_bytes(self, item: int, *, deep: bool) -> int:
-        """Rows that warps show each other, and those just outside of the tile."""
+        """Shared memory for the rows that warps exchange and those just outside of the tile
+        [bytes].
+        """
+        # Only rows at the surface of a warp's patch are read by other warps.
         outer = [
             j in (0, self.rows - 1) or (deep and i in (0, self.planes - 1))
             for i in range(self.planes)
@@ -124,16 +128,16 @@ class ResidentTile:
         return (shown + ring) * self.width * item
 
     def flags(self, cut: ResidentCut) -> int:
-        """By which blocks, or their warps, tell how far they are."""
+        """The number of flags with which blocks, or their warps, publish their progress."""
         return cut.blocks * (self.warps_z * self.warps_y if self.rims else 1)
 
     def rim_bytes(self, cut: ResidentCut, item: int) -> int:
-        """Of memory for rims of all blocks, twice, if warps exchange them."""
+        """GPU memory for two copies of the rims of all blocks, if warps exchange them [bytes]."""
         depth, height = self.warps_z * self.planes, self.warps_y * self.rows
         return self.rims * 2 * cut.blocks * 2 * (depth + height) * self.width * item
 
     def fits(self, item: int, *, deep: bool) -> bool:
-        """Whether a multiprocessor holds so many blocks."""
+        """Whether a multiprocessor holds `blocks` such tiles in registers and shared memory."""
         registers = min(_MOST_REGISTERS, _REGISTERS // (self.threads * self.blocks))
         numbers = self.planes * self.rows * self.columns * item // 4
         shared = self.shared_bytes(item, deep=deep) + _RESERVED_SHARED
@@ -144,22 +148,25 @@ class ResidentTile:
         )
 
     def runs(self, cut: ResidentCut) -> bool:
-        """Whether a large GPU runs all blocks at a time."""
+        """Whether an H200 runs all blocks at the same time, as their exchange requires."""
         return cut.blocks <= _MULTIPROCESSORS * self.blocks
 
     def cut(
         self, shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]
     ) -> ResidentCut | None:
-        """The grid in such tiles, None where a tile would own fewer points than steps reach.
+        """The division of a grid into such tiles; None where a tile would own fewer points than
+        `steps` steps reach.
 
         Args:
             shape: points along z, y, x.
-            periodic: axes that are rings.
+            periodic: which axes are periodic.
         """
         whole = shape[2] == self.width or (not periodic[2] and shape[2] < self.width)
-        # A low face lies where the columns of a lane begin.
+        # A low face must lie where the columns of a lane begin.
         lead = self.steps if periodic[2] else -(-self.steps // self.columns) * self.columns
         lead = 0 if whole else lead
+        # Registers hold the own points and those that `steps - 1` further steps reach; the layer
+        # outside of these is read from memory once after an exchange.
         margin = 2 * (self.steps - 1)
         most = (
             self.warps_z * self.planes - margin if shape[0] > 1 else 1,
@@ -177,6 +184,7 @@ class ResidentTile:
             alone = n == 1 if axis == 0 else axis == 2 and whole
             if not alone and n - o * (t - 1) < self.steps:
                 return None
+        # Rims are exchanged only between full tiles of whole rows.
         full = (own_z, own_y) == most[:2] and shape[0] % own_z == shape[1] % own_y == 0
         if self.rims and not (whole and full and self.steps == 1):
             return None
@@ -187,7 +195,7 @@ class ResidentTile:
 def proposed_tiles(
     shape: tuple[int, int, int], periodic: tuple[bool, bool, bool], item: int, most: int
 ) -> list[ResidentTile]:
-    """The tiles that a model expects to be fastest, at most so many, the best first."""
+    """The tiles that the model ranks fastest, at most `most`, the best first."""
     deep = shape[0] > 1
     ranked: dict[ResidentTile, float] = {}
     for tile in _deep_tiles(shape, item) if deep else _flat_tiles(shape, periodic):
@@ -200,7 +208,7 @@ def proposed_tiles(
 
 
 def _seconds(tile: ResidentTile, cut: ResidentCut) -> float:
-    """A step of a multiprocessor, roughly."""
+    """The time of a step on one multiprocessor by the model [s]."""
     points = math.ceil(cut.blocks / _MULTIPROCESSORS) * tile.points
     if tile.rims:
         return _RIMS + _RIMS_POINT * points
@@ -213,9 +221,10 @@ def _seconds(tile: ResidentTile, cut: ResidentCut) -> float:
 def _flat_tiles(
     shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]
 ) -> Iterator[ResidentTile]:
-    """Of each width those with as few rows as let all tiles run at a time."""
+    """Candidates in 2D: for each width, as few rows as let all tiles run at the same time."""
     sizes = itertools.product((4, 6, 8), (1, 2, 3, 5), ((12, 1), (8, 1), (8, 2)))
     for steps, columns, (warps, blocks) in sizes:
+        # A tile as high as the grid tells how many tiles lie along x.
         one = ResidentTile(steps, 1, shape[1] + 2 * steps, columns, 1, 1, blocks, 2)
         cut = one.cut(shape, periodic)
         if cut is None or cut.tiles[2] > _MULTIPROCESSORS * blocks:
@@ -226,7 +235,7 @@ def _flat_tiles(
 
 
 def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[ResidentTile]:
-    """Small patches of rows."""
+    """Candidates in 3D: small patches of rows, with two buffers for the exchange if they fit."""
     yield from _rim_tiles(math.ceil(shape[2] / 32))
     patches = ((2, 2), (2, 4), (1, 4))
     warps = ((4, 4), (4, 2), (2, 2))
@@ -240,8 +249,8 @@ def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[ResidentTile
 
 
 def _rim_tiles(columns: int) -> Iterator[ResidentTile]:
-    """Patches with as few rows at their ends as registers allow: what is inside is computed while
-    rims are on their way.
+    """Candidates that overlap the exchange: patches with as few rows at their ends as registers
+    allow, since only inner rows are computed while rims are in flight.
     """
     patches = ((4, 4), (2, 4), (2, 3))
     warps = ((4, 2), (2, 4), (4, 3), (2, 3), (4, 4), (2, 2))
@@ -250,17 +259,17 @@ def _rim_tiles(columns: int) -> Iterator[ResidentTile]:
 
 
 _PROPOSALS = 3  # the first was the fastest of six on most grids (H200, 2026-11-23)
-_STEPS = 256  # of a launch, about: loading and storing then take a few percent of it
-_FEWER = 5  # stretches of a launch for what is left over
-_FLAG_NUMBERS = 32  # of resident.cu: flags are 128 bytes apart
-# Two copies of these fit into the second-level cache, and one into registers.
+_STEPS = 256  # per launch, about: loading and storing then take a few percent of the time
+_FEWER = 5  # intervals between exchanges in a shorter launch for remaining steps
+_FLAG_NUMBERS = 32  # numbers per flag in resident.cu: flags are 128 bytes apart
+# Two copies of so many points fit into the L2 cache, and one into registers.
 _MOST_POINTS = 1 << 22
 
 
 @dataclass(frozen=True)
 class ResidentMethod:
-    """A grid that stays in registers for hundreds of steps; sweeps for what is left over, and for
-    slabs with neighbours.
+    """A method that keeps a grid in registers for hundreds of steps; single sweeps for remaining
+    steps and for slabs with neighbours.
     """
 
     name: str = "gpu.resident"
@@ -268,7 +277,9 @@ class ResidentMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses all but one stencil that reaches one point, and grids that do not fit."""
+        """Refuse everything but a single stencil of radius 1, and grids that do not fit into
+        registers.
+        """
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
 
@@ -292,42 +303,42 @@ class ResidentMethod:
         return None
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Tiles that a model expects to be fastest."""
+        """The tiles that the model ranks fastest."""
         shape, periodic = _axes_of(problem)
         if problem.grid.n_points > _MOST_POINTS or shape[0] == 1 < problem.grid.ndim - 1:
             return ()
         return _proposed(shape, periodic, problem.dtype.itemsize)
 
     def fixed_at_compile(self, parameter: str) -> bool:
-        """All but the number of steps of a launch."""
+        """Whether a parameter is a macro: all but the number of steps per launch."""
         return parameter != STEPS_PER_BLOCK
 
     def explain(
         self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
     ) -> str | None:
-        """Nothing to say."""
+        """No remark."""
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state, and rims; flags are few."""
+        """Two pitched copies of the state, and the rims; the flags are few [bytes]."""
         tile = _tile(self._complete(problem, parameters))
         cut = tile.cut(*_axes_of(problem))
         rims = tile.rim_bytes(cut, problem.dtype.itemsize) if cut is not None else 0
         return 2 * pitch_slab(problem, slab).n_bytes + rims
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
-        """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
+        """Compile and allocate two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
         return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
-        """Steps of a launch: an odd number of stretches between exchanges."""
+        """Steps of a launch: an odd number of intervals between exchanges."""
         complete = self._complete(problem, parameters)
         return _launches(_tile(complete).steps, complete[STEPS_PER_BLOCK])[0]
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
-        """Launches of many steps and of fewer, and single sweeps."""
+        """Long launches, shorter ones, and single sweeps."""
         last = single_step(problem)
         complete = self._complete(problem, parameters)
         tile = _tile(complete)
@@ -338,14 +349,16 @@ class ResidentMethod:
         return [*(Resident(tile, cut, depth) for depth in depths if depth > 1), last]
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
-        """With what was left out, and no more steps between exchanges than in a launch."""
+        """Parameters with defaults for missing ones, and no more steps between exchanges than in a
+        launch.
+        """
         proposed = self.parameters(problem)
         complete = {**(proposed[0] if proposed else {}), **parameters}
         return {**complete, "steps": min(complete["steps"], complete[STEPS_PER_BLOCK])}
 
 
 class Resident:
-    """Many steps of a whole grid by blocks of threads that all run at a time."""
+    """A pass of many steps of a whole grid, by blocks of threads that all run at the same time."""
 
     ghosts = 1
     by_course, by_rules = False, False
@@ -355,10 +368,10 @@ class Resident:
         self._tile, self._cut = tile, cut
 
     def prepare(self, state: DeviceState) -> None:
-        """Compile, and take flags.
+        """Compile the kernel and allocate flags and rims.
 
         Raises:
-            UnsupportedError: the GPU cannot run all blocks at a time.
+            UnsupportedError: the GPU cannot run all blocks at the same time.
         """
         self._state, problem, tile = state, state.problem, self._tile
         deep = self._cut.shape[0] > 1
@@ -366,6 +379,7 @@ class Resident:
         defines = resident_defines(problem, tile, self._cut)
         self._function = state.device.function("resident.cu", "resident", defines, self._bytes)
 
+        # Blocks wait for each other's flags: one that never starts would be a deadlock.
         slots = state.device.slots(self._function, tile.threads, self._bytes)
         if slots < self._cut.blocks:
             msg = (
@@ -382,8 +396,9 @@ class Resident:
         self._rims = state.device.cupy.empty(max(n_bytes // 4, 1), np.uint32)
 
     def launch(self, extent: Extent) -> None:
-        """One launch per field."""
+        """One cooperative launch per field."""
         state, tile = self._state, self._tile
+        # No exchange after the last interval.
         exchanges = np.int32(self.depth // tile.steps - 1)
         z, y, x = self._cut.tiles
         told = self._flags, self._rims, exchanges
@@ -401,7 +416,7 @@ class Resident:
 def resident_defines(
     problem: Problem, tile: ResidentTile, cut: ResidentCut
 ) -> dict[str, str | int]:
-    """Parameters of resident.cu."""
+    """Macros of resident.cu."""
     _, periodic = _axes_of(problem)
 
     return {
@@ -424,7 +439,7 @@ def resident_defines(
 
 
 def faces_argument(problem: Problem) -> Any:
-    """`struct Faces`: (a and b, 3 axes, 2 sides)."""
+    """`struct Faces`: a and b of each face's reflection, (2, 3 axes, 2 sides)."""
     faces = np.zeros((2, 3, 2), problem.dtype)
     for axis, spacing in enumerate(problem.grid.spacing):
         if problem.boundary.periodic(axis):
@@ -436,7 +451,9 @@ def faces_argument(problem: Problem) -> Any:
 
 
 def _axes_of(problem: Problem) -> tuple[tuple[int, int, int], tuple[bool, bool, bool]]:
-    """(points, whether it is a ring) of z, y, x. The axis that a plane lacks ends at faces."""
+    """The points along z, y, x and which of these axes are periodic; the axis that a 2D grid lacks
+    is not.
+    """
     rings = [problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)]
     return on_three(problem.grid.shape, 1), on_three(rings, False)
 
@@ -456,7 +473,7 @@ def _proposed(
 
 
 def _launches(steps: int, most: int) -> list[int]:
-    """Steps of the launches, the longest first: odd numbers of stretches, which have an even number
+    """Steps of the launches, the longest first: odd numbers of intervals, which have an even number
     of exchanges between them.
 
     >>> _launches(6, 256), _launches(4, 11)

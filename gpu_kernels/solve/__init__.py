@@ -1,4 +1,6 @@
-"""gpu.steady, gpu.implicit: states that are solved for on a GPU.
+"""gpu.steady, gpu.implicit, gpu.spectral: linear systems and spectral propagation on a GPU.
 
-Begin with `arithmetic.py`; `operator.cuh` says how a column of points is walked along.
+Begin with `arithmetic.py`, the passes of the conjugate gradient solver and the levels of its
+multigrid preconditioner; `operator.cuh` says how threads walk along a column of points.
+`spectral.py` makes many steps at once by eigen-decomposition.
 """

@@ -1,4 +1,8 @@
-"""GpuArithmetic: the passes of a solver over arrays on a GPU, and the levels of its multigrid."""
+"""GPU passes of the conjugate gradient solver and the levels of its multigrid preconditioner.
+
+The solver computes in FP64 (`gradients.cu`), the preconditioner in FP32 with operators in
+bfloat16 (`smoothing.cu`, `transfers.cu`).
+"""
 
 from __future__ import annotations
 
@@ -25,15 +29,16 @@ from tetris_sim.solvers.multigrid import (
 from tetris_sim.solvers.stepper import SolvingMethod
 
 _BLOCK = (64, 4, 1)  # threads along the last axis, and along the one before it
-_LINE = 256  # threads of passes without neighbours
-_PLANES = 32  # at most, that a block goes through
-_BLOCKS = 8  # of a pass without neighbours, by multiprocessor
-_MOST = 65535  # blocks along the second and third axis
+_LINE = 256  # threads per block of passes without neighbours
+_PLANES = 32  # upper bound of the planes that a block walks through
+_BLOCKS = 8  # blocks per multiprocessor of a pass without neighbours
+_MOST = 65535  # CUDA's limit of blocks along the second and third axis
 Struct = npt.NDArray[np.void]
 
 
 class GpuArithmetic:
-    """What `solvers/` asks of a device; arrays are contiguous, (n0, n1, n2).
+    """The operations that the solvers need from a device (`Arithmetic`); arrays are contiguous,
+    (n0, n1, n2).
 
     Attributes:
         xp: CuPy.
@@ -46,11 +51,11 @@ class GpuArithmetic:
         self._functions: dict[str, Any] = {}
 
     def use(self) -> contextlib.AbstractContextManager[Any]:
-        """Make it the GPU that CuPy means."""
+        """Make the GPU current for CuPy."""
         return self.device.use()
 
     def release(self) -> None:
-        """Give memory back that nobody uses."""
+        """Return unused memory."""
         self.device.release()
 
     def share(self, n: int, work: Callable[[int], None]) -> None:
@@ -59,22 +64,25 @@ class GpuArithmetic:
             work(number)
 
     def level(self, level: GridLevel) -> GpuLevel:
-        """A level where it is worked on."""
+        """Set up a multigrid level on the GPU."""
         return GpuLevel(level, self)
 
     def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
-        """All levels, on the GPU."""
+        """Build all multigrid levels of an operator on the GPU."""
+        # Scaled by the largest entry, so that FP32 holds the operator of any unit system.
         found = cycle_of(in_single(operator, largest_of(operator)), self, widths)
         self.release()
         return found
 
     def norm(self, r: Values) -> float:
-        """The root of the sum of r^2."""
+        """The Euclidean norm of r."""
         return float(self.xp.linalg.norm(r.reshape(-1)))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The same work as a graph: coarse levels take a GPU less time than Python."""
-        work()  # which loads what is compiled
+        """Record `work` as a CUDA graph: on coarse levels the GPU is faster than Python can
+        launch.
+        """
+        work()  # loads compiled code before the capture
         stream = self.device.stream
         stream.begin_capture()
         try:
@@ -86,10 +94,13 @@ class GpuArithmetic:
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:
-        """See `hierarchy.coarsen`; in single precision."""
+        """Coarsen an operator across one axis in single precision, as `solvers.multigrid.coarsen`
+        does.
+        """
         shape = operator[-1].shape
         order = places_of_axes(shape)
         places = every_other(shape[axis]) if places is None else places
+        # Sizes of the coarse operator, and of the shares of the planes between kept ones.
         kept = [len(places) if a == axis else n for a, n in enumerate(shape)]
         coarse = [xp.empty(kept, np.float32) for _ in operator]
         between = [n - len(places) if a == axis else n for a, n in enumerate(shape)]
@@ -102,11 +113,11 @@ class GpuArithmetic:
         return tuple(coarse), (shares[0], shares[1])
 
     def residual(self, operator: Operator, f: Values, u: Values, out: Values) -> None:
-        """Out = f - A u."""
+        """Compute the residual, out = f - A u."""
         self._along("residual", operator, (f, u, out))
 
     def apply(self, operator: Operator, u: Values, out: Values) -> float:
-        """Out = A u; the sum of u out."""
+        """Compute out = A u; returns the sum of u out."""
         shape = _three(u.shape)
         grid = _grid(shape, self._planes(shape))
         sums = self._partial(math.prod(grid))
@@ -114,7 +125,7 @@ class GpuArithmetic:
         return self._total(1, math.prod(grid))[0]
 
     def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
-        """R -= length q, small = r; the sum of r^2."""
+        """Update r -= length q and copy it to `small`; returns the sum of r^2."""
         (found,) = self._everywhere("descend", (q, r, small), length, 0.0, sums=1)
         return found
 
@@ -128,11 +139,11 @@ class GpuArithmetic:
         return first, second
 
     def turn(self, z: Values, share: float, length: float, p: Values, u: Values) -> None:
-        """U += length p, p = z + share p."""
+        """Update u += length p and p = z + share p."""
         self._everywhere("turn_to", (z, p, u), length, share, sums=0)
 
     def _along(self, entry: str, operator: Operator, arrays: tuple[Values, ...]) -> None:
-        """A pass with neighbours in double precision."""
+        """Launch a pass with neighbours in double precision."""
         whole = operator[-1].shape
         shape = _three(whole)
         planes = self._planes(shape)
@@ -144,7 +155,7 @@ class GpuArithmetic:
     def _everywhere(
         self, entry: str, arrays: tuple[Values, ...], a: float, b: float, *, sums: int
     ) -> tuple[float, ...]:
-        """A pass without neighbours."""
+        """Launch a pass without neighbours; returns its sums."""
         n = arrays[0].size
         blocks = min(-(-n // _LINE), _BLOCKS * self.device.multiprocessors)
         kept = (self._partial(sums * blocks),) if sums else ()
@@ -153,13 +164,15 @@ class GpuArithmetic:
         return self._total(sums, blocks) if sums else ()
 
     def _partial(self, n: int) -> Values:
-        """Room for the sums of so many blocks."""
+        """Room for `n` partial sums, one per block."""
         if self._sums.size < n:
             self._sums = self.xp.empty(n)
         return self._sums
 
     def _total(self, count: int, blocks: int) -> tuple[float, ...]:
         launch = self.function("gradients.cu", "total")
+        # One block adds the partial sums in a fixed order, so results are reproducible on the same
+        # GPU.
         for k in range(count):
             sums = self._sums[k * blocks : (k + 1) * blocks]
             launch((1, 1, 1), (_LINE, 1, 1), (sums, self._found[k:], _turn(blocks, 0.0, 0.0)))
@@ -169,7 +182,7 @@ class GpuArithmetic:
         return planes_of(shape, self.device.multiprocessors)
 
     def function(self, source: str, entry: str) -> Any:
-        """A compiled entry point."""
+        """A compiled entry point, cached by name."""
         if entry not in self._functions:
             real = "double" if source == "gradients.cu" else "float"
             self._functions[entry] = self.device.function(source, entry, {"TS_REAL": real})
@@ -177,14 +190,15 @@ class GpuArithmetic:
 
 
 class GpuLevel:
-    """A level on a GPU: its operator in halves of floats, and three arrays in single precision.
+    """A multigrid level on a GPU: its operator in bfloat16, and three arrays in single
+    precision.
 
     Attributes:
-        points: how many it has.
+        points: number of points.
         f: right-hand side.
-        u: what solves it, about.
-        reached_f: the part of f that a finer level gives.
-        reached_u: the part of u that a finer level takes.
+        u: approximate solution.
+        reached_f: the part of f that a finer level writes.
+        reached_u: the part of u that a finer level reads.
     """
 
     def __init__(self, level: GridLevel, arithmetic: GpuArithmetic) -> None:
@@ -193,54 +207,58 @@ class GpuLevel:
         self.f, self.u, self._v = (xp.zeros(shape, np.float32) for _ in range(3))
         self.points = math.prod(shape)
         self.reached_f, self.reached_u = self.f[level.reached], self.u[level.reached]
+        # The part of this level that the next coarser level represents.
         self._through_u, self._through_v = self.u[level.through], self._v[level.through]
         three = _three(shape)
         planes = planes_of(three, arithmetic.device.multiprocessors)
         self._grid = _grid(three, planes)
         self._three, self._planes = three, planes
 
+        # The inverse diagonal is that of the rounded operator, so smoothing is consistent with it.
         kept = [self._keep(it) for it in _ordered(level.operator, order)]
         inverse = xp.empty(shape, np.uint16)
         extent = by_value(np.array([*three, planes], np.int32))
         self._function("invert")(self._grid, _BLOCK, (*kept, inverse, extent))
         self._operator, self._inverse = kept, inverse
 
+        # Tables of the axes that are coarsened, all in one pass.
         fine, coarse, lines = level.between[0], list(level.between[-1]), {}
         for (axis, _), kept_planes in zip(level.moves, level.places, strict=True):
             lines[order.index(axis)] = xp.asarray(line_of(kept_planes, fine[axis]))
         self._way = way_argument(fine, coarse)
         small = [coarse[a] for a in order]
         self._coarse, self._columns = _grid(small, 1), _grid([*small[:2], three[2]], 1)
-        # An axis that stays as it is has none; anything stands for them.
+        # An axis that is not coarsened has no shares; any array stands in for them.
         shares = {order.index(axis): pair for axis, pair in level.moves}
         self._shares = [it for a in range(3) for it in shares.get(a, (self.f, self.f))]
         nothing = xp.zeros(1, np.int32)
         self._lines = [lines.get(a, nothing) for a in range(3)]
 
     def begin(self, weights: tuple[float, float]) -> None:
-        """Two Jacobi steps from u = 0."""
+        """Smooth with two Jacobi steps from u = 0."""
         arguments = (*self._operator, self._inverse, self.f, self.u, self._weighted(*weights))
         self._function("begin")(self._grid, _BLOCK, arguments)
 
     def smooth(self, weights: tuple[float, float]) -> None:
-        """Two Jacobi steps."""
+        """Smooth with two Jacobi steps."""
+        # Two steps, so that the result is in `u` again.
         turns = (self.u, self._v), (self._v, self.u)
         for weight, (one, other) in zip(weights, turns, strict=True):
             arrays = (*self._operator, self._inverse, self.f, one, other)
             self._function("relax")(self._grid, _BLOCK, (*arrays, self._weighted(weight)))
 
     def restrict(self, coarse: LevelWork) -> None:
-        """Make what is left of f the right-hand side of the next coarser level."""
+        """Restrict the residual to the right-hand side of the next coarser level."""
         left = (*self._operator, self.f, self.u, self._v, self._weighted(0.0))
         self._function("remain")(self._grid, _BLOCK, left)
         self._transfer("restricted", self._coarse, self._through_v, coarse.reached_f)
 
     def correct(self, coarse: LevelWork) -> None:
-        """Add what the next coarser level found."""
+        """Prolong the correction of the next coarser level and add it."""
         self._transfer("prolonged", self._columns, coarse.reached_u, self._through_u)
 
     def solve(self) -> None:
-        """U = f / d, of a single point; 0 without a d."""
+        """Solve a level of a single point, u = f / d; 0 where d is 0."""
         self.begin((1.0, 0.0))
 
     def _keep(self, values: Values) -> Values:
@@ -262,8 +280,8 @@ class GpuLevel:
 
 
 def places_of_axes(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Which axes of an array are those of the kernels, whose threads lie along the last two: a
-    plane of rows is one plane.
+    """The axes of an array in the order of the kernels, whose threads lie along the last two: with
+    a single row per plane, the rows are treated as one plane.
     """
     return (1, 0, 2) if shape[1] == 1 else (0, 1, 2)
 
@@ -273,19 +291,21 @@ def _three(shape: tuple[int, ...]) -> list[int]:
 
 
 def _ordered(operator: Operator | list[Values], order: tuple[int, int, int]) -> list[Values]:
-    """Conductances in the order of the axes of kernels, and d."""
+    """The conductances in the kernels' order of axes, and d."""
     return [*(operator[a] for a in order), operator[-1]]
 
 
 def planes_of(shape: list[int], multiprocessors: int) -> int:
-    """How many planes a block goes through: as many as leave work for all."""
+    """The planes that a block walks through: as many as still leave work for all
+    multiprocessors.
+    """
     across = -(-shape[2] // _BLOCK[0]) * -(-shape[1] // _BLOCK[1])
     enough = shape[0] * across // (2 * _BLOCKS * multiprocessors)
     return max(1, min(_PLANES, enough), -(-shape[0] // _MOST))
 
 
 def _grid(shape: list[int], planes: int) -> tuple[int, int, int]:
-    """Blocks along the axes of kernels, the last first."""
+    """The grid of blocks along the kernels' axes, the last axis first."""
     rows = -(-shape[1] // _BLOCK[1])
     return -(-shape[2] // _BLOCK[0]), min(rows, _MOST), min(-(-shape[0] // planes), _MOST)
 
@@ -303,7 +323,9 @@ def way_argument(shape: tuple[int, ...], coarse: list[int]) -> Struct:
 
 
 def line_of(places: Places, n: int) -> npt.NDArray[np.int32]:
-    """A line of transfers.cu: where the kept of n planes are, n, and of each plane its owner."""
+    """The table of an axis for transfers.cu: the positions of the kept of n planes, then n, then
+    for each plane twice the number of the kept plane at or before it, plus 1 if it is between two.
+    """
     owners = np.repeat(2 * np.arange(len(places)), np.diff(places, append=n))
     owners[np.setdiff1d(np.arange(n), places)] += 1
     return np.concatenate([places, [n], owners]).astype(np.int32)
@@ -314,13 +336,13 @@ def _turn(n: int, a: float, b: float) -> Struct:
     return by_value(np.concatenate([np.array([n]), np.array([a, b]).view(np.int64)]))
 
 
-# gpu.steady, gpu.implicit: states that are solved for with the passes of `arithmetic.py`.
+# The methods gpu.steady and gpu.implicit.
 
-# By point: FP64 of the operator and of five fields; levels in FP32 and halves of it; what is left
-# of making these.
+# Bytes per point: the operator and five fields in FP64, multigrid levels in FP32 with 16-bit
+# operators, and what setting up the levels leaves.
 _BYTES = 120
-_HOST_BYTES = 200  # the balance, and what it is made of
-_PLAIN = (_BYTES, 48)  # without held cells or heat contents, whose balance is made on the GPU
+_HOST_BYTES = 200  # per point: the linear system and what it is assembled from
+_PLAIN = (_BYTES, 48)  # without held cells or enthalpy, where the GPU assembles the system
 
 
 def _arithmetic(device: Any) -> Arithmetic:

@@ -1,4 +1,4 @@
-"""gpu.spectral: jumps with CuPy's transforms and matrix products on a GPU."""
+"""gpu.spectral: spectral propagation with CuPy's transforms and matrix products on a GPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from tetris_sim.solvers.spectral.stepper import SpectralMethod
 
 
 class GpuArrays:
-    """CuPy on a GPU; see the Protocol `DeviceArrays`."""
+    """The array operations of spectral propagation on a GPU; implements the Protocol
+    `DeviceArrays`.
+    """
 
-    types = frozenset({2, 3})  # that cupyx.scipy.fft has
+    types = frozenset({2, 3})  # types of cosine and sine transforms that cupyx.scipy.fft has
 
     def __init__(self, device: GpuDevice) -> None:
         import cupyx.scipy.fft
@@ -25,16 +27,16 @@ class GpuArrays:
         self._device = device
 
     def each(self, parts: Sequence[slice], work: Callable[[slice], None]) -> None:
-        """One after the other: each fills the GPU."""
+        """Call `work` for one part after the other, since each part fills the GPU."""
         for part in parts:
             work(part)
 
     def use(self) -> contextlib.AbstractContextManager[Any]:
-        """Make it the GPU that CuPy means."""
+        """Make the GPU current for CuPy."""
         return self._device.use()
 
     def on_host(self, array: Any) -> Field:
-        """A copy in host memory."""
+        """A copy of an array in host memory."""
         return self._device.fetch(self.xp.ascontiguousarray(array))
 
     def wait(self) -> None:
@@ -42,7 +44,7 @@ class GpuArrays:
         self._device.stream.synchronize()
 
     def release(self) -> None:
-        """Give its memory back."""
+        """Return its unused memory."""
         self._device.release()
 
 

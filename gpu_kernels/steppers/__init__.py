@@ -1,6 +1,7 @@
-"""How does a slab's state live on a GPU, and how does it get in and out?
+"""The state of a slab on a GPU: advancing it, and moving it in and out.
 
-Begin with `passes.py`: the ways to go from one array to the other. `stepper.py` holds a slab
-that stays in GPU memory, `streamed.py` advances slabs that pass through it; `planes.py` has halos
-that stay on the GPU until a neighbour takes them, `mailbox.py` those that another process takes.
+Begin with `passes.py`: the passes that lead from one array to the other. `stepper.py` holds a slab
+that stays in GPU memory, `streamed.py` is the out-of-core pipeline for slabs that pass through it,
+`planes.py` has halos that travel from GPU to GPU within and between processes, and `transfer.py`
+moves whole states between host and GPU.
 """

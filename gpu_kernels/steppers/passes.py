@@ -1,8 +1,8 @@
-"""Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
+"""Passes: ways to advance a state on the GPU from one array into the other, by one launch or a few.
 
-`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`), `ConductionSweep`
-one of a body (`conduction.cu`, `ruled_ghosts.cu`), `StagedSweep` one by equations, stage by stage
-(`stage.cu`). `Fused` makes several (`fused_pass.py`).
+`Sweep` makes one step of a stencil (`plain.cu`) after filling its ghosts (`ghosts.cu`),
+`ConductionSweep` one of a body (`conduction.cu`, `ruled_ghosts.cu`), `StagedSweep` one of
+equations, stage by stage (`stage.cu`). `Fused` makes several steps with a fused kernel.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from tetris_sim.model.slab import Slab
 
 _SWEEP_BLOCK = (64, 4, 1)  # threads along x, y, z
 _SWEEP_BLOCK_1D = (256, 1, 1)
-# Planes that a thread of a staged sweep passes, in slabs of many points. The wave equation of order
-# 4 on 1024^3 points: 88 G points and steps a second instead of 60 (H200, float64, 2026-11-22).
+# Planes per thread of a staged sweep in large slabs. The fourth-order wave equation on 1024^3
+# points: 88 G point-steps a second instead of 60 (H200, float64, 2026-11-22).
 _PLANES = 16
 _MANY_POINTS = 1 << 22
-_MOST_BLOCKS = 65535  # along y and z; threads of plain.cu go on where a grid has more
+_MOST_BLOCKS = 65535  # CUDA's limit along y and z; threads of plain.cu loop where a grid has more
 
 
 class Pass(Protocol):
-    """One way to advance.
+    """One way to advance a state.
 
     Attributes:
         depth: steps that it makes.
-        ghosts: steps for which it wants ghosts that last (`pitch_slab`).
-        by_course: whether it needs `BoundaryExpansions` that are right.
+        ghosts: steps for which it needs lasting ghosts (`pitch_slab`).
+        by_course: whether it relies on accurate `BoundaryExpansions`.
     """
 
     depth: int
@@ -79,17 +79,17 @@ class Pass(Protocol):
 
 @runtime_checkable
 class GpuMethod(Method, Protocol):
-    """A method of GPUs: what makes passes for a state, whoever holds its arrays."""
+    """A method of GPUs: it makes passes for a state, whichever object holds the arrays."""
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
-        """Steps of the pass that makes the most."""
+        """Steps of the longest pass."""
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
-        """Ways to advance a slab, the one that makes the most steps first, a single step last."""
+        """Ways to advance a slab, the longest pass first and a single step last."""
 
 
 class DeviceState:
-    """The two arrays of a slab. `now` holds the state at `step`, `then` takes the next one."""
+    """The two arrays of a slab: `now` holds the state at `step`, `then` receives the next one."""
 
     def __init__(
         self,
@@ -100,15 +100,15 @@ class DeviceState:
         arrays: list[Any],
         depth: int = 1,
     ) -> None:
-        """Take what is needed beside the arrays.
+        """Allocate what a pass needs besides the arrays.
 
         Args:
-            problem: what is advanced.
-            slab: which part of it.
-            layout: of the arrays.
+            problem: the problem to advance.
+            slab: the part of it that is advanced.
+            layout: layout of the arrays.
             device: the GPU.
-            arrays: two.
-            depth: steps for which ghosts that last are filled at once, as of `pitch_slab`.
+            arrays: the two arrays.
+            depth: steps for which lasting ghosts are filled at once, as in `pitch_slab`.
         """
         self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
         self._arrays = arrays
@@ -123,21 +123,22 @@ class DeviceState:
             self.given = DeviceStepInputs(problem, slab, layout, device, depth)
             self.constants = by_value(constants_of(problem))
         self.courses: BoundaryExpansions | None = None
-        # of the next launch's first step in the numbers of rules, and of the launch in courses
+        # Row of the next launch's first step in the numbers of rules, and row of the launch in the
+        # boundary expansions.
         self.row = self.launch = 0
 
     @property
     def now(self) -> Any:
-        """The array with the state."""
+        """The array that holds the state."""
         return self._arrays[self.turn]
 
     @property
     def then(self) -> Any:
-        """The other one."""
+        """The array that receives the next state."""
         return self._arrays[1 - self.turn]
 
     def fields(self) -> list[tuple[Any, Any]]:
-        """The first owned point of each field, in both arrays."""
+        """Views of each field, from its first owned point on, in both arrays."""
         starts = [
             field * self.layout.field_pitch + self.layout.origin
             for field in range(self.layout.n_fields)
@@ -146,18 +147,18 @@ class DeviceState:
 
     @property
     def coming(self) -> RuleNumbers | None:
-        """Numbers of the steps that come, if steps have any."""
+        """The numbers of coming steps, if the problem has rules or parameters."""
         source = self.given if self.body is None else self.body
         return None if source is None else source.numbers
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """What several steps are made of at a time: each field by itself, by equations all of them,
-        told by the first one.
+        """What a fused launch advances at a time: each field by itself; with equations all fields
+        together, represented by the first one.
         """
         return self.fields() if self.given is None else self.fields()[:1]
 
     def array_of(self, name: str) -> Any:
-        """The first owned point of what equations call a name, during a step."""
+        """The array behind a name of the equations during a step, from its first owned point on."""
         given = self.given
         assert given is not None
         if name in given.coefficients:
@@ -174,8 +175,8 @@ class DeviceState:
         raise KeyError(msg)
 
     def numbers(self) -> tuple[Any, ...]:
-        """What a step is made with: the weights; of a body `struct Body` and the row of the next
-        launch's first step; of equations `struct Constants`, `struct Given` and that row.
+        """The arguments of a step: the weights; for a body `struct Body` and the row of the next
+        launch's first step; for equations `struct Constants`, `struct Given` and that row.
         """
         if self.given is not None:
             return self.constants, self.given.argument(), np.int32(self.row)
@@ -184,36 +185,39 @@ class DeviceState:
         return self.body.argument(), np.int32(self.row)
 
     def follow_courses(self, depth: int) -> None:
-        """Take what passes of so many steps need of faces that change with time."""
+        """Allocate the boundary expansions that passes of `depth` steps need."""
         if self.problem.conduction is not None and course_terms(self.problem, depth):
             self.courses = BoundaryExpansions(self.problem, self.device, depth)
 
     def place(self, slab: Slab) -> None:
-        """Let the arrays be another slab of the same shape, with neighbours on the same sides."""
+        """Let the arrays stand for another slab of the same shape, with neighbours on the same
+        sides.
+        """
         for source in (self.body, self.given):
             if source is not None and slab != self.slab:
                 source.place(slab)
         self.slab = slab
 
     def swap(self) -> None:
-        """Let the other array be the state."""
+        """Exchange the two arrays."""
         self.turn = 1 - self.turn
 
     def turns(self) -> Iterator[int]:
-        """Let each array be the state for a while."""
+        """Let each array be the state in turn; ends with the original one."""
         for _ in self._arrays:
             yield self.turn
             self.swap()
 
     def next_way(self, passes: list[Pass], steps: int) -> Pass:
-        """The first of some passes that makes no more steps and may be made now."""
+        """The first of some passes that makes at most `steps` steps and is usable now."""
         return next(way for way in passes if way.depth <= steps and self._may(way))
 
     def _may(self, way: Pass) -> bool:
         return not way.by_course or self.courses is None or self.courses.are_right(self.step)
 
     def advance(self, way: Pass, extent: Extent) -> None:
-        """One pass."""
+        """Launch one pass, and swap the arrays."""
+        # Moving a window enqueues an upload, so it must precede the launches that read it.
         if self.courses is not None and way.by_course:
             self.launch = self.courses.row(self.step)
         if self.coming is not None and way.by_rules:
@@ -223,7 +227,7 @@ class DeviceState:
         self.swap()
 
     def close(self) -> None:
-        """Forget the arrays."""
+        """Drop the references to the arrays."""
         self._arrays = []
 
 
@@ -234,7 +238,7 @@ class Sweep:
     by_course, by_rules = False, True
 
     def prepare(self, state: DeviceState) -> None:
-        """Compile."""
+        """Compile the kernel and bring the boxes of ghosts to the GPU."""
         self._state = state
         self._function = state.device.function("plain.cu", "sweep", term_defines(state.problem))
         self._ghosts = GhostFill(
@@ -243,7 +247,7 @@ class Sweep:
         self._ghosts.prepare(Extent(self.depth))
 
     def launch(self, extent: Extent) -> None:
-        """Two launches per field."""
+        """Fill the ghosts, then launch the step: two launches per field."""
         state, read = self._state, extent.read(self.depth)
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, read)
         box = extent.of(state.problem, state.slab)
@@ -259,7 +263,7 @@ class ConductionSweep:
     by_course, by_rules = False, True
 
     def prepare(self, state: DeviceState) -> None:
-        """Compile."""
+        """Compile the kernel and bring the boxes of ghosts to the GPU."""
         self._state = state
         self._function = state.device.function(
             "conduction.cu", "conduct", body_defines(state.problem)
@@ -268,7 +272,7 @@ class ConductionSweep:
         self._ghosts.prepare(Extent(self.depth))
 
     def launch(self, extent: Extent) -> None:
-        """Two launches per field."""
+        """Fill the ghosts, then launch the step: two launches per field."""
         state, read = self._state, extent.read(self.depth)
         box = extent.of(state.problem, state.slab)
         for now, then in state.fields():
@@ -284,7 +288,7 @@ class StagedSweep:
     by_course, by_rules = False, True
 
     def prepare(self, state: DeviceState) -> None:
-        """Compile."""
+        """Compile the stages and bring the boxes of ghosts to the GPU."""
         self._state, problem = state, state.problem
         self.planes = 1 if state.layout.field_pitch < _MANY_POINTS else _PLANES
         self._stages: list[tuple[Any, tuple[int, ...], dict[str, NameGhosts]]] = []
@@ -292,6 +296,9 @@ class StagedSweep:
         readers = first_readers(equations)
         self._names = names_of(equations)
         defines = given_defines(problem)
+
+        # One kernel per group of stages; the ghosts of a name are filled before the first group
+        # that reads them.
         for group in joined_stages(equations):
             ghosts = {
                 name: NameGhosts(problem, state.slab, state.device, name)
@@ -306,8 +313,8 @@ class StagedSweep:
             self._stages.append((function, equations.margins[group.start], ghosts))
 
     def launch(self, extent: Extent) -> None:
-        """A launch for stages that go together, and one for each name whose ghosts they are the
-        first to read.
+        """Launch each group of stages, after the ghosts of the names that it is the first
+        to read.
         """
         state, later = self._state, extent.later
         names = [state.array_of(name) for name in self._names]
@@ -315,6 +322,8 @@ class StagedSweep:
         for function, margin, ghosts in self._stages:
             for name, each in ghosts.items():
                 each.fill(state.array_of(name), state.memory, later)
+            # Stages compute points around those of the extent, as far as later stages and steps
+            # read.
             radii = state.problem.stencil.radii
             around = [more + later * radius for more, radius in zip(margin, radii, strict=True)]
             box = owned_and(state.slab, around)
@@ -334,32 +343,35 @@ def single_step(problem: Problem) -> Pass:
 
 
 def _block(state: DeviceState) -> tuple[int, int, int]:
+    # Threads of a block along x, y, z; a 1D slab has no rows to share.
     return _SWEEP_BLOCK if state.layout.count[1] > 1 else _SWEEP_BLOCK_1D
 
 
 def _sweep_grid(box: Box3, block: tuple[int, int, int]) -> tuple[int, int, int]:
+    # Blocks along x, y, z for a box.
     z, y, x = (high - low for low, high in box)
     return -(-x // block[0]), min(-(-y // block[1]), _MOST_BLOCKS), min(z, _MOST_BLOCKS)
 
 
-# Fused: a pass of several steps: a fused kernel after the ghosts that last for all of them, and
-# beside it the frame along the other faces (`frame.cu`).
+# A fused pass makes several steps: a fused kernel after the ghosts that last for all of them, and
+# concurrently the boundary strips along the other faces (`frame.cu`).
 
-# Tiles of a line that read ghosts are made beside the others if these ghosts are sums, which for
-# 128 steps take a twentieth as long as 5000 tiles, and if the others are so many times as many as
-# the GPU holds. Images are there at once: another stream costs a launch of 100 us eight of them.
+# In 1D, tiles that read ghosts run concurrently with the others if these ghosts are sums (for 128
+# steps they take a twentieth of the time of 5000 tiles) and if there are `_ROUNDS` times as many
+# other tiles as the GPU holds. Ghosts that are images take no time; a second stream would cost 8 us
+# of a launch of 100 us.
 _ROUNDS = 4
 
 
 @dataclass(frozen=True)
 class Launches:
-    """What a pass launches for an extent.
+    """The launches of a fused pass for one extent.
 
     Attributes:
-        inner: of the fused kernel, beside whatever else there is.
-        ends: of the fused kernel, after the ghosts; empty if `inner` waits for these.
-        frame: beside both.
-        corners: after both.
+        inner: the fused kernel, concurrent with the rest.
+        ends: the fused kernel where it needs the ghosts; empty if `inner` waits for these.
+        frame: the boundary strips, concurrent with both.
+        corners: the points where faces contradict each other, after both.
     """
 
     inner: Launch
@@ -369,22 +381,28 @@ class Launches:
 
 
 class Fused:
-    """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
+    """A pass of several steps: a fused kernel, the ghosts that it reads, and the boundary strips
+    that it leaves.
+    """
 
     def __init__(self, kernel: FusedKernel, *, by_course: bool = True) -> None:
-        """Faces that have courses are advanced step by step if it is not made by these."""
+        """Take a kernel. Without `by_course`, faces that depend on time are advanced step
+        by step.
+        """
         self.depth = self.ghosts = kernel.depth
         self.by_course, self._kernel = by_course, kernel
         self._launches: dict[tuple[Box3, int | None], tuple[Slab, Launches]] = {}
 
     @property
     def by_rules(self) -> bool:
-        """Where what it launches follows rules."""
+        """Whether it reads the numbers of rules: where boundary strips or corners follow them, or
+        the kernel does.
+        """
         frames = any(it.frame.count or it.corners.count for _, it in self._launches.values())
         return frames or self._kernel.beside is not None
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
-        """Whether the slab has points that no face concerns, and frame tiles fit into shared
+        """Whether the slab has points that no face affects, and strip tiles fit into shared
         memory.
         """
         problem = self._as_advanced(problem)
@@ -399,7 +417,7 @@ class Fused:
         )
 
     def prepare(self, state: DeviceState) -> None:
-        """Compile both, and find out what they write."""
+        """Compile the kernels and work out what they write."""
         self._state, self._problem = state, self._as_advanced(state.problem)
         self._inner = CompiledKernel(self._kernel, state.device)
         self._frame = BoundaryStrip(self._problem, state.slab, state.device, self.depth)
@@ -407,20 +425,22 @@ class Fused:
         self._ghosts = GhostFill(self._problem, state.slab, state.device, lasting, self.depth)
         if self.by_course:
             state.follow_courses(self.depth)
-        # The frame of a line is a few blocks of threads that take long, others are many.
+        # A strip in 1D is a few long-running blocks, which must start early; in 2D and 3D it is
+        # many.
         line = self._problem.grid.ndim == 1
         self._beside = state.device.quick_stream if line else state.device.side_stream
-        # what is told of the place of a slab
+        # Whether launches depend on where in the grid the slab lies.
         self._moves = state.coming is not None or self._kernel.anchored
         self._launches_of(Extent(0))
 
     def _as_advanced(self, problem: Problem) -> Problem:
+        # The problem as the boundary strips see it.
         return problem if self.by_course or problem.conduction is None else stepwise(problem)
 
     def launch(self, extent: Extent) -> None:
-        """The frame, and ghosts with the points that read them if these are few, on streams of
-        their own beside the fused kernel: each writes points that the other does not. Then what the
-        fused kernel made wrong, where faces contradict each other.
+        """Launch the boundary strips, and the ghosts with the few points that read them, on streams
+        of their own beside the fused kernel; their points are disjoint. Then repair the points
+        where faces contradict each other, which the fused kernel got wrong.
         """
         state = self._state
         launches = self._launches_of(extent)
@@ -465,10 +485,10 @@ class Fused:
             self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
     def _launches_of(self, extent: Extent) -> Launches:
-        """What is launched for an extent."""
+        """The launches for an extent, cached by its box."""
         state = self._state
         outer = extent.of(self._problem, state.slab)
-        # By box, which without a halo is one for any number of steps: working it out takes
+        # Without a halo the box is the same for any number of steps, and working it out takes
         # milliseconds.
         key = outer, extent.open_axis
         slab, found = self._launches.get(key, (None, None))
@@ -479,6 +499,7 @@ class Fused:
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(extent.read(self.depth))
 
+            # Strips and corners do not depend on where the slab lies, so they survive a move.
             if found is None:
                 tiles = frame.tiles(outer, inner), frame.corners(inner, open_axis=axis)
             else:
@@ -490,7 +511,9 @@ class Fused:
         return found
 
     def _divided(self, box: Box3) -> tuple[Box3, tuple[Box3, ...]]:
-        """(What a launch writes that reads no ghosts, the ends of a long line that do)."""
+        """Split the box of a 1D kernel: (the part that reads no ghosts, the ends that do). In all
+        other cases the whole box and no ends.
+        """
         kernel, (low, high) = self._kernel, box[2]
         tile, reach = kernel.tile[2], self.depth * self._problem.stencil.radii[-1]
         n_tiles = (high - low - reach) // tile

@@ -1,5 +1,7 @@
-"""GpuPlanes: planes that leave a slab on a GPU, and stay in its memory until somebody takes them
-from there.
+"""Halo exchange between GPUs: planes that stay in GPU memory until a neighbour takes them.
+
+`GpuPlanes` serve neighbours in the same process, `PostedPlanes` and `Outbox` other processes on the
+same computer, `NcclGroup` processes on any computer.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ from tetris_sim.model.method import LastingPlanes
 
 
 class GpuPlanes:
-    """A copy of some planes, see `EdgePlanes` of method.py.
+    """A copy of some planes in GPU memory; see `EdgePlanes` of model/method.py.
 
-    A neighbour on a GPU takes it over the link between the two (`take_planes`), everybody else asks
-    for it as an array of the host.
+    A neighbour on a GPU takes it over the link between the two GPUs (`take_planes`); for every
+    other reader it converts to a host array.
 
     Attributes:
         device: GPU in whose memory it lies.
         memory: the copy, contiguous: as it was in the slab if it has a form, else (n_fields, ...).
-        form: where the points are in the copy; None if there is nothing else.
-        ready: the moment from which on it may be read; what the stream does next if not given.
+        form: where the points are in the copy; None if it holds nothing else.
+        ready: the event after which the copy may be read; by default, the end of all work that the
+            stream has so far.
     """
 
     def __init__(
@@ -38,18 +41,18 @@ class GpuPlanes:
         self._leaving: tuple[npt.NDArray[Any], Any] | None = None
 
     def leave(self) -> None:
-        """Start to copy it to the host, beside whatever else its GPU does; once is enough."""
+        """Start to copy the planes to the host, asynchronously; later calls do nothing."""
         if self._leaving is None:
             self._leaving = self.device.receive_beside(self.memory, self.ready)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n_fields, ...)."""
+        """The shape of the points, (n_fields, ...)."""
         return tuple(self.unpacked(self.memory).shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its points."""
+        """Bytes of the points."""
         return math.prod(self.shape) * int(self.memory.dtype.itemsize)
 
     def unpacked(self, memory: Any) -> Any:
@@ -57,9 +60,7 @@ class GpuPlanes:
         return memory if self.form is None else self.form.unpacked(memory)
 
     def there(self) -> Any:
-        """The points as a contiguous array of the GPU, for those who know nothing of streams; waits
-        until it is so.
-        """
+        """The points as a contiguous GPU array for callers without a stream; synchronizes."""
         with self.device.use() as cupy:
             points = cupy.ascontiguousarray(self.unpacked(self.memory))
         self.device.stream.synchronize()
@@ -68,10 +69,11 @@ class GpuPlanes:
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """In host memory; waits for the copy."""
+        """The points in host memory; waits for the copy."""
         if self._leaving is None:
             staged = self.device.fetch(self.memory)
         else:
+            # The copy was started by `leave`, so only the rest of it must be waited for.
             staged, there = self._leaving
             there.synchronize()
         points: npt.NDArray[Any] = self.unpacked(staged)
@@ -79,11 +81,11 @@ class GpuPlanes:
 
 
 class PostedPlanes:
-    """Planes in the outbox of another process, see `EdgePlanes` of method.py; `take_planes` knows
-    them.
+    """Planes in the outbox of another process; see `EdgePlanes` of model/method.py. `take_planes`
+    reads them.
 
     Attributes:
-        handle: what opens the outbox.
+        handle: handle that opens the outbox.
         shape: (n_fields, ...).
         dtype: type of the elements.
     """
@@ -97,30 +99,31 @@ class PostedPlanes:
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
     def on(self, device: GpuDevice) -> Any:
-        """Where they lie, as an array that this GPU can read.
+        """The planes as an array that this GPU can read where they lie.
 
         Raises:
-            CUDARuntimeError: it cannot.
+            CUDARuntimeError: the GPU cannot read that memory.
         """
         return device.open_shared(self.handle, self.nbytes).view(self.dtype).reshape(self.shape)
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """Only a GPU can read them."""
+        """Refuse the conversion: only a GPU can read the planes."""
         msg = "planes in the memory of another process's GPU cannot be read by the CPU"
         raise TypeError(msg)
 
 
 def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
-    """Planes from anywhere as an array of a GPU, (n_fields, ...), usable on its stream.
+    """Planes from any source as a GPU array, (n_fields, ...), usable on the GPU's stream.
 
     Returns:
-        (the array, what must not be forgotten before the stream has come so far).
+        (the array, what must stay referenced until the stream has used the array).
     """
     if isinstance(planes, PostedPlanes):
         return planes.on(device), planes
     if isinstance(planes, GpuPlanes):
+        # Waits on the GPU, not on the host.
         device.stream.wait_event(planes.ready)
         if planes.device.number == device.number:
             return planes.unpacked(planes.memory), planes
@@ -130,50 +133,48 @@ def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
     return device.bring_beside(np.ascontiguousarray(planes))
 
 
-# Mailboxes: planes that go from one process to another on the same computer without leaving the
-# memory of their GPUs.
-#
-# The sender copies its planes into memory that it has opened to other processes (CUDA's inter-
-# process handles), and says so in a message of one byte; the receiver copies them from there
-# (`PostedPlanes`), over the link between the two GPUs, and says that it has.
+# Peer transfer between processes on the same computer, without leaving GPU memory.  The sender
+# copies its planes into memory that it has opened to other processes (CUDA's inter-process handles)
+# and says so in a message of one byte; the receiver copies them from there (`PostedPlanes`), over
+# the link between the two GPUs, and confirms.
 
 HANDLE_BYTES = 64  # of a cudaIpcMemHandle_t
 
 
 class Outbox:
-    """Memory of a GPU in which another process finds planes, always as many."""
+    """GPU memory in which another process finds planes, always of the same shape."""
 
     def __init__(self, planes: GpuPlanes) -> None:
-        """Take as much memory as these planes need.
+        """Allocate memory for planes like these.
 
         Raises:
-            CUDARuntimeError: the memory cannot be opened to others here.
+            CUDARuntimeError: this system cannot share the memory with other processes.
         """
         self._memory, self.handle = planes.device.share(planes.nbytes)
 
     def put(self, planes: GpuPlanes) -> None:
-        """Returns when they are there; those from before must have been taken. The GPU goes on with
-        what it was told after they were taken from their slab.
+        """Copy planes into the outbox and return when they are there. The receiver must have taken
+        the previous ones. Meanwhile the GPU goes on with work that was enqueued after the planes
+        were taken from their slab.
         """
         here = self._memory.view(planes.memory.dtype).reshape(planes.shape)
         there = planes.device.copy_beside(here, planes.unpacked(planes.memory), planes.ready)
         there.synchronize()
 
 
-# NCCL: planes that go from GPU to GPU between processes, on one computer or several, and no host
-# waits for them.
-#
-# Sends and receives of an axis are one group, which the GPU begins when the planes have left their
-# slabs. What takes them in waits on the GPU as well, so that Python only says what is to be done.
+# NCCL: planes that travel from GPU to GPU between processes, on one computer or several, without
+# host synchronization.  Sends and receives of an axis form one group, which the GPU begins when the
+# planes have left their slabs. What consumes the planes waits on the GPU as well, so Python only
+# enqueues.
 
 _BYTE = 0  # ncclInt8
 
 
 def import_nccl() -> Any:
-    """CuPy's way to the library.
+    """CuPy's binding of NCCL.
 
     Raises:
-        UnsupportedError: it is not there.
+        UnsupportedError: NCCL is not installed.
     """
     msg = "CuPy finds no NCCL (pip install nvidia-nccl-cu13 or -cu12)"
     try:
@@ -186,12 +187,12 @@ def import_nccl() -> Any:
 
 
 class NcclGroup:
-    """The GPUs of all processes, one each, as one of them sees them.
+    """The communicator of all processes, with one GPU each, as one of them sees it.
 
     Args:
         device: the GPU of this process.
-        size: number of processes; all of them open the group at the same time.
-        identity: of the group, made by one of them (`nccl.get_unique_id()`).
+        size: number of processes; all of them must create the group at the same time.
+        identity: identifier of the group, made by one of them (`nccl.get_unique_id()`).
         rank: number of this process.
 
     Raises:
@@ -209,22 +210,24 @@ class NcclGroup:
         leaving: Sequence[tuple[GpuPlanes, Any, int]],
         arriving: Sequence[tuple[Any, int]],
     ) -> list[GpuPlanes]:
-        """Start to send planes and to receive others, beside what the stream was told and will be.
+        """Start to send planes and to receive others, concurrently with other work of the stream.
 
         Between two processes they arrive in the order in which they were sent.
 
         Args:
             device: the GPU of this process.
-            leaving: planes of it, a contiguous array of it that they are sent from, the receiver.
-            arriving: contiguous arrays of it that are filled, and the sender of each.
+            leaving: for each receiver, planes on this GPU, a contiguous array on it to send them
+                from, and the receiver's rank.
+            arriving: contiguous arrays on this GPU to fill, and the rank of each sender.
 
         Returns:
-            What arrives, in that order; also a neighbour of another stream may take it.
+            The arriving planes, in that order; neighbours on other streams may take them too.
         """
 
         def talk(stream: int) -> None:
             for planes, copy, _ in leaving:
                 copy[...] = planes.unpacked(planes.memory)
+            # One group, since sends and receives that wait for each other would otherwise deadlock.
             self._nccl.groupStart()
             try:
                 for _, copy, to in leaving:

@@ -1,9 +1,10 @@
-"""GpuChunkPipeline: pieces of a slab in host memory are brought to a GPU, advanced there and taken
-back, all at a time.
+"""GpuChunkPipeline: out-of-core computation. Chunks of a slab in host memory are copied to a GPU,
+advanced there and copied back, all three concurrently.
 
-Copies in each direction have a stream of their own beside that of the kernels. Four arrays take
-turns: one is filled, two change places while a piece is advanced, one is emptied. Planes lie in
-host memory as they do on the GPU, ghosts of the other axes included, so that a piece is one copy.
+Copies in each direction have a stream of their own beside that of the kernels. Four arrays
+alternate: one is filled, two swap roles while a chunk is advanced, one is emptied. Planes lie in
+host memory as they do on the GPU, including the ghosts of the other axes, so that a chunk is one
+copy.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
 
 ARRAYS = 4
-_BODIES = 2  # that are on the device; as many as the memory of a method counts for four arrays
-_TRIAL_BYTES = 256 << 20  # of a copy that is timed: 5 ms at 55 GB/s
+_BODIES = 2  # chunk shapes with material data on the GPU; a method's memory accounts for as many
+_TRIAL_BYTES = 256 << 20  # per timed copy: 5 ms at 55 GB/s
 _TRIALS = 3
-_CLEARED = 1 << 23  # elements that a thread clears together
+_CLEARED = 1 << 23  # elements that a thread clears at a time
 
 Flat = npt.NDArray[np.floating[Any]]  # host memory, laid out as a `PitchedField`
 
 
 class Copies(Protocol):
-    """How arrays get to a device and back; without a GPU, the tests have another one."""
+    """Copies of arrays to a device and back; tests without a GPU substitute another one."""
 
     bringing: Any
     taking: Any
 
     def host_array(self, elements: int, dtype: np.dtype[Any]) -> Flat:
-        """Memory of the host from which and to which copies are fast, zeros."""
+        """Host memory, filled with zeros, from and to which copies are fast."""
 
     def bring(self, target: Any, source: Flat) -> None:
         """Copy to the device, on the stream `bringing`."""
@@ -63,12 +64,15 @@ class GpuCopies:
             self.taking = cupy.cuda.Stream(non_blocking=True)
 
     def host_array(self, elements: int, dtype: np.dtype[Any]) -> Flat:
-        """Pinned memory: not from CuPy's pool, which takes powers of two."""
+        """Pinned memory filled with zeros; not from CuPy's pool, which rounds up to powers
+        of two.
+        """
         with self._device.use() as cupy:
             memory = cupy.cuda.PinnedMemoryPointer(
                 cupy.cuda.PinnedMemory(elements * dtype.itemsize), 0
             )
         array: Flat = np.frombuffer(memory, dtype, elements)
+        # Zeroed in parallel: a slab may have hundreds of gigabytes.
         parts = [array[low : low + _CLEARED] for low in range(0, elements, _CLEARED)]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for _ in pool.map(lambda part: part.fill(0), parts):
@@ -76,7 +80,7 @@ class GpuCopies:
         return array
 
     def bring(self, target: Any, source: Flat) -> None:
-        """Returns at once."""
+        """Enqueue a copy to the GPU; returns at once."""
         runtime = self._device.cupy.cuda.runtime
         kind = runtime.memcpyHostToDevice
         runtime.memcpyAsync(
@@ -84,7 +88,7 @@ class GpuCopies:
         )
 
     def take(self, target: Flat, source: Any) -> None:
-        """Returns at once."""
+        """Enqueue a copy to the host; returns at once."""
         runtime = self._device.cupy.cuda.runtime
         kind = runtime.memcpyDeviceToHost
         runtime.memcpyAsync(
@@ -93,7 +97,7 @@ class GpuCopies:
 
 
 class PitchedHost:
-    """A slab in host memory, laid out as on the GPU; see the Protocol `HostSlab` of
+    """A slab in host memory in the layout of the GPU; see the Protocol `HostSlab` of
     scheduler/workers/streamed.py.
     """
 
@@ -116,7 +120,7 @@ class PitchedHost:
         return self._planes[:, begin : begin + count]
 
     def spare(self, count: int) -> Field:
-        """Memory for as many planes."""
+        """Host memory for `count` planes."""
         shape = self._layout.n_fields, count, self._pitch
         flat = self._copies.host_array(math.prod(shape), self._layout.dtype)
         return flat.reshape(shape)
@@ -124,12 +128,12 @@ class PitchedHost:
 
 @dataclass
 class Cargo:
-    """A piece on the GPU.
+    """A chunk on the GPU.
 
     Attributes:
-        slab: planes of the piece, and its halo.
-        array: memory of the GPU that holds it.
-        ready: the event when it has arrived, and later when it was advanced.
+        slab: planes of the chunk, and its halo.
+        array: GPU memory that holds it.
+        ready: the event of its arrival, later that of its advance.
     """
 
     slab: Slab
@@ -139,7 +143,7 @@ class Cargo:
 
 @dataclass(frozen=True)
 class _Ways:
-    """How pieces of one shape are advanced: the passes, and the two arrays that they are given."""
+    """The passes that advance chunks of one shape, and the list of the two arrays that they use."""
 
     arrays: list[Any]
     state: DeviceState
@@ -147,15 +151,16 @@ class _Ways:
 
 
 class GpuChunkPipeline:
-    """See the Protocol `Conveyor` of scheduler/workers/streamed.py for what the calls mean.
+    """The streaming pipeline on a GPU; see the Protocol `ChunkPipeline` of
+    scheduler/workers/streamed.py for the meaning of the calls.
 
     Args:
-        problem: what is advanced.
-        method: how pieces are advanced.
-        parameters: of the method.
+        problem: the problem to advance.
+        method: the method that advances chunks.
+        parameters: parameters of the method.
         device: the GPU.
-        largest: a piece with its halo; none is larger.
-        copies: how arrays get to the device and back.
+        largest: the largest chunk with its halo.
+        copies: copies to the device and back, by default `GpuCopies`.
     """
 
     def __init__(
@@ -173,27 +178,31 @@ class GpuChunkPipeline:
         self._depth = method.depth(problem, parameters)
         self._copies = GpuCopies(device) if copies is None else copies
         self._ways: dict[Any, _Ways] = {}
+        # Sized for the largest chunk; smaller ones use the front of an array.
         layout = self._layout(largest)
         elements = layout.n_bytes // layout.dtype.itemsize
         with device.use() as cupy:
             arrays = [cupy.zeros(elements, layout.dtype) for _ in range(ARRAYS)]
-        # (array, from when on)
+        # (array, event from which on it is free)
         self._free: deque[tuple[Any, Any]] = deque((array, None) for array in arrays)
 
     def _layout(self, slab: Slab) -> PitchedField:
-        """The layout of the GPU's methods."""
+        """The layout of a chunk, the same as that of a slab."""
         return pitch_slab(self._problem, slab, self._depth)
 
     def hold(self, slab: Slab) -> PitchedHost:
-        """In pinned memory."""
+        """A slab in pinned memory."""
         return PitchedHost(self._problem, self._layout(slab), self._copies)
 
     def bring(
         self, slab: Slab, sources: Sequence[tuple[int, Field]], after: Sequence[Any]
     ) -> tuple[Cargo, Any]:
-        """One copy per source and field."""
+        """Enqueue the upload of a chunk, one copy per source and field: (the chunk, the event of
+        its arrival).
+        """
         layout, (array, free) = self._layout(slab), self._free.popleft()
         with self._device.use():
+            # The array may still be read by an earlier download.
             _wait_for(self._copies.bringing, (*after, free))
             for first, planes in sources:
                 for there, here in zip(self._elements(layout, first, planes), planes, strict=True):
@@ -202,13 +211,16 @@ class GpuChunkPipeline:
         return Cargo(slab, array, arrived), arrived
 
     def advance(self, cargo: Cargo, steps: int, first: int) -> None:
-        """As a `GpuStepper` does it, between the array that holds the cargo and a free one."""
+        """Enqueue `steps` steps of a chunk, between the array that holds it and a free one, as
+        `GpuStepper` does.
+        """
         other, free = self._free.popleft()
         with self._device.use():
             _wait_for(self._device.stream, (cargo.ready, free))
             ways = self._ways_of(cargo.slab)
             elements = ways.state.layout.n_bytes // ways.state.layout.dtype.itemsize
             pair = cargo.array, other
+            # The state of this shape works on whichever arrays are at hand.
             ways.arrays[:] = [array[:elements] for array in pair]
             ways.state.turn, ways.state.step = 0, first
 
@@ -222,7 +234,7 @@ class GpuChunkPipeline:
             self._free.append((pair[1 - ways.state.turn], cargo.ready))
 
     def take(self, cargo: Cargo, target: Field, after: Sequence[Any]) -> Any:
-        """One copy per field."""
+        """Enqueue the download of a chunk, one copy per field; returns its event."""
         with self._device.use():
             _wait_for(self._copies.taking, (*after, cargo.ready))
             elements = self._elements(self._layout(cargo.slab), 0, target)
@@ -233,17 +245,17 @@ class GpuChunkPipeline:
         return taken
 
     def finish(self, event: Any) -> None:
-        """Return when it has happened."""
+        """Return when an event has occurred."""
         if event is not None:
             event.synchronize()
 
     def wait(self) -> None:
-        """Return when all streams are done."""
+        """Synchronize all streams."""
         for stream in (self._copies.bringing, self._device.stream, self._copies.taking):
             stream.synchronize()
 
     def close(self) -> None:
-        """Give the arrays back; after a failure of the GPU there may be nothing to wait for."""
+        """Free the arrays; after a failure of the GPU there may be nothing to wait for."""
         for ways in self._ways.values():
             ways.state.close()
             ways.arrays.clear()
@@ -252,7 +264,9 @@ class GpuChunkPipeline:
         self._device.release()
 
     def _elements(self, layout: PitchedField, first: int, planes: Field) -> list[slice]:
-        """Where planes of each field lie in an array on the GPU, the first being plane `first`."""
+        """The slices of an array on the GPU that hold planes of each field, from plane
+        `first` on.
+        """
         ndim = self._problem.grid.ndim
         below = layout.margin[3 - ndim][0] + first
         begin, length = below * plane_pitch(layout, ndim), planes[0].size
@@ -260,12 +274,13 @@ class GpuChunkPipeline:
         return [slice(start, start + length) for start in starts]
 
     def _ways_of(self, slab: Slab) -> _Ways:
-        """Kernels know only how large a piece is and where it has neighbours, not where it lies;
-        what it is made of is brought for each.
+        """The passes for chunks of a slab's shape and neighbours. Kernels do not depend on where a
+        chunk lies; its material data is uploaded for each.
         """
         key = slab.shape, slab.halo
         if key not in self._ways:
             beside = self._problem.conduction is not None or self._problem.equations is not None
+            # Bounds the memory of material data and coefficients.
             if beside and len(self._ways) == _BODIES:
                 del self._ways[next(iter(self._ways))]
             arrays: list[Any] = [None, None]
@@ -280,7 +295,7 @@ class GpuChunkPipeline:
 
 
 def plane_pitch(layout: PitchedField, ndim: int) -> int:
-    """Elements from plane to plane along the first axis of a problem with so many axes."""
+    """Elements from plane to plane along the first axis of a problem with `ndim` axes."""
     return (*layout.pitches, 1)[LAST[ndim][0]]
 
 
@@ -295,6 +310,7 @@ def measure_copies(device: GpuDevice) -> tuple[float, float]:
 
         seconds = []
         for _ in range(_TRIALS):
+            # Both copies are in flight together, as in the pipeline.
             events = [(stream.record(), stream) for stream in (copies.bringing, copies.taking)]
             copies.bring(there[0], host[0])
             copies.take(host[1], there[1])

@@ -1,7 +1,8 @@
-"""Transfer: a state on its way between the host and a GPU, part by part, on all cores.
+"""Transfer of a state between host and GPU, part by part, on all cores.
 
-Numbers are made, or put where they belong, by a pool of threads, and travel through pinned memory
-beside that: NumPy lets others run while it computes and copies.
+A pool of threads makes the numbers or puts them where they belong, while other parts travel through
+pinned memory: NumPy releases the interpreter lock while it computes and copies. Random initial
+fields are made on the GPU, and non-finite values are found there.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from tetris_sim.model.grid import on_three
 from tetris_sim.model.problem import Field, InitialField, RandomField, RandomNumbers
 from tetris_sim.model.slab import Ranges
 
-# Where is a value not finite? Looked for by a kernel of our own (`finite.cu`): with what CuPy has
-# for that the first look of a first run took 3.2 to 3.6 s, and 0.15 s when it was compiled (1024^3
-# points, one H200, float64, 2026-11-23).
+# The search for non-finite values has a kernel of its own (`finite.cu`): with CuPy's functions the
+# first search of a first run took 3.2 to 3.6 s, with the kernel 0.15 s including its compilation
+# (1024^3 points, one H200, float64, 2026-11-23).
 
 _FINITE_THREADS, _MOST_ROWS, _MOST_PLANES = 256, 1024, 64  # blocks of a launch, which go on
 
 
 def first_nonfinite(state: DeviceState) -> tuple[int, ...] | None:
-    """The first owned point that is not finite in some field, counted in the slab; None if all are.
+    """The index of the first owned point that is not finite in some field, counted in the slab;
+    None if all are finite.
 
-    Waits for what the GPU was told before.
+    Waits for all work enqueued before.
     """
     device, shape = state.device, state.slab.shape
     z, y, x = on_three(shape, 1)
@@ -44,6 +46,7 @@ def first_nonfinite(state: DeviceState) -> tuple[int, ...] | None:
     n_points = math.prod(shape)
     with device.use() as cupy:
         function = device.function("finite.cu", "first_nonfinite", defines)
+        # The kernel lowers this number atomically; it stays as it is if all points are finite.
         first = cupy.asarray(np.array([n_points], np.uint64))
         box = box_argument(((0, z), (0, y), (0, x)))
         for now, _ in state.fields():
@@ -54,19 +57,19 @@ def first_nonfinite(state: DeviceState) -> tuple[int, ...] | None:
     return tuple(int(at) for at in np.unravel_index(number, shape))
 
 
-# Random initial fields, made on a GPU with the bits that they have on the host (`philox.cu`).
+# Random initial fields, made on a GPU bitwise identical to those of the host (`philox.cu`).
 
-# Points from which on a GPU makes them: compiling the kernel took 0.23 s, once in a cache, which is
-# long beside what fewer points take (one H200, 2026-11-23).
+# Smallest number of points for the GPU: compiling the kernel takes 0.23 s once, longer than the
+# host needs for fewer points (one H200, 2026-11-23).
 _MANY_POINTS = 1 << 24
 _RANDOM_THREADS, _PER_THREAD = 256, 4
 _MOST_BLOCKS = 65535
 
 
 def random_numbers(initial: InitialField, state: DeviceState) -> RandomNumbers | None:
-    """What a GPU can make of an initial field; None if the host has to.
+    """The random numbers of an initial field if the GPU can make them; None if the host has to.
 
-    It does not look for numbers that are not finite, so there must be none.
+    The GPU does not check its results, so all of them must be finite.
     """
     if not isinstance(initial, RandomField) or state.layout.n_fields > 1:
         return None
@@ -78,14 +81,16 @@ def random_numbers(initial: InitialField, state: DeviceState) -> RandomNumbers |
 
 
 def fill(numbers: RandomNumbers, state: DeviceState) -> None:
-    """Write the owned points of a slab; returns when they are there."""
+    """Write random numbers to the owned points of a slab; returns when they are there."""
     device, slab = state.device, state.slab
+    # A block of random numbers has one key; a slab needs all blocks that it intersects.
     touched = [
         range(start // width, -(-stop // width))
         for start, stop, width in zip(slab.start, slab.stop, numbers.block, strict=True)
     ]
     keys = np.array([numbers.key(place) for place in itertools.product(*touched)], np.uint64)
 
+    # The argument struct of philox.cu: grid, slab, block width, and the range of blocks.
     first = on_three([blocks.start for blocks in touched], 0)
     count = on_three([len(blocks) for blocks in touched], 1)
     shape, width = on_three(numbers.shape, 1), on_three(numbers.block, 1)
@@ -105,21 +110,21 @@ def fill(numbers: RandomNumbers, state: DeviceState) -> None:
         device.stream.synchronize()
 
 
-PART_POINTS = 1 << 21  # that travel together: far more than a call costs, and few buffers of them
-_TRAVELLING = 2  # parts on the way while others are made
-_MOST_THREADS = 16  # more than a link to a GPU can take
+PART_POINTS = 1 << 21  # per transfer: large against the cost of a call, and few buffers suffice
+_TRAVELLING = 2  # parts in flight while others are made
+_MOST_THREADS = 16  # enough to saturate the link to a GPU
 
 Buffer = npt.NDArray[Any]
 
 
 class Transfer:
-    """Pinned memory and threads for the parts of one state.
+    """Pinned buffers and threads for moving one state part by part.
 
     Args:
         device: the GPU.
-        n_fields: of the state.
-        dtype: of the state.
-        parts: of which it is made, (n_fields, ...) numbers each.
+        n_fields: number of fields of the state.
+        dtype: type of its elements.
+        parts: boxes of the state, each with (n_fields, ...) numbers.
     """
 
     def __init__(
@@ -131,11 +136,11 @@ class Transfer:
         self._most = max((_count(self._shape(part)) for part in self._parts), default=0)
 
     def bring(self, make: Callable[[Ranges], Field], put: Callable[[Ranges, Any], None]) -> None:
-        """Put every part into the memory of the GPU; returns when all are there.
+        """Put every part into GPU memory; returns when all are there.
 
         Args:
-            make: the numbers of a part, (n_fields, ...); called by several threads.
-            put: takes an array of the GPU, on the device's stream.
+            make: returns the numbers of a part, (n_fields, ...); called by several threads.
+            put: receives a GPU array on the device's stream.
         """
         free = self._buffers()
         made: deque[tuple[Ranges, Buffer, Future[None]]] = deque()
@@ -149,6 +154,7 @@ class Transfer:
             future.result()
             put(part, self._device.send(self._within(buffer, part)))
             sent.append((self._device.stream.record(), buffer))
+            # A buffer is free again only when its copy has ended.
             if len(sent) > _TRAVELLING:
                 event, done = sent.popleft()
                 event.synchronize()
@@ -156,6 +162,7 @@ class Transfer:
 
         with self._device.use(), ThreadPoolExecutor(self._threads) as pool:
             for part in self._parts:
+                # Waits for the oldest part, so parts are sent in order.
                 while not free:
                     send()
                 buffer = free.pop()
@@ -165,11 +172,12 @@ class Transfer:
             self._device.stream.synchronize()
 
     def fetch(self, take: Callable[[Ranges], Any], keep: Callable[[Ranges, Field], None]) -> None:
-        """Take every part from the memory of the GPU.
+        """Take every part from GPU memory.
 
         Args:
-            take: a contiguous array of the GPU of a part, on the device's stream.
-            keep: takes the numbers of a part, which are others soon; called by several threads.
+            take: returns a contiguous GPU array of a part, on the device's stream.
+            keep: receives the numbers of a part in a buffer that is reused afterwards; called by
+                several threads.
         """
         free = self._buffers()
         sent: deque[tuple[Buffer, Future[None]]] = deque()

@@ -1,5 +1,5 @@
-"""gpu.stream for problems with conduction: which of them its kernels for bodies take, and what
-those are told beside the state.
+"""gpu.stream for heat conduction in bodies: which problems its kernels take, and their arguments
+besides the state.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 
 def conduction_refusal(problem: Problem) -> str | None:
-    """Why no kernel for bodies can do it and what can, as a sentence for the user; None if one
-    can.
+    """Why no kernel for bodies takes the problem and which method does, as a sentence for the user;
+    None if one takes it.
     """
     why_not = _why_not(problem)
     return None if why_not is None else f"{why_not}; gpu.plain takes it"
@@ -60,6 +60,7 @@ def _why_not(problem: Problem) -> str | None:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
     if conduction.coefficients is not None:
         return _why_not_coefficients(problem)
+    # The enthalpy method: states are enthalpies, and curves give temperature and potential.
     if conduction.enthalpy is not None and problem.grid.ndim == 3:
         return "it streams heat contents in 2D, and the grid has three axes"
     if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
@@ -67,13 +68,17 @@ def _why_not(problem: Problem) -> str | None:
             f"it looks up curves of at most {MOST_PIECES} pieces, and here are "
             f"{merged(conduction.enthalpy).n_pieces}"
         )
+
+    # A word of 32 bits holds eight ids of four bits.
     if conduction.medium.n_ids > MOST_IDS:
         return (
             f"it packs the ids of at most {MOST_IDS} materials, and the body has "
             f"{conduction.medium.n_ids}"
         )
+
     if conduction.source is not None and not _is_looked_up(conduction.source):
         return "it looks up what heats a point by its material, and here that is a formula"
+
     if not conduction_parameters(problem):
         known = REAL if problem.grid.ndim == 2 else ("float64",)
         return f"the type is {dtype.name}, and only {' and '.join(known)} are compiled"
@@ -103,7 +108,7 @@ def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
 
 
 def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
-    """The kernel for a problem with certain parameters."""
+    """The kernel for a problem and parameters."""
     conduction = _conduction(problem)
     if conduction.coefficients is not None:
         return coefficients_2d_kernel(problem.dtype, parameters)
@@ -120,7 +125,7 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
 
 
 def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
-    """Bytes of the words of a slab, and of the ids that they are made of."""
+    """Bytes of the packed words of a slab, and of the ids that they are made of."""
     if _conduction(problem).coefficients is not None:
         return 0
     spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
@@ -149,7 +154,8 @@ def _kind(problem: Problem) -> PaletteKind:
 
 
 def _is_looked_up(source: Rule) -> bool:
-    """Whether it is a number by material, and nothing else."""
+    """Whether a source is one number per material and nothing else."""
+    # A program of a single instruction that reads a parameter.
     operations = [it.operation for it in source.program.instructions]
     return operations == [INPUT] and source.program.inputs == tuple(
         parameter.name for parameter in source.parameters
@@ -163,7 +169,7 @@ def _words(problem: Problem, parameters: Parameters) -> WordsKernel:
 
 
 class _Beside:
-    """What a kernel of palettes is told beside the state; it keeps the words of a slab."""
+    """Arguments of a palette kernel besides the state; keeps the packed words of one slab."""
 
     def __init__(self, words: WordsKernel) -> None:
         self._words = words
@@ -171,14 +177,17 @@ class _Beside:
         self._made: PaletteWords | None = None
 
     def __call__(self, state: DeviceState, box: Box3) -> tuple[Any, ...]:
-        """The arguments for a box that is written."""
+        """The arguments for a box that the kernel writes."""
         words, start = self._words, on_three(state.slab.start, 0)
+        # Words for the largest box serve all smaller ones of the slab.
         whole = self._anchored(_largest(state, box, words.depth), start)
         if self._of != (state.slab, whole):
-            self._made = None  # before others are taken
+            self._made = None  # freed before new words are allocated
             self._made, self._of = _make(words, state, whole), (state.slab, whole)
         assert self._made is not None
 
+        # 2D: the number of row 0 in the whole grid. 3D: the first row of the box's tiles, and how
+        # many tiles of the words lie before it along y.
         where: tuple[int, ...] = (start[1],)
         if words.ndim == 3:
             first = self._anchored(box, start)[1][0]
@@ -188,17 +197,20 @@ class _Beside:
         return (self._made.words, self._made.runs, *map(np.int32, spans), numbers, place)
 
     def _anchored(self, box: Box3, start: tuple[int, int, int]) -> Box3:
-        """A box that in 3D begins along y with a tile of the whole grid, and has whole ones."""
+        """The box itself in 2D; in 3D, a box that begins along y with a tile of the whole grid and
+        has whole tiles.
+        """
         if self._words.ndim == 2:
             return box
+        # Tiles of the whole grid, so that results do not depend on how it is divided into slabs.
         (low, high), tile = box[1], self._words.written[0]
         first = (low + start[1]) // tile * tile - start[1]
         return box[0], (first, first + (-(-(high - low) // tile) + 1) * tile), box[2]
 
 
 def _largest(state: DeviceState, box: Box3, depth: int) -> Box3:
-    """The largest box that will be written with the halos that a slab has: that of the first pass
-    after they came.
+    """The largest box that a pass writes while the halos of a slab are valid: that of the first
+    pass after they arrived.
     """
     spans = list(box)
     for three, n, (low, high) in zip(
@@ -213,7 +225,7 @@ def _largest(state: DeviceState, box: Box3, depth: int) -> Box3:
 
 
 def _make(words: WordsKernel, state: DeviceState, box: Box3) -> PaletteWords:
-    """The words of a box."""
+    """Pack the words of a box on the GPU."""
     around = _within_images(words.needed(box), state)
     with state.device.use() as cupy:
         ids = _ids(state, around, cupy)
@@ -226,7 +238,7 @@ def _make(words: WordsKernel, state: DeviceState, box: Box3) -> PaletteWords:
 
 
 def _within_images(box: Box3, state: DeviceState) -> Box3:
-    """What of a box lies in the grid or in one image of it on each side."""
+    """The part of a box that lies in the grid or in one image of it on each side."""
     spans = list(box)
     for three, n, start in zip(
         LAST[state.problem.grid.ndim],
@@ -240,8 +252,8 @@ def _within_images(box: Box3, state: DeviceState) -> Box3:
 
 
 def _ids(state: DeviceState, around: Box3, cupy: Any) -> Any:
-    """Ids of a box on the GPU: those of the slab and its halo lie there, a little more comes from
-    the host.
+    """Ids of a box on the GPU, (z, y, x): those of the slab and its halo are there already, the few
+    around come from the host.
     """
     assert state.body is not None
     ndim = state.problem.grid.ndim
@@ -254,6 +266,7 @@ def _ids(state: DeviceState, around: Box3, cupy: Any) -> Any:
     )
     both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(around, here, strict=True))
     inner = both[0], both[1], both[2]
+    # At most 16 ids, so the body's own are bytes as well.
     ids = cupy.zeros([high - low for low, high in around], np.uint8)
 
     layout = replace(state.layout, n_fields=1, dtype=np.dtype(np.uint8))
@@ -266,17 +279,20 @@ def _ids(state: DeviceState, around: Box3, cupy: Any) -> Any:
 
 
 def _cut(box: Box3, whole: Box3) -> tuple[slice, ...]:
+    # The slices of a box within an array that holds `whole`.
     return tuple(
         slice(low - start, high - start) for (low, high), (start, _) in zip(box, whole, strict=True)
     )
 
 
 def _sources(state: DeviceState) -> tuple[Any, npt.NDArray[np.void]]:
-    """(numbers of rules on the GPU, `struct SourcePlace`): what heats the points comes first."""
+    """(the numbers of rules on the GPU, `struct SourcePlace`). The source's numbers come first
+    among those of the rules.
+    """
     assert state.body is not None
     source, place = _conduction(state.problem).source, [0, 0, 0, 0]
     if source is not None:
-        # Of two steps: of one it could not be seen whether numbers change.
+        # Tabulated for two steps, since one would not show whether the numbers change.
         table = source.tabulate(state.problem.time, 0, 2, state.problem.arithmetic)
         place = [*table.places[0].tolist(), _conduction(state.problem).medium.n_ids]
     return state.body.numbers.there, by_value(np.array(place, np.int32))

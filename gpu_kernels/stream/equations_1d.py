@@ -1,4 +1,4 @@
-"""gpu.stream for equations in 1D: warps keep points of all names that are alive in registers
+"""gpu.stream for equations in 1D: warps keep the points of all live names in registers
 (`equations_1d.cu`).
 """
 
@@ -17,23 +17,23 @@ from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 
 _LANES = 32
-_SECTOR_BYTES = 32  # the smallest piece of memory that moves
-_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
-_BESIDE = 40  # registers of a thread for addresses and what is being computed
+_SECTOR_BYTES = 32  # the smallest unit of a memory transfer
+_REGISTERS = 65536  # 4-byte registers per multiprocessor
+_BESIDE = 40  # registers per thread for addresses and intermediate values
 _MOST_SHARED = 99 * 1024  # bytes that a block can have on any GPU since sm_80
-_MOST_OPERATIONS = 20_000  # that a kernel writes out: more would compile for minutes
+_MOST_OPERATIONS = 20_000  # operations in an unrolled kernel: more would compile for minutes
 _WARPS = 4
 _PROPOSED = 6
 
 
 @dataclass(frozen=True)
 class PointSpan:
-    """What a warp holds; the parameters of the kernel.
+    """The points that a warp holds, which the kernel's parameters describe.
 
     Attributes:
         steps_per_block: steps of a launch.
-        columns: points of a lane.
-        blocks: on a multiprocessor, at least.
+        columns: points per lane.
+        blocks: smallest number of blocks per multiprocessor.
     """
 
     steps_per_block: int
@@ -43,14 +43,14 @@ class PointSpan:
 
 @dataclass(frozen=True)
 class _Needs1:
-    """What a kernel for some equations needs, whatever its span.
+    """The requirements of a kernel for some equations, independent of its span.
 
     Attributes:
-        slots: names that are alive at a time.
-        beside: columns that a stage reads beside a point.
-        radius: points that a step spoils.
+        slots: names that are live at the same time.
+        beside: columns that a stage reads on either side of a point.
+        radius: points that a step makes invalid at each end.
         item: bytes of a number.
-        operations: of a step at a point.
+        operations: operations per point and step.
         longest: operations of the longest stage.
     """
 
@@ -62,21 +62,21 @@ class _Needs1:
     longest: int
 
     def halo(self, it: PointSpan) -> int:
-        """Points of a warp in front of those that it writes."""
+        """Points of a warp before those that it writes, whole sectors."""
         return round_up(it.steps_per_block * self.radius, _SECTOR_BYTES // self.item)
 
     def written(self, it: PointSpan) -> int:
-        """Points that a warp writes: whole sectors."""
+        """Points that a warp writes, in whole sectors."""
         unit = _SECTOR_BYTES // self.item
         left = _LANES * it.columns - self.halo(it) - it.steps_per_block * self.radius
         return left // unit * unit
 
     def shared_bytes(self, it: PointSpan) -> int:
-        """A stage for each warp."""
+        """Shared memory for one stage per warp [bytes]."""
         return _WARPS * _LANES * _pitch(it.columns) * self.item
 
     def fits(self, it: PointSpan) -> bool:
-        """Whether the kernel can be compiled with a span, and has something to write."""
+        """Whether the kernel compiles with a span and has points to write."""
         return (
             it.columns >= self.beside
             and self.written(it) > 0
@@ -84,17 +84,19 @@ class _Needs1:
         )
 
     def is_light(self, it: PointSpan) -> bool:
-        """Whether it should not spill, and compiles soon: the compiler has about twice as many
-        values of a formula under way as it has operations (found by compiling).
+        """Whether the kernel should not spill and compiles fast enough. The compiler keeps about
+        twice as many values of a formula in flight as it has operations (found by compiling).
         """
+        # The points of all live names with their neighbours, and the values of the longest formula.
         registers = 1.3 * self.slots * (it.columns + 2 * self.beside) * self.item / 4 + _BESIDE
         registers += min(64, self.longest * self.item // 2)
         most = min(255, _REGISTERS // (_LANES * _WARPS * it.blocks) // 8 * 8)
         return registers <= most and it.columns * self.operations <= _MOST_OPERATIONS
 
     def cost(self, it: PointSpan) -> float:
-        """What a point and step costs, about: operations and shuffles of a lane, memory once a
-        launch, by the share of points that is written; fewer warps hide less.
+        """An estimate of the cost of a point and step: operations and shuffles of a lane, and
+        memory access once per launch, divided by the share of points that are written. Fewer warps
+        hide less latency.
         """
         share = self.written(it) / (_LANES * it.columns)
         one = self.operations + 8 * self.slots * self.beside / it.columns
@@ -103,7 +105,7 @@ class _Needs1:
 
 
 def _pitch(columns: int) -> int:
-    """Elements from lane to lane in shared memory, an odd number."""
+    """Elements from lane to lane in shared memory, an odd number to avoid bank conflicts."""
     return columns | 1
 
 
@@ -123,14 +125,14 @@ def _needs(problem: Problem) -> _Needs1:
 
 
 def equations_1d_refusal(problem: Problem) -> str | None:
-    """Why the kernel cannot have these equations, as a sentence for the user."""
+    """Why the kernel refuses equations, as a sentence for the user; None if it does not."""
     if not equations_1d_parameters(problem):
         return f"the points of {_needs(problem).slots} fields do not fit into registers"
     return None
 
 
 def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
-    """Spans worth trying, the best guess first (the keys are those of `PointSpan`)."""
+    """Spans worth trying, the best guess first; the keys are those of `PointSpan`."""
     needs = _needs(problem)
     found = [
         span
@@ -145,6 +147,7 @@ def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
         if needs.fits(span) and needs.is_light(span)
     ]
 
+    # Only the cheapest number of columns for each number of steps and blocks.
     best: dict[tuple[int, int], PointSpan] = {}
     for span in sorted(found, key=needs.cost):
         best.setdefault((span.steps_per_block, span.blocks), span)
@@ -152,7 +155,7 @@ def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
 
 
 def equations_1d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
-    """The kernel for a problem with certain parameters (`PointSpan`).
+    """The kernel for a problem with the parameters of a `PointSpan`.
 
     Raises:
         ValueError: the span does not fit.

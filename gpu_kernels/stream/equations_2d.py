@@ -1,5 +1,8 @@
-"""gpu.stream for equations in 2D: several steps of all fields a launch, with a patch in registers
-for every name that is alive (`equations_2d.cu`).
+"""gpu.stream for equations in 2D: several steps of all fields per launch, with a patch in registers
+for every live name (`equations_2d.cu`).
+
+The first part finds which names are live between stages and prints the tables of `struct Level`,
+which equations_1d.cu reads too. The second part has the tiles and the kernel.
 """
 
 from __future__ import annotations
@@ -24,18 +27,18 @@ from tetris_sim.model.problem import Problem
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
-# Which names of a step by equations are alive between its stages, and in which patch of a lane each
-# lies (`struct Level` of equations_2d.cu and equations_1d.cu).
+# Live names between the stages of a step, and the patch of a lane that holds each (`struct Level`
+# of equations_2d.cu and equations_1d.cu).
 
 
 @dataclass(frozen=True)
 class StreamLevel:
-    """A stage of a step, and the patches before and after it.
+    """A stage of a step, with the live names before and after it.
 
     Attributes:
-        stage: what is computed.
-        before: slot of each name that is alive before it.
-        after: the same of those that are alive after it.
+        stage: the stage that is computed.
+        before: slot of each name that is live before the stage.
+        after: slot of each name that is live after it.
     """
 
     stage: Stage
@@ -43,27 +46,32 @@ class StreamLevel:
     after: dict[str, int]
 
     def taps(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """Rows and columns of what is read of a name: at its point, if it is only passed on."""
+        """Rows and columns at which a name is read, including its own point if the name
+        stays live.
+        """
         read = tuple(on_three(offset, 0)[1:] for offset in self.stage.taps.get(name, ()))
         return (((0, 0),) if name in self.after else ()) + read
 
     @property
     def reach(self) -> int:
-        """Rows above and below that it reads."""
+        """Rows that the stage reads above and below a point."""
         return max(abs(offset[0]) for name in self.before for offset in (*self.taps(name), (0,)))
 
     @property
     def beside(self) -> int:
-        """Columns beside that it reads."""
+        """Columns that the stage reads on either side of a point."""
         return max(abs(offset[-1]) for name in self.before for offset in (*self.taps(name), (0,)))
 
 
 def levels_of(equations: Equations) -> tuple[StreamLevel, ...]:
-    """The stages of a step. Fields are in the first slots before it, and again after it."""
+    """The stages of a step as levels. Fields occupy the first slots before the step, and again
+    after it.
+    """
     results = {equations.results[name]: slot for slot, name in enumerate(equations.fields)}
     before = {name: slot for slot, name in enumerate(equations.fields)}
     levels = []
     for number, stage in enumerate(equations.stages):
+        # Liveness analysis: a name is live as long as a later stage reads it or it is a result.
         later = {name for each in equations.stages[number + 1 :] for name in each.taps}
         alive = [name for name in (*before, *stage.formulas) if name in later or name in results]
         last = number == len(equations.stages) - 1
@@ -74,7 +82,7 @@ def levels_of(equations: Equations) -> tuple[StreamLevel, ...]:
 
 
 def _placed(alive: Sequence[str], before: dict[str, int]) -> dict[str, int]:
-    """Slots of the names that are alive: who has one keeps it."""
+    """Assign slots to the live names; a name that has a slot keeps it, so it is not copied."""
     after = {name: before[name] for name in alive if name in before}
     for name in alive:
         if name not in after:
@@ -89,7 +97,7 @@ def n_slots(levels: Sequence[StreamLevel]) -> int:
 
 
 def print_levels(equations: Equations) -> str:
-    """The specialisations of `struct Level`; number -1 is the whole step."""
+    """The specializations of `struct Level`; number -1 describes the whole step."""
     levels = levels_of(equations)
     reaches = [level.reach for level in levels]
     whole = {"count": len(levels), "rows": sum(reaches), "with_edges": sum(map(bool, reaches))}
@@ -102,7 +110,7 @@ def print_levels(equations: Equations) -> str:
 def _numbers(
     equations: Equations, level: StreamLevel
 ) -> tuple[dict[str, int], dict[str, list[int]]]:
-    """Numbers and tables of a level."""
+    """The constants and the tables of a level."""
     names = names_of(equations)
     n_before, n_after = (max(it.values(), default=-1) + 1 for it in (level.before, level.after))
     whose = {slot: name for name, slot in level.before.items()}
@@ -110,6 +118,7 @@ def _numbers(
     def by_slot(of: Callable[[list[tuple[int, ...]]], int]) -> list[int]:
         return [of(list(level.taps(whose[s])) if s in whose else []) for s in range(n_before)]
 
+    # 1 stands for names that are not read sideways: with `last` 0 the range is empty.
     sideways = by_slot(lambda taps: min((dy for dy, dx in taps if dx), default=1))
     tables = {
         "slot_of": [level.before.get(name, 0) for name in names],
@@ -121,6 +130,7 @@ def _numbers(
         "far": by_slot(lambda taps: max((abs(dx) for _, dx in taps), default=0)),
     }
     for name, slot in level.after.items():
+        # Live before and after: the stage passes the patch on.
         if name in level.before:
             tables["pass_of"][slot] = level.before[name]
     numbers = {"reach": level.reach, "beside": level.beside, "before": n_before, "after": n_after}
@@ -128,7 +138,7 @@ def _numbers(
 
 
 def print_structure(number: int, numbers: dict[str, int], tables: dict[str, list[int]]) -> str:
-    """One specialisation of `struct Level`: numbers, and tables as functions."""
+    """One specialization of `struct Level`: constants, and tables as functions."""
     parts = [f"static constexpr int {name} = {value};" for name, value in numbers.items()]
     for name, values in tables.items():
         given = ",".join(map(str, values))
@@ -139,19 +149,19 @@ def print_structure(number: int, numbers: dict[str, int], tables: dict[str, list
     return f"template <> struct Level<{number}> {{ {' '.join(parts)} }};"
 
 
-_MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
-_OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
+_MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
+_OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
 _LANES = 32
-_SECTOR_BYTES = 32  # the smallest piece of memory that moves
-_MOST_REGISTERS = 180  # of a lane's patches and what goes with them, of 255
+_SECTOR_BYTES = 32  # the smallest unit of a memory transfer
+_MOST_REGISTERS = 180  # of 255, for a lane's patches and intermediate values
 _EVERYWHERE = 99 * 1024  # bytes of shared memory that a block can have on any GPU since sm_80
-_MOST_OPERATIONS = 40_000  # that a kernel writes out: more would compile for minutes
+_MOST_OPERATIONS = 40_000  # operations in an unrolled kernel: more would compile for minutes
 _PROPOSED = 6
 
 
 @dataclass(frozen=True)
 class EquationsTile:
-    """A tile of one block of threads; the parameters of the kernel, as of `StreamTile`."""
+    """The tile of one block of threads; its fields mean the same as those of `StreamTile`."""
 
     steps_per_block: int
     rows: int
@@ -162,7 +172,7 @@ class EquationsTile:
 
     @property
     def tile(self) -> StreamTile:
-        """What it has in common with tiles of one stencil."""
+        """The parameters that it shares with tiles of one stencil."""
         return StreamTile(**asdict(self), interleaved=0)
 
     def written(self, reach: int, item: int) -> int:
@@ -172,18 +182,18 @@ class EquationsTile:
 
 @dataclass(frozen=True)
 class _Needs:
-    """What a kernel for some equations needs, whatever its tile.
+    """The requirements of a kernel for some equations, independent of its tile.
 
     Attributes:
-        slots: patches of a lane.
-        handing: levels of a step that read rows of others.
-        rows: by which a step moves up.
-        reach: rows that the level reads which reads farthest.
-        beside: columns that a level reads beside a point.
-        reach_x: columns that a step does.
-        n_fields: fields.
+        slots: patches per lane.
+        handing: levels of a step that read rows of other patches.
+        rows: rows by which a step moves up.
+        reach: the largest number of rows that a level reads above or below a point.
+        beside: columns that a level reads on either side of a point.
+        reach_x: columns that a step reads on either side.
+        n_fields: number of fields.
         item: bytes of a number.
-        operations: of a step at a point.
+        operations: operations per point and step.
     """
 
     slots: int
@@ -197,14 +207,14 @@ class _Needs:
     operations: int
 
     def shared_bytes(self, it: EquationsTile) -> int:
-        """`struct Shared`."""
+        """Bytes of `struct Shared`."""
         handed = it.steps_per_block * self.handing + 2
         handed += (it.warps - 1) * it.edges
         stages = self.n_fields * it.tile.height()
         return (stages + handed * self.slots * 2 * self.reach) * it.tile.width() * self.item
 
     def fits(self, it: EquationsTile) -> bool:
-        """Whether the kernel can be compiled with a tile, and has something to write."""
+        """Whether the kernel compiles with a tile and has points to write."""
         shared = self.shared_bytes(it)
         return (
             it.rows >= 2 * self.reach
@@ -215,20 +225,20 @@ class _Needs:
         )
 
     def is_light(self, it: EquationsTile) -> bool:
-        """Whether it hardly spills, and compiles soon. Beside the patches a lane holds about three
-        rows of sums and neighbours.
+        """Whether the kernel hardly spills and compiles fast enough. Besides the patches, a lane
+        holds about three rows of sums and neighbours.
         """
         registers = self.slots * (it.rows + 3) * it.columns * self.item // 4
         operations = it.rows * it.columns * self.operations
         return registers <= _MOST_REGISTERS and operations <= _MOST_OPERATIONS
 
     def cost(self, it: EquationsTile) -> float:
-        """What a point and step costs, about: its levels, what is stored and fetched once a launch,
-        and rows that are handed on, by the share of columns that is written.
+        """An estimate of the cost of a point and step: its levels, loads and stores once per
+        launch, and rows that are handed on, divided by the share of columns that is written.
 
-        As Gray-Scott and Cahn-Hilliard on an H200 (2026-11-22, 60 tiles, of Gray-Scott in float64
-        with 434 to 713 G points and steps a second): packs of 16 bytes are slower than those of 8,
-        and two blocks hide each other's barriers.
+        Fitted to Gray-Scott and Cahn-Hilliard on an H200 (2026-11-22, 60 tiles; Gray-Scott in
+        float64 made 434 to 713 G point-steps a second): packs of 16 bytes are slower than those of
+        8, and two blocks hide each other's barriers.
         """
         share = it.written(self.reach_x, self.item) / it.tile.width()
         one = 0.5 * max(1, self.handing) + 5 / it.steps_per_block + 1.5 * self.rows / it.rows
@@ -254,7 +264,7 @@ def _needs(problem: Problem) -> _Needs:
 
 
 def equations_2d_refusal(problem: Problem) -> str | None:
-    """Why the kernel cannot have these equations, as a sentence for the user."""
+    """Why the kernel refuses equations, as a sentence for the user; None if it does not."""
     if not equations_2d_parameters(problem):
         needs = _needs(problem)
         return (
@@ -265,13 +275,13 @@ def equations_2d_refusal(problem: Problem) -> str | None:
 
 
 def equations_2d_parameters(problem: Problem) -> tuple[Parameters, ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `EquationsTile`)."""
+    """Tiles worth trying, the best guess first; the keys are those of `EquationsTile`."""
     return _proposed(_needs(problem))
 
 
 @functools.lru_cache(maxsize=64)
 def _proposed(needs: _Needs) -> tuple[Parameters, ...]:
-    """Finding out takes a tenth of a second."""
+    """The candidate tiles, cached: the search takes a tenth of a second."""
     found = [
         tile
         for steps in (16, 12, 8, 6, 4, 3, 2, 1)
@@ -286,23 +296,24 @@ def _proposed(needs: _Needs) -> tuple[Parameters, ...]:
 
 
 def choose_tiles(found: Sequence[Any], needs: Any) -> tuple[Parameters, ...]:
-    """The cheapest ones, each of other steps or blocks, and one that fits every GPU.
+    """The cheapest tiles, one per number of steps and blocks, and one that fits every GPU.
 
     Args:
         found: tiles that fit, dataclasses with `steps_per_block` and `blocks`.
-        needs: says the `cost` and the `shared_bytes` of a tile.
+        needs: has the methods `cost` and `shared_bytes` for a tile.
     """
     best: dict[tuple[int, int], Any] = {}
     for tile in sorted(found, key=needs.cost):
         best.setdefault((tile.steps_per_block, tile.blocks), tile)
     chosen = sorted(best.values(), key=needs.cost)[:_PROPOSED]
+    # A GPU with less shared memory than an H200 refuses the larger tiles.
     small = [tile for tile in found if needs.shared_bytes(tile) <= _EVERYWHERE]
     chosen += sorted(set(small) - set(chosen), key=needs.cost)[:1]
     return tuple(asdict(tile) for tile in chosen)
 
 
 def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
-    """The kernel for a problem with certain parameters (`EquationsTile`).
+    """The kernel for a problem with the parameters of an `EquationsTile`.
 
     Raises:
         ValueError: the tile does not fit.
@@ -313,6 +324,7 @@ def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
         raise ValueError(msg)
 
     written = tile.written(needs.reach_x, needs.item)
+    # Rows that all levels of a launch need above or below those that a block writes.
     shift = tile.steps_per_block * needs.rows
     return FusedKernel(
         source="equations_2d.cu",
@@ -344,6 +356,6 @@ def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
 
 
 def beside(state: DeviceState, box: Box3) -> tuple[Any, ...]:
-    """What kernels for equations read beside fields."""
+    """Arguments of kernels for equations besides the fields: `struct Given`."""
     assert state.given is not None
     return (state.given.argument(),)

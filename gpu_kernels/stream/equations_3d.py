@@ -1,5 +1,8 @@
-"""gpu.stream for equations in 3D: several steps of all fields a launch, planes in shared memory
-(`equations_3d.cu`).
+"""gpu.stream for equations in 3D: several steps of all fields per launch, with planes in shared
+memory (`equations_3d.cu`).
+
+The first part assigns stages to levels and their inputs to queues and rings (`struct Level`); the
+second part has the tiles and the kernel.
 """
 
 from __future__ import annotations
@@ -20,19 +23,19 @@ from tetris_sim.model.equations import Equations, Offset
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Problem
 
-# Levels of a step by equations in 3D: which stages one turn computes, and where what they read
-# waits for it (`struct Level` of equations_3d.cu).
+# Levels of a step: the stages that are computed in one turn of the loop over planes, and where
+# their inputs wait for it (`struct Level` of equations_3d.cu).
 
 
 @dataclass(frozen=True)
 class Queue:
-    """Planes of a name that a level reads, counted from the one that it computes.
+    """The planes of a name that a level reads, counted from the plane that it computes.
 
     Attributes:
-        low: the lowest one.
-        high: the highest one.
-        beside: the lowest one of its ring, that of the point or below: of all from there on it may
-            read what lies beside its points. None if it does so of none.
+        low: the lowest plane.
+        high: the highest plane.
+        beside: the lowest plane of its ring in shared memory, that of the point or below; from
+            there on, neighbours within the plane may be read. None if they never are.
     """
 
     low: int
@@ -40,26 +43,26 @@ class Queue:
     beside: int | None
 
     def top(self, last: int, held: int) -> int:
-        """The highest plane that threads keep: not more than are `held`, unless there is no ring of
-        those up to the last.
+        """The highest plane of which threads keep their own points in registers: at most `held`,
+        unless there is no ring with the planes up to `last`.
         """
         return last if self.beside is None else min(last, held)
 
     def slots_of_state(self, ahead: int) -> int:
-        """Planes of a ring into which the state is copied: all pass through it."""
+        """Planes of the ring into which the state is copied: all planes pass through it."""
         lowest = self.high if self.beside is None else self.beside
         return self.high - lowest + 1 + ahead
 
 
 @dataclass(frozen=True)
 class Level3:
-    """Stages that one turn computes.
+    """The stages that are computed in one turn.
 
     Attributes:
-        stages: their numbers.
-        queues: names that they read, or that are passed on.
-        given: names that they give, by their numbers.
-        following: for each name that is alive after them what it is called by the next level.
+        stages: numbers of the stages.
+        queues: queues of the names that they read or pass on.
+        given: numbers of the names that they compute.
+        following: for each name that is live afterwards, its name in the next level.
     """
 
     stages: range
@@ -69,12 +72,12 @@ class Level3:
 
     @property
     def reach(self) -> int:
-        """Planes above and below that they read."""
+        """Planes that the stages read above and below a point."""
         return max((max(-it.low, it.high) for it in self.queues.values()), default=0)
 
     @property
     def slots(self) -> dict[str, int]:
-        """Planes of each ring: up to the newest, and the one that comes while these are read."""
+        """Planes of each ring: up to the newest one, and one that arrives while these are read."""
         return {
             name: self.reach - queue.beside + 2
             for name, queue in self.queues.items()
@@ -82,7 +85,9 @@ class Level3:
         }
 
     def kept(self, held: int) -> int:
-        """Numbers that stay in registers for each point, of a level but the first of all."""
+        """Numbers per point that stay in registers for this level, unless it is the first
+        of all.
+        """
         return sum(
             queue.top(self.reach, held) - queue.low + (queue.beside is None)
             for queue in self.queues.values()
@@ -101,6 +106,7 @@ def levels_3d(equations: Equations) -> tuple[Level3, ...]:
         given = [name for stage in stages for name in stage.formulas]
         later = {name for it in equations.stages[group.stop :] for name in it.taps}
         is_last = number == len(groups) - 1
+        # Live names: read by a later level, or a result of the step.
         alive = [name for name in (*names, *given) if name in later or name in fields]
         read = {name: _taps(equations, group, name) for name in names}
         levels.append(
@@ -118,7 +124,7 @@ def levels_3d(equations: Equations) -> tuple[Level3, ...]:
 
 
 def _groups(equations: Equations) -> list[range]:
-    """Runs of stages of which none reads beside its points what another one gives."""
+    """Runs of consecutive stages of which none reads a result of another beyond its own point."""
     groups: list[range] = []
     given: set[str] = set()
     for number, stage in enumerate(equations.stages):
@@ -136,7 +142,7 @@ def _taps(equations: Equations, group: range, name: str) -> list[Offset]:
 
 
 def _queue(taps: Sequence[Offset]) -> Queue:
-    """Planes of a name; at the point it may be passed on."""
+    """The queue for the offsets at which a name is read; its own point may be passed on."""
     planes = [0, *(offset[0] for offset in taps)]
     beside = [offset[0] for offset in taps if any(offset[1:])]
     return Queue(min(planes), max(planes), min(0, *beside) if beside else None)
@@ -145,20 +151,21 @@ def _queue(taps: Sequence[Offset]) -> Queue:
 def n_planes(equations: Equations, steps: int, ahead: int) -> int:
     """Planes of a tile that a block keeps in shared memory."""
     levels = levels_3d(equations)
+    # The first level of the first step reads the state's rings instead of its own.
     state = sum(queue.slots_of_state(ahead) for queue in levels[0].queues.values())
     planes = [sum(level.slots.values()) for level in levels]
     return state + steps * sum(planes) - planes[0]
 
 
 def n_kept(equations: Equations, steps: int, held: int) -> int:
-    """Numbers for each of its points that a thread keeps from turn to turn in registers."""
+    """Numbers per point that a thread keeps in registers from turn to turn."""
     levels = levels_3d(equations)
     state = sum(queue.top(queue.high, held) - queue.low for queue in levels[0].queues.values())
     return state + steps * sum(level.kept(held) for level in levels) - levels[0].kept(held)
 
 
 def print_levels_3d(equations: Equations, ahead: int, held: int) -> str:
-    """The specialisations of `struct Level`."""
+    """The specializations of `struct Level`; number -1 describes the whole step."""
     levels, names = levels_3d(equations), names_of(equations)
     state = levels[0].queues
     slots = {name: queue.slots_of_state(ahead) for name, queue in state.items()}
@@ -182,7 +189,7 @@ def print_levels_3d(equations: Equations, ahead: int, held: int) -> str:
 def _numbers(
     level: Level3, names: Sequence[str], held: int
 ) -> tuple[dict[str, int], dict[str, list[int]]]:
-    """Numbers and tables of a level."""
+    """The constants and the tables of a level."""
     numbers = {
         "first": level.stages.start,
         "last": level.stages[-1],
@@ -208,7 +215,7 @@ def _numbers(
 
 
 def _ring_tables(names: Sequence[str], slots: dict[str, int]) -> dict[str, list[int]]:
-    """Of each ring the first plane, and how many there are."""
+    """The first plane and the number of planes of each ring."""
     before = list(slots)
     first = {name: sum(slots[it] for it in before[:k]) for k, name in enumerate(before)}
     return {
@@ -218,12 +225,14 @@ def _ring_tables(names: Sequence[str], slots: dict[str, int]) -> dict[str, list[
 
 
 def words_read(equations: Equations, rows: int, held: int) -> float:
-    """Numbers that a thread reads from and writes to shared memory for one point and step, about:
-    of its own column only what lies beyond its rows or what it holds.
+    """An estimate of the numbers that a thread reads and writes in shared memory per point and
+    step. In its own column it reads only what lies beyond its rows or the planes that it holds.
     """
     total = float(len(equations.fields))
     for level in levels_3d(equations):
         for name, queue in level.queues.items():
+            # The rows of a thread share a column's values; beyond its ends it reads `far` rows on
+            # either side.
             farthest: dict[tuple[int, int], int] = {}
             for z, y, x in _taps(equations, level.stages, name):
                 farthest[z, x] = max(farthest.get((z, x), 0), abs(y))
@@ -232,20 +241,21 @@ def words_read(equations: Equations, rows: int, held: int) -> float:
     return total
 
 
-_MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
-_OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
+_MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
+_OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
 _LANES = 32
-_SECTOR_BYTES = 32  # the smallest piece of memory that moves
-_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
-_BESIDE = 12  # registers of a thread for addresses (found by compiling)
-_WARPS_TOGETHER = 4  # get registers
-_MOST_OPERATIONS = 6_000  # that a kernel writes out: more would compile for minutes
-# Points along an edge of a frame's tile, at least. Where only one fits, the wave equation of order
-# 4 made 2.3 G points and steps a second with 3 steps a launch, 122 with 2 (H200, 1024^3,
+_SECTOR_BYTES = 32  # the smallest unit of a memory transfer
+_REGISTERS = 65536  # 4-byte registers per multiprocessor
+_BESIDE = 12  # registers per thread for addresses (found by compiling)
+_WARPS_TOGETHER = 4  # registers are allocated to so many warps at a time
+_MOST_OPERATIONS = 6_000  # operations in an unrolled kernel: more would compile for minutes
+# Smallest edge of a boundary strip's tile. Where only one point fits, the fourth-order wave
+# equation made 2.3 G point-steps a second with 3 steps per launch, 122 with 2 (H200, 1024^3,
 # 2026-11-22).
 _EDGE = 4
 
-# What one multiprocessor does in a turn of the clock, and what it takes of memory (H200).
+# What one multiprocessor achieves per clock cycle: bytes of shared memory, operations by the bytes
+# of a number, and its share of the memory bandwidth (H200).
 _SHARED_BYTES_A_TURN = 128.0
 _OPERATIONS_A_TURN = {8: 64.0, 4: 128.0}
 _MEMORY_BYTES_A_TURN = 18.0
@@ -253,16 +263,16 @@ _MEMORY_BYTES_A_TURN = 18.0
 
 @dataclass(frozen=True)
 class Tile3:
-    """A tile of one block of threads; the parameters of the kernel.
+    """The tile of one block of threads, which the kernel's parameters describe.
 
     Attributes:
         steps_per_block: steps of a launch.
-        rows: points of a lane, below each other.
-        across: warps beside each other.
-        warps: warps below each other.
-        ahead: planes on their way from memory.
-        blocks: on a multiprocessor.
-        held: planes above the one that is computed of which a thread holds its own points.
+        rows: points per lane, below each other.
+        across: warps beside each other along x.
+        warps: warps below each other along y.
+        ahead: prefetched planes.
+        blocks: blocks per multiprocessor.
+        held: planes above the computed one of which a thread holds its own points.
     """
 
     steps_per_block: int
@@ -275,7 +285,7 @@ class Tile3:
 
     @property
     def columns(self) -> int:
-        """Of a tile."""
+        """Columns of a tile."""
         return _LANES * self.across
 
     @property
@@ -285,24 +295,24 @@ class Tile3:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return _LANES * self.across * self.warps
 
 
 @dataclass(frozen=True)
 class _Needs3:
-    """What a kernel for some equations needs, whatever its tile.
+    """The requirements of a kernel for some equations, independent of its tile.
 
     Attributes:
-        planes: of shared memory, by (steps, planes ahead).
-        kept: numbers in registers for each point of a thread, by planes held and steps.
-        given: numbers of a level for each point.
-        radii: what a step reaches.
-        reach: planes that all levels of a step read above, one after the other.
-        n_fields: fields.
+        planes: rows of (steps, planes ahead, planes in shared memory).
+        kept: numbers in registers per point of a thread, by planes held and steps.
+        given: largest number of results of a level per point.
+        radii: radius of a step along each axis.
+        reach: planes that the levels of a step read above, added up.
+        n_fields: number of fields.
         item: bytes of a number.
-        operations: of a step at a point.
-        words: read and written in shared memory for a point and step, by planes held and rows.
+        operations: operations per point and step.
+        words: shared memory accesses per point and step, by planes held and rows.
     """
 
     planes: tuple[tuple[int, int, int], ...]
@@ -316,7 +326,7 @@ class _Needs3:
     words: tuple[tuple[float, ...], ...]
 
     def shared_bytes(self, it: Tile3) -> int:
-        """Of a block."""
+        """Shared memory of a block [bytes]."""
         (planes,) = (n for *key, n in self.planes if key == [it.steps_per_block, it.ahead])
         return planes * it.columns * it.height * self.item
 
@@ -326,14 +336,16 @@ class _Needs3:
         return y, round_up(x, _SECTOR_BYTES // self.item)
 
     def written(self, it: Tile3) -> tuple[int, int]:
-        """Rows and columns that a tile writes: what all steps leave, of columns whole sectors."""
+        """Rows and columns that a tile writes: those that are valid after all steps, with columns
+        in whole sectors.
+        """
         y, x = self.halo(it)
         unit = _SECTOR_BYTES // self.item
         right = it.steps_per_block * self.radii[2]
         return it.height - 2 * y, (it.columns - x - right) // unit * unit
 
     def fits(self, it: Tile3) -> bool:
-        """Whether the kernel can be compiled with a tile, and has something to write."""
+        """Whether the kernel compiles with a tile and has points to write."""
         shared = self.shared_bytes(it)
         return (
             min(self.written(it)) > 0
@@ -342,7 +354,7 @@ class _Needs3:
         )
 
     def is_light(self, it: Tile3) -> bool:
-        """Whether it should not spill, and compiles soon."""
+        """Whether the kernel should not spill and compiles fast enough."""
         numbers = self.kept[it.held][it.steps_per_block] + self.given + 1.5 + 5 * it.held
         registers = numbers * it.rows * self.item / 4 + _BESIDE
         operations = it.steps_per_block * it.rows * self.operations
@@ -351,12 +363,12 @@ class _Needs3:
         return registers <= most and operations <= _MOST_OPERATIONS
 
     def cost(self, it: Tile3) -> float:
-        """Turns of the clock for a point and step, about: what a multiprocessor takes from memory,
-        once a launch; what it reads in shared memory and computes, by the share of a tile that is
-        written. Neither hides the other fully, and more warps hide more.
+        """An estimate of the clock cycles per point and step: memory traffic once per launch,
+        shared memory access and arithmetic, divided by the share of a tile that is written. Neither
+        hides the other fully, and more warps hide more.
 
-        As the wave equation on an H200 (1024^3, float64, 2026-11-22): of order 2 with 2, 3 and 4
-        steps 168, 218 and 193 G points and steps a second, of order 4 with 1 and 2 steps 87 and
+        Fitted to the wave equation on an H200 (1024^3, float64, 2026-11-22): order 2 with 2, 3 and
+        4 steps made 168, 218 and 193 G point-steps a second, order 4 with 1 and 2 steps 87 and
         123.
         """
         y, x = self.written(it)
@@ -371,6 +383,8 @@ class _Needs3:
 def _needs(problem: Problem) -> _Needs3:
     equations = equations_of(problem)
     levels = levels_3d(equations)
+
+    # Tabulated over all candidates, so that the result can be hashed for the cache.
     return _Needs3(
         planes=tuple(
             (steps, ahead, n_planes(equations, steps, ahead))
@@ -401,7 +415,7 @@ _HELD = (0, 1, 2)
 
 
 def equations_3d_refusal(problem: Problem) -> str | None:
-    """Why the kernel cannot have these equations, as a sentence for the user."""
+    """Why the kernel refuses equations, as a sentence for the user; None if it does not."""
     if not equations_3d_parameters(problem):
         n = n_planes(equations_of(problem), 1, 1)
         return (
@@ -412,8 +426,9 @@ def equations_3d_refusal(problem: Problem) -> str | None:
 
 
 def equations_3d_parameters(problem: Problem) -> tuple[Parameters, ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `Tile3`). Along faces not
-    with so many steps that a frame would be loaded for a few points of each tile.
+    """Tiles worth trying, the best guess first; the keys are those of `Tile3`. Where there are
+    faces, tiles with so many steps that a boundary strip would be loaded for a few points each are
+    left out.
     """
     proposed = _proposed(_needs(problem))
     if all(problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)):
@@ -425,7 +440,7 @@ def equations_3d_parameters(problem: Problem) -> tuple[Parameters, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _proposed(needs: _Needs3) -> tuple[Parameters, ...]:
-    """Finding out takes a while."""
+    """The candidate tiles, cached: the search takes a while."""
     shapes = itertools.product(
         _STEPS, _ROWS, (1, 2, 4), (2, 3, 4, 5, 6, 7, 8, 10, 12, 16), _AHEAD, (1, 2), _HELD
     )
@@ -439,7 +454,7 @@ def _proposed(needs: _Needs3) -> tuple[Parameters, ...]:
 
 
 def equations_3d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
-    """The kernel for a problem with certain parameters (`Tile3`).
+    """The kernel for a problem with the parameters of a `Tile3`.
 
     Raises:
         ValueError: the tile does not fit.

@@ -1,7 +1,7 @@
-"""`gpu.stream` in one dimension: a block of threads keeps its points in registers for many steps
+"""gpu.stream in 1D: a block of threads keeps its points in registers for many steps
 (`stream_1d.cu`).
 
-It takes any list of offsets. One tap of the sum costs nothing, whatever the weights: see
+It takes any list of offsets. One tap of the sum needs no multiplication, whatever the weights: see
 `unit_tap_weights`.
 """
 
@@ -22,17 +22,17 @@ from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Stencil
 
 _LARGEST_RADIUS = 8
-# bytes: the widest access, the smallest piece of memory that moves, a cache line
+# Bytes: the widest access of a thread, the smallest unit of a memory transfer, a cache line.
 _WORD, _SECTOR, _LINE = 16, 32, 128
 
-# How far values may be scaled within a launch: the rest of the type's range is for the data.
-# what pairs of floats leave is a part in 2^48 of the data, and must not be too small either.
+# Largest scale factor of values within a launch; the rest of the type's range is left for the data.
+# A pair keeps one part in 2^48 of the data, and its low part must not underflow either.
 _LARGEST_SCALE = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e20, PAIR: 1e15}
 
-_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
+_REGISTERS = 65536  # 4-byte registers per multiprocessor
 
-# Points of 8 bytes in a lane, warps, blocks per multiprocessor, steps times radius. On an H200 at
-# 10.24 million points (2026-11-21) heat-1d made 6501, 6379, 6299 GStencil/s with the first three.
+# 8-byte points per lane, warps, blocks per multiprocessor, steps times radius. On an H200 with
+# 10.24 million points (2026-11-21) the first three made 6501, 6379, 6299 GStencil/s for heat-1d.
 _SHAPES = (
     (40, 8, 2, 144),
     (32, 4, 5, 128),
@@ -45,7 +45,7 @@ _SHAPES = (
 
 
 def stream_1d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why this kernel cannot compute a stencil, as a sentence for the user; None if it can."""
+    """Why the kernel refuses a stencil, as a sentence for the user; None if it does not."""
     if stencil.ndim != 1:
         return f"it streams through one axis, and the stencil has {stencil.ndim}"
     if np.dtype(dtype) not in _LARGEST_SCALE:
@@ -59,10 +59,10 @@ def stream_1d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 
 
 def stream_1d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """What a tuner may try, the best guess first.
+    """Candidate parameters for autotuning, the best guess first.
 
-    `columns` points in each lane make registers, `warps` and `blocks` occupancy; every `refresh`
-    steps the warps of a block exchange their ends.
+    `columns` points per lane determine the registers, `warps` and `blocks` the occupancy; every
+    `refresh` steps the warps of a block exchange their ends.
     """
     real = np.dtype(dtype)
     radius = max(1, stencil.radius)
@@ -71,12 +71,13 @@ def stream_1d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
         columns = doubles * 8 // real.itemsize
         refresh = _largest_refresh(columns, radius, _WORD // real.itemsize)
 
-        # The points of a lane, its neighbours on both sides, and a dozen for all else (found by
-        # compiling).
+        # The points of a lane, its neighbours on both sides, and twelve registers for everything
+        # else (found by compiling). Registers are allocated in units of eight per thread.
         registers = (columns + 2 * radius) * real.itemsize // 4 + 12
         if not refresh or registers > min(255, _REGISTERS // (32 * warps * blocks) // 8 * 8):
             continue
 
+        # A whole number of exchanges, within the range of the scale factors.
         steps = max(1, min(reach // radius, _scalable_steps(stencil, real)) // refresh) * refresh
         shape = {"columns": columns, "warps": warps, "blocks": blocks, "refresh": refresh}
         proposals.append({"steps_per_block": steps, **shape})
@@ -86,20 +87,21 @@ def stream_1d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
 def stream_1d_kernel(
     stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """The kernel with some of the parameters of `stream_1d_parameters`."""
+    """The kernel for a stencil with parameters of `stream_1d_parameters`."""
     real = np.dtype(dtype)
     radius = max(1, stencil.radius)
     steps = parameters["steps_per_block"]
     columns, warps = parameters["columns"], parameters["warps"]
 
     taps = list(zip(stencil.offsets, stencil.weights, strict=True))
-    # The first tap costs nothing: the largest weight scales least. The others ascend, as lanes are
-    # updated in place: the other way around the compiler needs 20 registers more.
+    # The first tap needs no multiplication; the largest weight scales values least. The others
+    # ascend, since lanes are updated in place: in descending order the compiler needs 20 registers
+    # more.
     taps.insert(0, taps.pop(max(range(len(taps)), key=lambda k: abs(taps[k][1]))))
     scaled, weights = unit_tap_weights([weight for _, weight in taps], steps, real)
 
-    # What a warp vouches for ends `spoilt` points before its ends, and a tile that far beyond what
-    # its block writes, or as far as all steps reach.
+    # A warp's results are valid up to `spoilt` points before its ends; a tile's up to that
+    # distance, or that of all steps, before the ends of its block.
     word = _WORD // real.itemsize
     spoilt = parameters["refresh"] * radius
     tile = warps * (32 * columns - 2 * spoilt) + 2 * spoilt
@@ -131,26 +133,26 @@ def stream_1d_kernel(
 def unit_tap_weights(
     weights: Sequence[float], steps: int, real: np.dtype[Any], counts: Sequence[int] | None = None
 ) -> tuple[bool, npt.NDArray[Any]]:
-    """Weights for a sum whose first tap costs nothing, and the factor that brings the last level
-    back to scale.
+    """Weights for a sum whose first tap needs no multiplication, and the factor that rescales the
+    last level.
 
     Level s is carried divided by w^s, w being the first weight: u_(s+1) / w^(s+1) is the sum of
-    (w_k / w) u_s / w^s, so the first factor is 1. The quotients are rounded, which would change the
-    sum of the weights, and with it the mean of the field, in the same direction at every step; the
-    factor at the end takes this back.
+    (w_k / w) u_s / w^s, so the first factor is 1. Rounding the quotients would change the sum of
+    the weights, and with it the mean of the field, in the same direction at every step; the factor
+    at the end compensates for it.
 
     >>> unit_tap_weights([0.5, 0.25, 0.25], 2, np.dtype(np.float64))
     (True, array([1.  , 0.5 , 0.5 , 0.25]))
 
     Args:
-        weights: in the order of the sum.
-        steps: in one launch.
+        weights: the weights in the order of the sum.
+        steps: steps in one launch.
         real: type of the numbers.
-        counts: points of the stencil that share each weight; one each if it is not given.
+        counts: points of the stencil that share each weight; one each by default.
 
     Returns:
-        Whether the first factor is 1 (else the type's range does not suffice: the factors are the
-        weights themselves), and the factors followed by the one for the end.
+        Whether the first factor is 1 (otherwise the type's range does not suffice, and the factors
+        are the weights themselves), and the factors followed by the one for the last level.
     """
     first = weights[0]
     if first == 0 or abs(math.log(abs(first))) * steps > math.log(_LARGEST_SCALE[real]):
@@ -170,24 +172,28 @@ def scale_back(
     steps: int,
     counts: Sequence[int],
 ) -> float:
-    """What brings the last of `steps` levels back to scale, weights being divided by the first."""
+    """The factor that rescales the last of `steps` levels when weights were divided by the first
+    one.
+    """
+    # In exact arithmetic, since the power amplifies any error `steps` times.
     total = sum(count * Fraction(weight) for count, weight in zip(counts, weights, strict=True))
     carried = sum(
         count * exactly(quotient) for count, quotient in zip(counts, quotients, strict=True)
     )
 
-    # Where weights cancel there is no mean to keep, and the quotient of two small sums would mean
-    # nothing.
+    # Where weights cancel there is no mean to preserve, and the quotient of two small sums would be
+    # meaningless.
     has_mean = abs(float(total)) > abs(first) / 2 and carried != 0
     per_step = total / carried if has_mean else Fraction(first)
     return float(per_step**steps)
 
 
 def _scalable_steps(stencil: Stencil, real: np.dtype[Any]) -> int:
-    """How many steps the first tap can cost nothing; without a bound if that is not worth a shorter
-    launch.
+    """The number of steps for which the first tap can be scaled away; unbounded where that would
+    shorten launches too much.
     """
     largest, unbounded = max(map(abs, stencil.weights)), 1 << 30
+    # A weight of 1 never changes the scale, and 0 is never divided by.
     if largest in (0, 1):
         return unbounded
     steps = int(math.log(_LARGEST_SCALE[real]) / abs(math.log(largest)))
@@ -195,16 +201,16 @@ def _scalable_steps(stencil: Stencil, real: np.dtype[Any]) -> int:
 
 
 def _largest_refresh(columns: int, radius: int, word: int) -> int:
-    """Steps until half of a lane is spoilt from both ends, a power of two; 0 if that is not whole
-    words.
+    """Steps until half of a lane's points are invalid from both ends, a power of two; 0 if that is
+    not a whole number of words.
     """
     refresh: int = 1 << int(math.log2(columns // 2 // radius)) if columns >= 2 * radius else 0
     return refresh if refresh * radius % word == 0 else 0
 
 
 def _written(real: np.dtype[Any], tile: int, reach: int) -> int:
-    """Whole lines of a tile that are left when both of its ends are spoilt; it begins with a whole
-    sector.
+    """Points of a tile that a block writes: the whole lines that remain when both ends are invalid.
+    The first begins at a whole sector.
     """
     line, sector = _LINE // real.itemsize, _SECTOR // real.itemsize
     return (tile - -(-reach // sector) * sector - reach) // line * line

@@ -1,10 +1,9 @@
 """gpu.stream in 2D: tiles that stay in registers are streamed down the rows, several steps per
 launch (`stream_2d.cu`).
 
-This module decides which sums the kernel makes (`StreamScheme`) and what its weights are;
-`tiles_2d.py` how large tiles are. Levels are carried divided by one of the weights to the power of
-the level, so that the first term of a point's sum costs nothing; what is stored is multiplied by
-that power.
+The first part has the tiles, the second chooses how the kernel sums (`StreamScheme`) and makes its
+weights. Levels are carried divided by the level-th power of one of the weights, so that the first
+term of a point's sum needs no multiplication; stored values are multiplied by that power.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from tetris_sim.gpu_kernels.stream.kernel_1d import scale_back
 from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Stencil
 
-# Tiles of gpu.stream in 2D: what a block of threads keeps in registers, and which of them are worth
-# trying for a stencil.
+# Tiles: what a block of threads keeps in registers, and which tiles are worth trying for a stencil.
 
-# bytes of memory that are moved together: the columns that a block writes begin and end with one
+# Bytes that memory moves together: the columns that a block writes begin and end with a whole
+# sector.
 SECTOR = 32
-_MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
+_MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
 
 
 @dataclass(frozen=True)
 class StreamTile:
-    """A tile of one block of threads; the parameters of the kernel.
+    """The tile of one block of threads, which the kernel's parameters describe.
 
     Attributes:
-        steps_per_block: levels that a tile is advanced.
+        steps_per_block: levels by which a tile is advanced.
         rows: rows of a warp's patch, held in registers.
         columns: columns of a lane's patch.
         warps: warps of a block, above each other.
         blocks: blocks that share a multiprocessor; bounds the registers of a thread.
-        edges: copies of the rows that warps hand on: 2 need one barrier a level, 1 needs two and
-            less memory.
+        edges: buffers for the rows that warps hand on: 2 need one barrier per level, 1 needs two
+            and less memory.
         interleaved: when rows are stored and fetched: 0 between two tiles; 1 among the arithmetic
-            of the first level, which takes registers; 2 by bulk copies during the levels; 3 so, and
-            exchanged among the arithmetic of the last level. 2 and 3 are 0 where there are no bulk
-            copies.
+            of the first level, which takes registers; 2 by bulk copies during the levels; 3 like 2,
+            and exchanged among the arithmetic of the last level. 2 and 3 mean 0 where there are no
+            bulk copies.
     """
 
     steps_per_block: int
@@ -75,7 +74,7 @@ class StreamTile:
         return math.ceil(self.steps_per_block * reach / sector) * sector
 
     def written(self, reach: int, item: int) -> int:
-        """Columns that a tile writes, whole sectors."""
+        """Columns that a tile writes, in whole sectors."""
         sector = SECTOR // item
         return (
             (self.width() - self.margin(reach, item) - self.steps_per_block * reach)
@@ -84,8 +83,8 @@ class StreamTile:
         )
 
     def stream(self, reach: int, anchored: bool = False) -> StreamedAxis:
-        """How blocks share the rows: those that only the first levels of a block's first tile need
-        are repeated, and where patches are anchored those before them.
+        """The division of the rows among blocks. Rows that only the first levels of a block's first
+        tile need are repeated, and those before an anchored patch.
         """
         before = self.rows - 1 if anchored else 0
         return StreamedAxis(
@@ -93,13 +92,17 @@ class StreamTile:
         )
 
     def shared_bytes(self, reach: int, item: int) -> int:
-        """What the stages, the rows between warps and the rows between tiles take."""
+        """Shared memory for the stages and for the rows that pass between warps and between tiles
+        [bytes].
+        """
+        # The history between tiles is a ring of steps + 2 levels, see stream_2d.cu.
         handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
         arrivals = 8 * self.warps  # of bulk copies
         return (self.height() + handed_on * 2 * reach) * self.width() * item + arrivals
 
     def fits(self, radii: tuple[int, ...], item: int) -> bool:
-        """Whether the kernel can be compiled with it and has something to write."""
+        """Whether the kernel compiles with the tile and the tile has points to write."""
+        # A patch must contain all rows and columns that the adjacent patch reads.
         reach_y, reach_x = radii
         return (
             self.rows >= 2 * reach_y
@@ -110,9 +113,9 @@ class StreamTile:
 
 
 # Tiles by the radius of the stencil for 8-byte numbers: steps, rows, columns, warps, blocks, edges,
-# interleaved. Those of radius 1 to 3 were the best on an H200 (November 2026); then come some that
-# take less than 163 and 100 KB of shared memory. Stencils with few points want more steps, because
-# memory bounds them sooner than arithmetic does.
+# interleaved. Those for radius 1 to 3 were the fastest on an H200 (November 2026); then follow some
+# that need less than 163 and 100 KB of shared memory. Stencils with few points profit from more
+# steps, since memory limits them before arithmetic does.
 _FEW_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     1: (
         (16, 12, 6, 8, 1, 1, 3),
@@ -163,7 +166,7 @@ _MANY_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
         (2, 6, 5, 4, 1, 1, 0),
     ),
 }
-# Boxes that mirror: warps that hand on sums hold those of two patches, which takes registers.
+# Mirrored boxes: warps that hand on sums hold those of two patches, which takes registers.
 _MIRRORED: Mapping[int, tuple[tuple[int, ...], ...]] = {
     **_MANY_POINTS,
     1: (
@@ -180,9 +183,9 @@ _MIRRORED: Mapping[int, tuple[tuple[int, ...], ...]] = {
     ),
     3: ((4, 8, 6, 8, 1, 1, 3), (4, 7, 6, 8, 1, 1, 3), (4, 6, 7, 8, 1, 1, 2), (2, 6, 5, 4, 1, 1, 0)),
 }
-# Of pairs of floats, whose arithmetic takes eight times as many instructions and leaves memory
-# idle. heat-2d at 8192^2 made 651, 643, 625, 630 GStencil/s with these and 569 with the best one of
-# doubles (an H200, 2026-11-24); the second is for GPUs with less bandwidth.
+# Pairs of floats: their arithmetic takes eight times as many instructions and leaves memory idle.
+# heat-2d at 8192^2 made 651, 643, 625, 630 GStencil/s with these tiles and 569 with the best one
+# for doubles (H200, 2026-11-24); the second is for GPUs with less bandwidth.
 _PAIRS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     **{
         reach: tuple((*tile[:-1], int(tile[-1] == 1)) for tile in tiles)
@@ -195,20 +198,20 @@ _PAIRS: Mapping[int, tuple[tuple[int, ...], ...]] = {
         (8, 6, 6, 4, 2, 2, 0),
     ),
 }
-# Of planes with few points a radius: two such tiles write 256 columns. 1,024 planes of 256^2 points
-# make 1,439 G point-steps a second with it, 1,257 with the best one above (heat-2d, float64, an
-# H200, 2026-11-23).
+# Many small planes, radius 1: two such tiles write 256 columns. 1,024 planes of 256^2 points make
+# 1,439 G point-steps a second with it, 1,257 with the best tile above (heat-2d, float64, H200,
+# 2026-11-23).
 _PLANES = StreamTile(16, 12, 5, 8, 1, 1, 0)
 _FEW = 8  # points per unit of radius; stars have half as many
 
 
 def farthest() -> int:
-    """How far a stencil may reach."""
+    """The largest radius of a stencil for which there are tiles."""
     return max(_FEW_POINTS)
 
 
 def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `StreamTile`)."""
+    """Tiles worth trying, the best guess first; the keys are those of `StreamTile`."""
     item = np.dtype(dtype).itemsize
     tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
     if is_mirrored(stencil):
@@ -225,26 +228,24 @@ def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
 def stream_planes_parameters(
     stencil: Stencil, dtype: npt.DTypeLike
 ) -> tuple[Mapping[str, int], ...]:
-    """The same for many small grids, each a plane."""
+    """Tiles worth trying for many small grids, each of which is a plane."""
     proposals = stream_2d_parameters(stencil, dtype)
     small = stencil.radius == 1 and stencil.n_points <= _FEW and np.dtype(dtype) == np.float64
     return (asdict(_PLANES), *proposals) if small else proposals
 
 
 def is_mirrored(stencil: Stencil) -> bool:
-    """Whether the stencil is a full box whose weights do not change when it is mirrored left-right
-    and up-down.
-    """
+    """Whether the stencil is a full box whose weights are symmetric left-right and up-down."""
     full = min(stencil.radii) > 0 and stencil.n_points == stencil.dense().size
     return full and stencil.is_mirrored(0) and stencil.is_mirrored(1)
 
 
-# of the weight that levels are divided by, and its inverse
+# Bound of the power of the weight by which levels are divided, and of its inverse.
 _SAFE_POWER = {"float64": 1e100, "float32": 1e20, PAIR.name: 1e15}
 
 
 class StreamScheme(IntEnum):
-    """How the sum of a point is made (`stream_2d_rows.cuh`)."""
+    """The order in which a point's sum is computed (`stream_2d_rows.cuh`)."""
 
     TAPS = 0
     MIRRORED = 1
@@ -253,13 +254,13 @@ class StreamScheme(IntEnum):
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The weights as the kernel wants them.
+    """The weights in the form that the kernel reads.
 
     Attributes:
-        scheme: how the sum is made.
-        unit: whether levels are carried divided by the weight of the chain's first term, which then
-            is 1.
-        weights: factors of the scheme; the last one is that of what is stored.
+        scheme: order of the sum.
+        unit: whether levels are carried divided by the weight of the chain's first term, whose
+            factor then is 1.
+        weights: factors of the scheme; the last one multiplies stored values.
         counts: points of the stencil that share each of the others.
     """
 
@@ -269,18 +270,18 @@ class Arrangement:
     counts: tuple[int, ...]
 
     def stored(self, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-        """The weights as numbers of the kernel."""
+        """The factors as numbers of the kernel's type."""
         if self.unit:
             return stored_numbers(self.weights, kind)
         weights = stored_weights(self.weights[:-1], kind, self.counts)
         return np.append(weights, stored_numbers(self.weights[-1:], kind))
 
 
-_FAR_FOR_SUMS = 3  # points that a stencil reaches whose warps hand on sums
+_FAR_FOR_SUMS = 3  # largest radius for which warps hand on sums
 
 
 def stream_2d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why the kernel cannot have this stencil, as a sentence for the user."""
+    """Why the kernel refuses a stencil, as a sentence for the user; None if it does not."""
     if stencil.ndim != 2:
         return f"the stencil has {stencil.ndim} axes, and this kernel streams tiles of two"
     if np.dtype(dtype).name not in REAL:
@@ -296,7 +297,7 @@ def stream_2d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 def stream_2d_kernel(
     stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """The kernel for a stencil with certain parameters (`StreamTile`).
+    """The kernel for a stencil with the parameters of a `StreamTile`.
 
     Raises:
         ValueError: the stencil does not fit into such a tile, or the tile not into shared memory.
@@ -330,7 +331,9 @@ def stream_2d_kernel(
 def _defines(
     stencil: Stencil, kind: np.dtype[Any], tile: StreamTile, arrangement: Arrangement
 ) -> dict[str, str | int]:
+    # One macro per compile-time constant of stream_2d.cu, which checks that all are there.
     reach_y, reach_x = stencil.radii
+
     return {
         "TS_REAL": REAL[kind.name],
         "TS_DEPTH": tile.steps_per_block,
@@ -353,16 +356,16 @@ def _defines(
 
 
 def _hands_on_sums(stencil: Stencil, arrangement: Arrangement, kind: np.dtype[Any]) -> bool:
-    """Whether warps hand on sums of rows, not rows of which the next one makes the same sums again
-    (`stream_2d_sums.cuh`). Of stencils that reach further the sums of two patches would not fit
-    into registers; of pairs sums are not settled between two warps.
+    """Whether warps hand on sums of rows instead of rows from which the next warp computes the same
+    sums again (`stream_2d_sums.cuh`). For larger radii the sums of two patches do not fit into
+    registers; sums of pairs are not normalized between two warps.
     """
     fits = stencil.radius <= _FAR_FOR_SUMS and kind != PAIR
     return arrangement.scheme == StreamScheme.MIRRORED and fits
 
 
 def _row_taps(stencil: Stencil) -> list[int]:
-    """Taps of the rows dy = -reach .. reach: bit dx + reach for each."""
+    """The taps of the rows dy = -reach .. reach as bit masks, with bit dx + reach for each tap."""
     reach_y, reach_x = stencil.radii
     masks = [0] * (2 * reach_y + 1)
     for dy, dx in stencil.offsets:
@@ -377,7 +380,7 @@ def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
     terms = stencil.terms
     reach_y, reach_x = stencil.radii
 
-    # Neighbours are added as they are: one multiplication for all four.
+    # Equal neighbours are added first: one multiplication for all four.
     if _is_diamond(stencil) and _is_safe(terms[0, 1], steps, dtype):
         neighbour = terms[0, 1]
         back = _back((terms[0, 0], neighbour), neighbour, (1, 4), steps=steps, dtype=dtype)
@@ -393,6 +396,8 @@ def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
         ]
         return _divided(StreamScheme.MIRRORED, chain, counts, first, steps=steps, dtype=dtype)
 
+    # The first term of the chain lies in the row with the largest dy, at its smallest dx. The
+    # kernel takes weights for the whole window, zero where the stencil has no point.
     first = terms[min(terms, key=lambda offset: (-offset[0], offset[1]))]
     window = [
         (dy, dx) for dy in range(-reach_y, reach_y + 1) for dx in range(-reach_x, reach_x + 1)
@@ -420,8 +425,8 @@ def _divided(
 def _back(
     weights: Sequence[float], first: float, counts: Sequence[int], *, steps: int, dtype: str
 ) -> float:
-    """What brings the last level back to scale: of pairs, whose quotients are rounded sooner, with
-    the mean that the field has.
+    """The factor that rescales the last level. For pairs, whose quotients are rounded earlier, it
+    also preserves the mean of the field.
     """
     if dtype != PAIR.name:
         return float(first**steps)

@@ -1,8 +1,8 @@
-"""`gpu.stream` in three dimensions: blocks of threads stream along z, all levels of a pass in
-flight (`stream_3d.cu`).
+"""gpu.stream in 3D: blocks of threads stream along z, with all levels of a pass in flight
+(`stream_3d.cu`).
 
-It takes any list of offsets of a radius up to 4, as far as registers hold the unfinished sums of a
-tile that is not all halo. Stencils that no reflection changes are folded: points that share a
+It takes any list of offsets up to radius 4, as far as registers hold the unfinished sums of a tile
+that is not all halo. Stencils that are symmetric along all axes are folded: points that share a
 weight are added first.
 """
 
@@ -22,10 +22,10 @@ from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Offset, Stencil
 
 _LARGEST_RADIUS = 4
-_WORD, _SECTOR = 16, 32  # bytes: the widest access, the smallest piece of memory that moves
-_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
-_LARGEST_BODY = 2048  # multiply-adds in a turn: with more, compiling takes ten seconds
-_SMALLEST_YIELD = 0.6  # of the tile's points, what is written
+_WORD, _SECTOR = 16, 32  # bytes: the widest access, the smallest unit of a memory transfer
+_REGISTERS = 65536  # 4-byte registers per multiprocessor
+_LARGEST_BODY = 2048  # multiply-adds per plane: with more, compiling takes ten seconds
+_SMALLEST_YIELD = 0.6  # smallest share of a tile's points that it writes
 
 # Steps, rows, warps, blocks per multiprocessor, planes ahead. On an H200 at 1024^3 (2026-11-21)
 # heat-3d made 595, 571, 576, 576 GStencil/s with the first, third, fourth, sixth; symmetric
@@ -48,8 +48,8 @@ _SHAPES = (
     (1, 3, 8, 1, 2),
     (1, 2, 8, 1, 2),
 )
-# Of pairs of floats, as in 2D: heat-3d at 512^3 made 216, 213, 213, 198 GStencil/s (an H200,
-# 2026-11-24), where the first one of doubles made 185.
+# Pairs of floats, as in 2D: heat-3d at 512^3 made 216, 213, 213, 198 GStencil/s (H200, 2026-11-24)
+# with these, 185 with the first one for doubles.
 _PAIR_SHAPES = (
     (2, 3, 16, 1, 2),
     (2, 4, 12, 1, 2),
@@ -59,7 +59,7 @@ _PAIR_SHAPES = (
 )
 _MOST_PROPOSALS = 7
 
-# Parameters that the source knows by the same name.
+# Parameters that are macros of the same name in the source.
 _SHAPE_NAMES = ("columns", "rows", "warps", "ahead", "blocks")
 
 
@@ -72,7 +72,7 @@ class _Tap(NamedTuple):
 
 
 def stream_3d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why this kernel cannot compute a stencil, as a sentence for the user; None if it can."""
+    """Why the kernel refuses a stencil, as a sentence for the user; None if it does not."""
     if stencil.ndim != 3:
         return f"it streams through three axes, and the stencil has {stencil.ndim}"
     if np.dtype(dtype).name not in REAL:
@@ -90,10 +90,10 @@ def stream_3d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 
 
 def stream_3d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Parameters, ...]:
-    """What a tuner may try, the best guess first.
+    """Candidate parameters for autotuning, the best guess first.
 
-    A thread owns `rows` x `columns` points of a tile, `warps` of them lie below each other; `ahead`
-    planes are on their way.
+    A thread owns `rows` x `columns` points of a tile, whose `warps` lie below each other; `ahead`
+    planes are prefetched.
     """
     real = np.dtype(dtype)
     names = ("steps_per_block", "rows", "warps", "blocks", "ahead")
@@ -106,7 +106,7 @@ def stream_3d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Parame
 
 
 def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Parameters) -> FusedKernel:
-    """The kernel with some of the parameters of `stream_3d_parameters`."""
+    """The kernel for a stencil with parameters of `stream_3d_parameters`."""
     real = np.dtype(dtype)
     steps, folded = parameters["steps_per_block"], _folds(stencil)
     taps = _folded_taps(stencil) if folded else _plain_taps(stencil)
@@ -137,6 +137,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         threads=32 * parameters["warps"],
         shared_bytes=_shared_bytes(stencil, real, parameters),
         weights=weights,
+        # Each level lags a plane behind the one before, hence steps - 1.
         stream=StreamedAxis(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
         line=_SECTOR,
         # A launch of heat-3d on 1024^3 points with a box and tiles from (3, 3, 4) on took 6569 us,
@@ -146,8 +147,8 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
 
 
 def _folds(stencil: Stencil) -> bool:
-    """Whether no reflection along an axis changes the stencil, and adding points of equal weight
-    first saves work.
+    """Whether the stencil is symmetric along all axes, and adding points of equal weight first
+    saves work.
     """
     mirrored = all(stencil.is_mirrored(axis) for axis in range(3))
     return mirrored and not stencil.is_star  # a star's rows and planes have no sums to share
@@ -158,7 +159,8 @@ def _plain_taps(stencil: Stencil) -> list[_Tap]:
 
 
 def _folded_taps(stencil: Stencil) -> list[_Tap]:
-    """One tap for each distance along the three axes, the largest first."""
+    """One tap for each combination of distances along the three axes, the largest first."""
+    # The octant of non-negative offsets represents all points.
     first = {offset: weight for offset, weight in stencil.terms.items() if min(offset) >= 0}
     return [
         _Tap(offset, weight, 2 ** sum(map(bool, offset)))
@@ -177,8 +179,8 @@ def _fits(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> bool
     ):
         return False
 
-    # Unfinished sums of every level, and of all but the first the plane that waits for the next
-    # turn.
+    # Unfinished sums of every level, and for all levels but the first the plane that waits for the
+    # next turn.
     kept = rows * columns * (steps * max(1, 2 * radius_z) + steps - 1) * real.itemsize // 4
     registers = min(255, _REGISTERS // (32 * parameters["warps"] * parameters["blocks"]) // 8 * 8)
     body = stencil.n_points * rows * columns * steps
@@ -186,8 +188,8 @@ def _fits(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> bool
 
 
 def _share_kept(stencil: Stencil) -> float:
-    """How many of its registers a thread may keep from turn to turn without spilling: found by
-    compiling.
+    """The share of a thread's registers that may be live from turn to turn without spilling, found
+    by compiling.
     """
     if stencil.is_star:
         return 0.79 if stencil.radius == 1 else 0.72
@@ -195,20 +197,21 @@ def _share_kept(stencil: Stencil) -> float:
 
 
 def _written(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> tuple[int, int, int]:
-    """Points that a block writes along z, y, x: a plane, and of its tile what `steps` steps do not
-    spoil.
+    """Points that a block writes along z, y, x: one plane, and the part of its tile that is still
+    valid after `steps` steps.
     """
     steps = parameters["steps_per_block"]
     _, radius_y, radius_x = stencil.radii
     word, sector = _WORD // real.itemsize, _SECTOR // real.itemsize
+    # Rounded up to whole words on the left, so that accesses are aligned.
     halo = -(-steps * radius_x // word) * word
     x = (32 * parameters["columns"] - halo - steps * radius_x) // sector * sector
     return 1, parameters["warps"] * parameters["rows"] - 2 * steps * radius_y, x
 
 
 def _shared_bytes(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> int:
-    """A ring of planes of the state, and twice what warps read of each other of every level in
-    between.
+    """Shared memory for a ring of planes of the state, and two buffers of the rows that warps
+    exchange at each level in between [bytes].
     """
     steps, warps = parameters["steps_per_block"], parameters["warps"]
     row = 32 * parameters["columns"] * real.itemsize

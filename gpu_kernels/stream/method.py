@@ -1,6 +1,4 @@
-"""The Method `gpu.stream`: a family of kernels for each number of axes, those of palettes and
-those of equations.
-"""
+"""The method `gpu.stream`: its kernel families for stencils, bodies and equations."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
-# Which kernel streams equations: one for each number of axes.
+# Kernels for equations, by number of axes.
 
 _KERNELS = {1: equations_1d_kernel, 2: equations_2d_kernel, 3: equations_3d_kernel}
 _PARAMETERS = {1: equations_1d_parameters, 2: equations_2d_parameters, 3: equations_3d_parameters}
@@ -64,8 +62,10 @@ def _parameters(problem: Problem) -> tuple[Parameters, ...]:
 def _refusal(problem: Problem) -> str | None:
     if np.dtype(problem.dtype).name not in REAL:
         return f"the type is {problem.dtype}, and only {' and '.join(REAL)} are compiled"
+
     if (why_not := problem.why_not_substeps) is not None:
         return why_not
+    # Deep ghosts are filled once per launch, before its first step.
     if equations_of(problem).outside:
         return "it fills ghosts for several steps at once, and here faces change with time"
     return _REFUSALS[problem.grid.ndim](problem)

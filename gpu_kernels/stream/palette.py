@@ -1,8 +1,9 @@
-"""What kernels of `gpu.stream` are told of a body of a few materials (`palette.cuh`).
+"""Tables of a body of a few materials for the kernels of `gpu.stream` (`palette.cuh`).
 
-Numbers of materials are arguments: a new dt, or other numbers, compile nothing anew. What is
-compiled is how many ids there are at most, whether each material conducts the same along all axes,
-whether there are sources, and where states are heat contents how many pieces curves have at most.
+Material properties are arguments, so another dt or other values do not recompile a kernel. Compiled
+in are the size of the tables, whether each material conducts equally along all axes, whether there
+are sources, and for the enthalpy method the number of pieces of the curves. The first part makes
+the curves (`palette_curves.cuh`), the second packs material ids into words, the third the tables.
 """
 
 from __future__ import annotations
@@ -18,19 +19,18 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.common.layout import Box3, memory_argument
 from tetris_sim.model.conduction import Curve, Enthalpy
 
-# What kernels of `gpu.stream` are told of heat contents (`palette_curves.cuh`): curves with as few
-# pieces as they need.
+# Curves of the enthalpy method (`palette_curves.cuh`), with as few pieces as they need.
 
 Array = npt.NDArray[Any]
 
 FEW, MOST_PIECES = 3, 256
-_CURVE_SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, or a search by halves
-BETWEEN_MATERIALS = -1.0  # where what flows does not follow from a conductance
-_STRAIGHT = 1e-11  # of the steepest: slopes that differ by less are those of one line
+_CURVE_SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, or a binary search
+BETWEEN_MATERIALS = -1.0  # marks faces whose flow does not follow from a conductance
+_STRAIGHT = 1e-11  # relative to the largest: lines that differ by less are the same
 
 
 def table_pieces(enthalpy: Enthalpy | None) -> int:
-    """Pieces of the tables that kernels are compiled for; 0 where states are temperatures."""
+    """Pieces of the tables that kernels are compiled for; 0 where the state is temperature."""
     if enthalpy is None:
         return 0
     return next(size for size in _CURVE_SIZES if size >= merged(enthalpy).n_pieces)
@@ -38,13 +38,16 @@ def table_pieces(enthalpy: Enthalpy | None) -> int:
 
 @functools.lru_cache(maxsize=16)
 def merged(enthalpy: Enthalpy) -> Enthalpy:
-    """The same without knots at which nothing bends, such as where a table of properties ends.
+    """The enthalpy curves without knots at which nothing bends, for example at the ends of a table
+    of properties.
 
-    The difference is that of rounding: of each line the widest piece tells the slope.
+    Values change by rounding only: each line takes the slope of its widest piece.
     """
     curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
     pieces = [_merged_pieces(enthalpy.knots[own], [_of(curve, own) for curve in curves])
               for own in range(len(enthalpy.knots))]  # fmt: skip
+
+    # Ids with fewer pieces are padded with infinite knots, which no enthalpy reaches.
     most = max(map(len, pieces))
     knots, *numbers = (
         np.array([[*(row[part] for row in its), *[fill] * (most - len(its))] for its in pieces])
@@ -65,20 +68,24 @@ def _of(curve: Curve, own: int) -> Array:
 
 
 def _merged_pieces(knots: Array, curves: list[Array]) -> list[list[float]]:
-    """Rows of (knot, begin and slope of each curve) of one id."""
+    """Rows of (knot, begin and slope of each curve) for one id."""
     n = int(np.isfinite(knots).sum())
     lines = np.concatenate(curves)[:, :n].T  # (piece, begin and slope of each curve)
     scale = np.maximum(np.abs(lines).max(axis=0), np.finfo(np.float64).tiny)
     widths = np.diff(knots[:n], append=knots[n - 1])
+
+    # Extend the line of the widest piece so far as long as the next piece lies on it.
     found: list[list[float]] = []
     first = widest = 0
     for piece in range(1, n + 1):
         if piece < n:
+            # Even columns are values at the begin of a piece, odd ones slopes.
             there = lines[widest].copy()
             there[::2] += there[1::2] * (knots[piece] - knots[widest])
             if bool(np.all(np.abs(there - lines[piece]) <= _STRAIGHT * scale)):
                 widest = max(widest, piece, key=lambda k: widths[k])
                 continue
+        # The same line, evaluated at the first knot that it covers.
         row = lines[widest].copy()
         row[::2] += row[1::2] * (knots[first] - knots[widest])
         found.append([knots[first], *row])
@@ -87,12 +94,15 @@ def _merged_pieces(knots: Array, curves: list[Array]) -> list[list[float]]:
 
 
 def constant_conductivity(enthalpy: Enthalpy) -> Array | None:
-    """The k of each id, (n_ids,) [W/(m K)]; None if that of any varies with temperature.
+    """The conductivity k of each id, (n_ids,) [W/(m K)]; None if that of any id varies with
+    temperature.
 
-    Then the potential is k T and a constant, and heat flows by temperatures between all materials.
+    For constant k the potential is k T plus a constant, and heat flow follows from temperatures
+    between all materials.
     """
     it = merged(enthalpy)
     k, pieces = it.conductivity, np.isfinite(it.knots)
+    # One value over all pieces, and a potential that rises k times as fast as temperature.
     constant = np.all((k.slopes == 0) & (k.begins == k.begins[:, :1]) | ~pieces)
     follows = it.potential.slopes - k.begins[:, :1] * it.temperature.slopes
     steepest = np.abs(it.potential.slopes).max(axis=1, keepdims=True)
@@ -102,29 +112,33 @@ def constant_conductivity(enthalpy: Enthalpy) -> Array | None:
 
 
 def flowing_conductance(enthalpy: Enthalpy, conductance: Array) -> Array:
-    """By what differs between two points times this, heat flows: (ndim, n_ids, n_ids); negative
-    between materials where that is not so.
+    """The factor of the difference between two points that gives the heat flow, (ndim, n_ids,
+    n_ids); negative between materials where the flow does not follow from one.
 
     Args:
-        enthalpy: what heat contents mean.
-        conductance: by potential, of ids of one material (ndim, n_ids, n_ids) [1/m^2].
+        enthalpy: the enthalpy curves of all ids.
+        conductance: factor of potential differences within a material, (ndim, n_ids, n_ids)
+            [1/m^2].
     """
     alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
     k = constant_conductivity(enthalpy)
     if k is None:
         return np.where(alike, conductance, BETWEEN_MATERIALS)
+    # Between materials: two half cells and the contact resistance in series.
     half = enthalpy.half / k
     resistance = half[:, :, np.newaxis] + half[:, np.newaxis] + enthalpy.contact
     return np.where(alike, conductance * k, 1 / resistance)
 
 
 def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
-    """`struct Curves`, flat, for tables of so many ids."""
+    """`struct Curves`, flat, for tables of `n_ids` ids."""
     it, pieces = merged(enthalpy), table_pieces(enthalpy)
     n, given = it.knots.shape
     knots = np.full((n_ids, pieces), np.inf)
     knots[:, 0] = 0.0
     knots[:n, :given] = it.knots
+
+    # The last real piece of each id fills the rest of its table.
     last = np.isfinite(knots[:n]).sum(axis=1) - 1
 
     def lines(slopes: Array, values: Array) -> Array:
@@ -148,20 +162,20 @@ def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
     return np.concatenate([part.ravel() for part in parts])
 
 
-# Ids of materials as words in the order in which kernels of palettes read them
-# (`palette_words.cu`): written on the GPU, once per run.
+# Material ids packed into words in the order in which palette kernels read them
+# (`palette_words.cu`); written on the GPU, once per run.
 
 _LANES = 32
 
 
 @dataclass(frozen=True)
 class PaletteWords:
-    """Arrays on the device.
+    """The packed ids of a slab, as arrays on the device.
 
     Attributes:
         words: ids of each lane, (strip, row, lane) or (tile, plane, thread, 4).
-        uniform: of each (strip, row) or (tile, plane, warp), its one id or 255.
-        runs: 2D: the same for the rows that a patch reads from there on; 3D: `uniform`.
+        uniform: the single id of each (strip, row) or (tile, plane, warp), or 255 for several.
+        runs: 2D: like `uniform`, for the rows that a patch reads from there on; 3D: `uniform`.
     """
 
     words: Any
@@ -181,14 +195,14 @@ class WordsLaunch:
 
 @dataclass(frozen=True)
 class WordsKernel:
-    """How words are made for a kernel that streams.
+    """The packing of ids for one kernel that streams.
 
     Attributes:
         ndim: 2 for strips streamed along y, 3 for tiles streamed along z.
         depth: steps of a launch.
-        rows: of a warp's patch.
-        columns: of a lane's.
-        warps: of a block.
+        rows: rows of a warp's patch.
+        columns: columns of a lane's patch.
+        warps: warps of a block.
         written: points that a block writes along y (3D) and x.
         margin: points of a tile before these.
         run: rows that a patch reads (2D).
@@ -207,7 +221,7 @@ class WordsKernel:
 
     @property
     def defines(self) -> dict[str, str | int]:
-        """Its parameters; the type of numbers means nothing."""
+        """Macros of palette_words.cu; the type of numbers has no effect."""
         return {
             "TS_REAL": "double",
             "TS_COLUMNS": self.columns,
@@ -217,24 +231,24 @@ class WordsKernel:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return _LANES * self.warps
 
     def needed(self, box: Box3) -> Box3:
-        """The ids with which no word depends on where the grid is cut, for a box that is written:
-        patches reach beyond what a step does.
+        """The box of ids that makes words independent of where the grid is divided, for a box that
+        is written; patches reach farther than a step does.
         """
         by = (self.depth + 2 if self.ndim == 3 else 0, self.depth + self.rows + 2, self.depth + 1)
         z, y, x = ((low - n, high + n) for (low, high), n in zip(box, by, strict=True))
         return z, y, x
 
     def span(self, box: Box3) -> tuple[int, int]:
-        """(first row or plane that has words, number of them)."""
+        """The first row (2D) or plane (3D) that has words, and their number."""
         low, high = self.needed(box)[3 - self.ndim]
         return low, high - low
 
     def strips(self, box: Box3) -> int:
-        """Strips of a box, or tiles."""
+        """The number of strips (2D) or tiles (3D) of a box."""
         across = (1, 2) if self.ndim == 3 else (2,)
         n = 1
         for axis in across:
@@ -243,7 +257,7 @@ class WordsKernel:
         return n
 
     def arrays(self, box: Box3, zeros: Callable[[int, Any], Any]) -> PaletteWords:
-        """Memory for them, by `zeros(n, dtype)`."""
+        """Allocate the words of a box by calls of `zeros(n, dtype)`."""
         n = self.strips(box) * self.span(box)[1]
         if self.ndim == 3:
             uniform = zeros(n * self.warps, np.uint8)
@@ -253,19 +267,20 @@ class WordsKernel:
     def launches(
         self, ids: Any, around: Box3, to: PaletteWords, box: Box3
     ) -> Iterator[WordsLaunch]:
-        """What fills them, one after the other.
+        """The launches that pack the words, to be run one after the other.
 
         Args:
-            ids: one byte per point of a box, contiguous; beyond it the nearest is taken.
-            around: that box, `needed` or what there is of it.
-            to: `arrays`.
-            box: what launches of the kernel will write, at most; in 3D it begins along y where a
-                tile does.
+            ids: one byte per point of a box, contiguous; beyond it the nearest point counts.
+            around: that box: `needed`, or the part of it that exists.
+            to: result of `arrays`.
+            box: the largest box that launches of the kernel will write; in 3D it begins along y
+                where a tile does.
         """
         shape = [high - low for low, high in around]
         memory = memory_argument(
             shape[1] * shape[2], shape[2], ((0, shape[0]), (0, shape[1]), (0, shape[2]))
         )
+        # Coordinates for the kernel are counted from the first point of `ids`.
         first, count = self.span(box)
         low = first - around[3 - self.ndim][0]
         y, x = (box[axis][0] - self.margin[axis - 1] - around[axis][0] for axis in (1, 2))
@@ -296,7 +311,7 @@ class WordsKernel:
         )
 
     def n_bytes(self, box: Box3) -> int:
-        """What the arrays take."""
+        """Bytes of the arrays for a box."""
         return sum(
             np.dtype(dtype).itemsize * n
             for n, dtype in _sizes(self.arrays(box, lambda n, dtype: (n, dtype)))
@@ -304,6 +319,7 @@ class WordsKernel:
 
 
 def _sizes(made: PaletteWords) -> set[tuple[int, Any]]:
+    # The distinct arrays: in 3D `uniform` and `runs` are the same.
     return {made.words, made.uniform, made.runs}
 
 
@@ -313,14 +329,14 @@ _SIZES = (2, 4, 8, 16)  # of tables
 
 @dataclass(frozen=True)
 class PaletteKind:
-    """What of a palette is compiled.
+    """The properties of a palette that are compiled into a kernel.
 
     Attributes:
-        n_ids: that tables hold, one of a few numbers.
-        isotropic: whether faces between points of one id conduct the same along all axes.
-        sources: whether ids have sources.
-        pieces: of curves of heat content that tables hold; 0 where states are temperatures.
-        varies: whether any conductivity depends on temperature, where states are heat contents.
+        n_ids: ids that tables hold, one of a few sizes.
+        isotropic: whether each material conducts equally along all axes.
+        sources: whether materials have heat sources.
+        pieces: pieces of the enthalpy curves in tables; 0 where the state is temperature.
+        varies: whether any conductivity depends on temperature (enthalpy method only).
     """
 
     n_ids: int
@@ -330,7 +346,7 @@ class PaletteKind:
     varies: bool = False
 
     def defines(self) -> dict[str, str | int]:
-        """The macros that palette.cuh wants."""
+        """Macros of palette.cuh."""
         return {
             "TS_IDS": self.n_ids,
             "TS_ISOTROPIC": int(self.isotropic),
@@ -341,27 +357,27 @@ class PaletteKind:
 
     @property
     def pairs(self) -> int:
-        """Entries of a table of pairs, as two nibbles index it."""
+        """Entries of a table that is indexed by a pair of ids in two nibbles."""
         return 17 * (self.n_ids - 1) + 1
 
     @property
     def potentials(self) -> int:
-        """Numbers of `Flowing` in shared memory."""
+        """Numbers of the curves in shared memory (`Flowing`)."""
         return self.n_ids * (16 if self.pieces == FEW else 3 * self.pieces)
 
 
 def palette_kind(
     conductance: Array, *, sources: bool, enthalpy: Enthalpy | None = None
 ) -> PaletteKind:
-    """What kernels are compiled for.
+    """The kind of palette that a kernel is compiled for.
 
     >>> palette_kind(np.ones((2, 3, 3)), sources=False)
     PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, varies=False)
 
     Args:
         conductance: K of the faces between points of two ids, (ndim, ids, ids).
-        sources: whether ids have any.
-        enthalpy: what heat contents mean, if these are states.
+        sources: whether materials have heat sources.
+        enthalpy: the enthalpy curves, if the state is enthalpy.
     """
     own = np.diagonal(conductance, axis1=1, axis2=2)
     n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
@@ -377,18 +393,18 @@ def palette_numbers(
     dtype: npt.DTypeLike,
     enthalpy: Enthalpy | None = None,
 ) -> Array:
-    """`struct Palette`, flat: conductances, rates, and the weights of points among their like; of
-    heat contents then `struct Curves`.
+    """`struct Palette`, flat: conductances, rates, and the weights of points within a material; for
+    the enthalpy method followed by `struct Curves`.
 
-    Weights are rounded so far that the neighbours' and the centre's add up to 1 exactly: what is
-    even stays even, for any number of steps.
+    Weights are rounded so that those of the neighbours and the centre add up to exactly 1: a
+    uniform field stays uniform, for any number of steps.
 
     Args:
-        conductance: (ndim, ids, ids) [W/(m^3 K)]; where states are heat contents [1/m^2].
-        rate: dt / (rho c) of each id, 0 where points are held [m^3 K/W]; of heat contents dt [s].
-        kind: `palette_kind` of them.
-        dtype: of the arithmetic.
-        enthalpy: what heat contents mean, if these are states.
+        conductance: (ndim, ids, ids) [W/(m^3 K)]; with enthalpy [1/m^2].
+        rate: dt / (rho c) of each id, 0 where points are held [m^3 K/W]; with enthalpy dt [s].
+        kind: result of `palette_kind`.
+        dtype: type of the arithmetic.
+        enthalpy: the enthalpy curves, if the state is enthalpy.
     """
     real = np.dtype(dtype)
     ndim, n = conductance.shape[:2]
@@ -401,6 +417,7 @@ def palette_numbers(
         parts = [k, r, own, 0 * r, curve_numbers(enthalpy, kind.n_ids)]
         return np.concatenate([part.ravel() for part in parts]).astype(real)
 
+    # Multiples of eps / 4 below 1/2 are exact, and so is the centre, a multiple of eps / 2.
     quantum = float(np.finfo(real).eps) / 4
     weight = np.round(own / quantum) * quantum
     centre = 1 - 2 * weight.sum(axis=0)

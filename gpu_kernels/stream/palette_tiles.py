@@ -1,9 +1,12 @@
-"""gpu.stream for bodies of a few materials in 2D: tiles of `kernel_2d.py`, ids as words beside them
-(`palette_2d.cu`, `palette_2d_registers.cu`).
+"""gpu.stream for heterogeneous bodies in 2D and 3D: the tiles of its kernels, and which of them are
+worth trying.
 
-Two kernels. One looks at every level whether all that a warp reads is of one material, and takes
-constant weights if it is: best where materials come in large pieces. The other keeps the
-coefficients of its patch in registers: its rate depends on no geometry.
+The first part is for a few materials in 2D, with packed ids beside the tiles of `kernel_2d.py`. It
+has two kernels. `palette_2d.cu` looks at every level whether all that a warp reads is of one
+material and then takes constant weights, which is best where materials form large regions.
+`palette_2d_registers.cu` keeps the coefficients of its patch in registers; its rate does not depend
+on the geometry. The second part is for conductances per face in 2D, the third for a few materials
+in 3D.
 """
 
 from __future__ import annotations
@@ -24,16 +27,18 @@ from tetris_sim.gpu_kernels.stream.palette import PaletteKind, WordsKernel
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
-MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
-OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
-_MOST_COLUMNS = 6  # of eight nibbles, two are those beside
+MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
+OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
+_MOST_COLUMNS = 6  # eight nibbles per word, two of them for the neighbours on either side
 _LANES = 32
-_SECTOR_BYTES = 32  # the smallest piece of memory that moves
+_SECTOR_BYTES = 32  # the smallest unit of a memory transfer
 _WORD = 16
 
 
 class PaletteScheme(IntEnum):
-    """Where the coefficients of a face come from."""
+    """The source of a face's coefficients: looked up unless a warp sees one material only, or kept
+    in registers.
+    """
 
     BRANCH = 0
     REGISTERS = 1
@@ -41,7 +46,7 @@ class PaletteScheme(IntEnum):
 
 @dataclass(frozen=True)
 class PaletteTile:
-    """A tile of one block of threads; the parameters of the kernels.
+    """The tile of one block of threads, which the kernels' parameters describe.
 
     Attributes:
         steps_per_block: levels that a tile is advanced.
@@ -50,11 +55,11 @@ class PaletteTile:
         warps: warps of a block, above each other.
         blocks: blocks that share a multiprocessor.
         edges: copies of the rows that warps hand on, 1 or 2.
-        scheme: of `PaletteScheme`.
-        copies: of tables of conductances, one for each lane of a half warp, so that lookups have no
-            bank conflicts; or 1.
-        longest: rows that a block streams at most, 0 for any number: shorter chunks share work
-            better that differs from place to place.
+        scheme: one of `PaletteScheme`.
+        copies: copies of the conductance tables: one per lane of a half warp, so that lookups have
+            no bank conflicts, or 1.
+        longest: upper bound of the rows that a block streams, 0 for none: shorter chunks balance
+            the load where the work varies over the grid.
     """
 
     steps_per_block: int
@@ -69,7 +74,7 @@ class PaletteTile:
 
     @property
     def tile(self) -> StreamTile:
-        """What it has in common with tiles of one material."""
+        """The parameters that it shares with tiles of one material."""
         return StreamTile(
             self.steps_per_block,
             self.rows,
@@ -81,28 +86,34 @@ class PaletteTile:
         )
 
     def stream(self) -> StreamedAxis:
-        """As a tile of one material; the first patches begin at whole multiples of their rows."""
+        """The division of the rows among blocks, as for one material; the first patches begin at
+        multiples of their rows in the whole grid.
+        """
         repeated = 2 * self.steps_per_block + self.rows - 1
         return StreamedAxis(
             axis=1, repeated=repeated, unit=self.tile.height(), longest=self.longest
         )
 
     def shared_bytes(self, kind: PaletteKind, item: int) -> int:
-        """`struct Shared` of the kernels."""
+        """Bytes of `struct Shared` of the kernels."""
         state = self.tile.shared_bytes(1, item)
         levels = self.steps_per_block if kind.sources else 1
         if self.scheme == PaletteScheme.BRANCH:
             ring = 2 * self.tile.height() + self.steps_per_block + 2
+            # Tables of face pairs across rows with two numbers, along rows with one; then those by
+            # id.
             across = 2 * max(1, self.copies // 2)
             tables = (across + self.copies) * kind.pairs + (4 + levels) * kind.n_ids
             tables += kind.potentials
-            # entries of two numbers stand in front of those of one
+            # Entries of two numbers come first, for their alignment.
             return _up(state + ring * _LANES * 4, 2 * item) + _up(tables * item, 2 * item)
         words = 2 * self.warps * (self.steps_per_block + self.rows + 2) * _LANES * 4
         return _up(state + words + (2 * kind.pairs * self.copies + kind.n_ids) * item, _WORD)
 
     def fits(self, kind: PaletteKind, item: int) -> bool:
-        """Whether the kernel can be compiled with it, and as many blocks as it wants find room."""
+        """Whether the kernel compiles with the tile, and a multiprocessor holds `blocks` of its
+        blocks.
+        """
         shared = self.shared_bytes(kind, item)
         return (
             self.rows >= 2
@@ -124,7 +135,7 @@ def _up(number: int, unit: int) -> int:
 
 # On an H200 (10240 x 10240, float64, 8 materials, 2026-11-22, kernels alone) the first made 1150,
 # 1000, 820 GStencil/s with 60 rectangles, 200 Voronoi cells, 2000 discs; the fourth 780 with a
-# random material per point, and with all others.
+# random material per point, and as much in all other cases.
 _PALETTE_TILES = (
     (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
     (10, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
@@ -134,8 +145,8 @@ _PALETTE_TILES = (
     (8, 6, 6, 4, 1, 1, PaletteScheme.BRANCH, 1, 330),
 )
 
-# For heat contents: the first two for bodies of one material and of several, the last two for
-# curves of many pieces.
+# For the enthalpy method: the first two for bodies of one and of several materials, the last two
+# for curves of many pieces.
 _HEAT_TILES = (
     (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 660),
     (12, 8, 6, 4, 2, 1, PaletteScheme.BRANCH, 1, 330),
@@ -146,7 +157,7 @@ _HEAT_TILES = (
 
 
 def palette_2d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `PaletteTile`)."""
+    """Tiles worth trying, the best guess first; the keys are those of `PaletteTile`."""
     item = np.dtype(dtype).itemsize
     tiles = (PaletteTile(*numbers) for numbers in (_HEAT_TILES if kind.pieces else _PALETTE_TILES))
     return tuple(
@@ -159,7 +170,8 @@ def palette_2d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapp
 def palette_2d_kernel(
     kind: PaletteKind, numbers: npt.NDArray[Any], parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """The kernel for a palette, `palette_numbers`, with certain parameters (`PaletteTile`).
+    """The kernel for the numbers of a palette (`palette_numbers`) and the parameters of a
+    `PaletteTile`.
 
     Raises:
         ValueError: the tile does not fit.
@@ -198,7 +210,7 @@ def palette_2d_kernel(
 
 
 def palette_2d_words(parameters: Mapping[str, int], item: int) -> WordsKernel:
-    """How the words of such a kernel are made, for numbers of so many bytes."""
+    """The packing of ids for the kernel with these parameters, for numbers of `item` bytes."""
     tile = PaletteTile(**parameters)
     return WordsKernel(
         ndim=2,
@@ -212,16 +224,16 @@ def palette_2d_words(parameters: Mapping[str, int], item: int) -> WordsKernel:
     )
 
 
-# gpu.stream for 2D bodies whose faces have conductances of their own: tiles of `kernel_2d.py`,
-# arrays of coefficients beside them (`coefficients_2d.cu`).
+# Conductances per face in 2D: tiles of `kernel_2d.py`, with arrays of coefficients beside them
+# (`coefficients_2d.cu`).
 
-_PIECE = 16  # bytes of memory that a lane reads at once
-_SECTOR = 32  # bytes of the smallest piece of memory that moves
+_PIECE = 16  # bytes that a lane reads at once
+_SECTOR = 32  # bytes of the smallest unit of a memory transfer
 
 
 @dataclass(frozen=True)
 class CoefficientTile:
-    """A tile of one block of threads; the parameters of the kernel.
+    """The tile of one block of threads, which the kernel's parameters describe.
 
     Attributes:
         steps_per_block: levels that a tile is advanced, a multiple of its rows.
@@ -230,7 +242,7 @@ class CoefficientTile:
         warps: warps of a block, above each other.
         blocks: blocks that share a multiprocessor.
         edges: copies of the rows that warps hand on, 1 or 2.
-        longest: rows that a block streams at most, 0 for any number.
+        longest: upper bound of the rows that a block streams, 0 for none.
     """
 
     steps_per_block: int
@@ -243,7 +255,7 @@ class CoefficientTile:
 
     @property
     def tile(self) -> StreamTile:
-        """What it has in common with tiles of one material."""
+        """The parameters that it shares with tiles of one material."""
         return StreamTile(
             self.steps_per_block,
             self.rows,
@@ -255,12 +267,14 @@ class CoefficientTile:
         )
 
     def shared_bytes(self, item: int) -> int:
-        """`struct Shared` of the kernel."""
+        """Bytes of `struct Shared` of the kernel."""
         handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
         return (self.warps * self.rows + 5 * handed_on) * self.tile.width() * item
 
     def fits(self, item: int) -> bool:
-        """Whether the kernel can be compiled with it, and as many blocks as it wants find room."""
+        """Whether the kernel compiles with the tile, and a multiprocessor holds `blocks` of its
+        blocks.
+        """
         shared = self.shared_bytes(item)
         return (
             self.rows >= 3
@@ -273,7 +287,7 @@ class CoefficientTile:
         )
 
 
-# For numbers of 8 bytes.
+# For 8-byte numbers; the fields are those of `CoefficientTile`.
 _COEFFICIENT_TILES = (
     (10, 5, 4, 4, 2, 1, 820),
     (12, 4, 4, 4, 2, 1, 820),
@@ -283,7 +297,7 @@ _COEFFICIENT_TILES = (
 
 
 def coefficients_2d_parameters(dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `CoefficientTile`)."""
+    """Tiles worth trying, the best guess first; the keys are those of `CoefficientTile`."""
     item = np.dtype(dtype).itemsize
     tiles = (
         CoefficientTile(steps, rows, columns * 8 // item, *others)
@@ -293,7 +307,7 @@ def coefficients_2d_parameters(dtype: npt.DTypeLike) -> tuple[Mapping[str, int],
 
 
 def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
-    """The kernel with certain parameters (`CoefficientTile`).
+    """The kernel with the parameters of a `CoefficientTile`.
 
     Raises:
         ValueError: the tile does not fit.
@@ -334,34 +348,33 @@ def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) 
 
 
 def _arrays(state: DeviceState, box: Box3) -> tuple[Any, ...]:
-    """Conductances along x and y and rates, from the first owned point on."""
+    """The conductances along x and y and the rates, from the first owned point on."""
     assert state.body is not None
     arrays, first = state.body.coefficients, state.layout.origin
     return tuple(arrays[name][first:] for name in ("upper_x", "upper_y", "rate"))
 
 
-# gpu.stream for bodies of a few materials in 3D: tiles of `kernel_3d.py`, ids as words beside them
-# (`palette_3d.cu`).
+# A few materials in 3D: tiles as in `kernel_3d.py`, with packed ids beside them (`palette_3d.cu`).
 
 _ITEM = 8  # bytes of a number: float64
-_COLUMNS = 2  # of a thread: a word of 16 bytes
+_COLUMNS = 2  # columns per thread: a word of 16 bytes
 _WIDTH = 32 * _COLUMNS
-_SECTOR_3D = 4  # numbers of the smallest piece of memory that moves
+_SECTOR_3D = 4  # numbers in the smallest unit of a memory transfer
 _MOST_SHARED = 227 * 1024
 _MOST_ROWS, _MOST_STEPS = 6, 3
 
 
 @dataclass(frozen=True)
 class PaletteTile3D:
-    """A tile of one block of threads; the parameters of the kernel.
+    """The tile of one block of threads, which the kernel's parameters describe.
 
     Attributes:
         steps_per_block: steps of a launch.
-        rows: of a thread.
-        warps: of a block, below each other.
-        blocks: that share a multiprocessor.
-        ahead: planes on their way from memory.
-        copies: of tables of conductances, 16 so that lookups have no bank conflicts; or 1.
+        rows: rows per thread.
+        warps: warps of a block, below each other.
+        blocks: blocks per multiprocessor.
+        ahead: prefetched planes.
+        copies: copies of the conductance tables: 16, so that lookups have no bank conflicts, or 1.
     """
 
     steps_per_block: int
@@ -378,13 +391,15 @@ class PaletteTile3D:
 
     @property
     def written(self) -> tuple[int, int]:
-        """Points that a tile writes along y and x, along x whole sectors."""
+        """Points that a tile writes along y and x, along x in whole sectors."""
         x = (_WIDTH - self.margin[1] - self.steps_per_block) // _SECTOR_3D * _SECTOR_3D
         return self.warps * self.rows - 2 * self.steps_per_block, x
 
     def shared_bytes(self, kind: PaletteKind) -> int:
-        """`struct Shared` of the kernel."""
+        """Bytes of `struct Shared` of the kernel."""
         steps = self.steps_per_block
+        # The state's planes, the rows that warps exchange at each level, packed ids, and the
+        # tables.
         state = (self.ahead + 2) * self.warps * self.rows * _WIDTH * _ITEM
         ends = max(1, 2 * (steps - 1)) * self.warps * 2 * _WIDTH * _ITEM
         words = (2 * steps + self.ahead) * 32 * self.warps * 16
@@ -394,7 +409,7 @@ class PaletteTile3D:
         return state + ends + words + -(-tables // 2) * 2 * _ITEM
 
     def fits(self, kind: PaletteKind) -> bool:
-        """Whether the kernel can be compiled with it, and a block finds room."""
+        """Whether the kernel compiles with the tile, and a block fits into shared memory."""
         return (
             1 <= self.rows <= _MOST_ROWS
             and 1 <= self.steps_per_block <= _MOST_STEPS
@@ -404,8 +419,8 @@ class PaletteTile3D:
 
 
 # On an H200 (1024 x 1024 x 1024, 8 materials, 2026-11-22, kernels alone) the first made 448, 386,
-# 335, 153 GStencil/s with one id, 60 boxes, 200 Voronoi cells, a random id per point, the second
-# 412, 377, 321, 254.
+# 335, 153 GStencil/s with one material, 60 boxes, 200 Voronoi cells, a random material per point,
+# the second 412, 377, 321, 254.
 _PALETTE_TILES_3D = (
     (3, 5, 8, 1, 3, 1),
     (3, 5, 8, 1, 3, 16),
@@ -415,7 +430,7 @@ _PALETTE_TILES_3D = (
 
 
 def palette_3d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `PaletteTile3D`)."""
+    """Tiles worth trying, the best guess first; the keys are those of `PaletteTile3D`."""
     if np.dtype(dtype) != np.float64:
         return ()
     tiles = (PaletteTile3D(*numbers) for numbers in _PALETTE_TILES_3D)
@@ -425,7 +440,8 @@ def palette_3d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapp
 def palette_3d_kernel(
     kind: PaletteKind, numbers: npt.NDArray[Any], parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """The kernel for a palette, `palette_numbers`, with certain parameters (`PaletteTile3D`).
+    """The kernel for the numbers of a palette (`palette_numbers`) and the parameters of a
+    `PaletteTile3D`.
 
     Raises:
         ValueError: the tile does not fit.
@@ -457,12 +473,14 @@ def palette_3d_kernel(
         stream=StreamedAxis(axis=0, repeated=3 * steps - 1, unit=1),
         by_pointer=True,
         line=_SECTOR_3D * _ITEM,
+        # Tiles are anchored to the whole grid along y, so a box may touch one more than fit into
+        # it.
         spare=1,
     )
 
 
 def palette_3d_words(parameters: Mapping[str, int]) -> WordsKernel:
-    """How the words of such a kernel are made."""
+    """The packing of ids for the kernel with these parameters."""
     tile = PaletteTile3D(**parameters)
     return WordsKernel(
         ndim=3,

@@ -1,23 +1,23 @@
-"""dual_tessellation: fused steps as products with ConvStencil's weight matrices, on FP64 tensor
-cores.
+"""gpu.dual_tessellation: fused steps as products with ConvStencil's weight matrices, on FP64
+tensor cores.
 
 Several steps are composed into one stencil (`Stencil.power`), which a kernel applies once:
-`dual_tessellation_1d.cu`, `dual_tessellation.cu` (2D) and `dual_tessellation_3d.cu`. What they
-compute is written out in NumPy in `tests/papers/convstencil/stencil2row.py`; how fast it can be, in
-`convstencil_model.py`. The paper is Chen et al., "ConvStencil", PPoPP 2024.
+`dual_tessellation_1d.cu`, `dual_tessellation.cu` (2D) and `dual_tessellation_3d.cu`. The same
+computation in NumPy is in `tests/papers/convstencil/stencil2row.py`; the first part of this module
+is the paper's performance model. The paper is Chen et al., "ConvStencil", PPoPP 2024.
 
 Parameters:
-    steps_per_block: steps composed.
+    steps_per_block: steps composed into one stencil.
     warps: warps per block of threads.
-    blocks: blocks that a multiprocessor holds at least: limits the registers per thread.
+    blocks: smallest number of blocks per multiprocessor: limits the registers per thread.
     rows: rows that a block of threads writes (2D), or that a warp has (3D).
     planes: planes that a block of threads writes (3D).
-    stages: rows or planes in shared memory (2D and 3D); all but one are on their way.
+    stages: rows or planes in shared memory (2D and 3D); all but one are being prefetched.
     unroll: rows per turn of the loop (2D).
-    cuda_points: planes of the stencil with so many taps or fewer go through CUDA cores (3D).
-    tensor, padding, dirty_bits: 1 unless given. 0 leaves out one of the paper's optimisations, for
-        its figure 6: CUDA cores compute, shared memory has bank conflicts, matrix B is kept apart
-        and points are asked where they belong.
+    cuda_points: planes of the stencil with so many taps or fewer run on CUDA cores (3D).
+    tensor, padding, dirty_bits: 1 by default. 0 leaves out one of the paper's optimisations, for
+        its figure 6: CUDA cores compute, shared memory has bank conflicts, matrix B is stored
+        separately and every point is tested for where it belongs.
 
 GStencil/s on one H200, November 2026, 10,240,000, 10240 x 10240 and 1024^3 points: heat-1d 11900
 (76 steps), star-1d5p 5850 (38), heat-2d 700, box-2d9p 670 (4), star-2d9p 390, box-2d25p 331 (2),
@@ -41,18 +41,18 @@ from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencil import Stencil
 
-# ConvStencil's performance model: how long a stencil takes as products of matrices, and how much
-# memory.
+# ConvStencil's performance model: the time that a stencil takes as matrix products, and the memory
+# traffic.
 #
 # Equations, tables and sections are those of Chen et al., "ConvStencil: Transform Stencil
-# Computation to Matrix Multiplication on Tensor Cores", PPoPP 2024. Where the paper divides what
-# must be whole, the ceiling is taken (its own text has 2 ceil(n^2 / 4) products per dual
-# tessellation where equation 13 prints a floor). n is the width of the kernel after fusion, 2 *
-# radius + 1; times are in seconds and for one application of it to all points.
+# Computation to Matrix Multiplication on Tensor Cores", PPoPP 2024. Where the paper divides integer
+# quantities, the ceiling is taken (its own text has 2 ceil(n^2 / 4) products per dual tessellation
+# where equation 13 prints a floor). n is the width of the kernel after fusion, 2 * radius + 1;
+# times are in seconds, for one application to all points.
 #
-# The paper writes the equations for 2D kernels up to 7 points wide. `predict_rate` reads them for
-# others as sections 4.1 and 4.2 suggest: a 1D kernel has one row, a 3D one is a sum of 2D ones, and
-# weight matrices of more than 8 columns take several products.
+# The paper has the equations for 2D kernels up to 7 points wide. `predict_rate` extends them as
+# sections 4.1 and 4.2 suggest: a 1D kernel has one row, a 3D one is a sum of 2D ones, and weight
+# matrices of more than 8 columns take several products.
 
 REAL_BYTES = 8  # float64
 MMA_SHAPE = (8, 8, 4)  # m, n, k of WMMA's float64 product, the only one that the paper uses
@@ -61,7 +61,7 @@ GROUPS_PER_TILE = MMA_SHAPE[0]
 
 @dataclass(frozen=True)
 class TensorMachine:
-    """What the model knows about a GPU (table 1).
+    """The properties of a GPU in the model (table 1).
 
     Attributes:
         frequency: clock of the cores [Hz].
@@ -88,8 +88,8 @@ A100 = TensorMachine(1.41e9, 432, 16.0, 1935e9, 108 * 128 * 1.41e9)
 H200 = TensorMachine(1.98e9, 528, 8.0, 4.28e12, 132 * 128 * 1.98e9)
 
 
-# Cycles of a tensor core per product of MMA_SHAPE: section 5.1 for sm_80, measured for sm_90. Other
-# architectures have FP64 tensor cores of a few per cent of these speeds, or nobody measured them.
+# Cycles of a tensor core per product of MMA_SHAPE: section 5.1 for sm_80, measured for sm_90. FP64
+# tensor cores of other architectures have a few per cent of these speeds or have not been measured.
 _CYCLES = {"sm_80": 16.0, "sm_90": 8.0}
 _TENSOR_CORES, _SHARED_BYTES_PER_CYCLE = 4, 128  # of a multiprocessor
 
@@ -97,16 +97,16 @@ _TENSOR_CORES, _SHARED_BYTES_PER_CYCLE = 4, 128  # of a multiprocessor
 def tensor_machine(
     architecture: str, *, multiprocessors: int, clock: float, bandwidth: float | None
 ) -> TensorMachine | None:
-    """A GPU from what its driver says of it; None if too little is known.
+    """The model's properties of a GPU from its driver's data; None if too little is known.
 
     >>> tensor_machine("sm_80", multiprocessors=108, clock=1.41e9, bandwidth=1935e9) == A100
     True
 
     Args:
         architecture: for example "sm_90".
-        multiprocessors: how many it has.
-        clock: the highest of the cores [Hz].
-        bandwidth: of its memory [bytes/s]; None if the driver does not say: then it limits nothing.
+        multiprocessors: number of multiprocessors.
+        clock: highest clock of the cores [Hz].
+        bandwidth: memory bandwidth [bytes/s]; None if unknown, and then it does not limit the rate.
     """
     cycles = _CYCLES.get(architecture)
     if cycles is None or multiprocessors <= 0 or clock <= 0:
@@ -152,18 +152,23 @@ def predict_rate(
 
     Args:
         machine: the GPU.
-        stencil: of one step.
-        steps: that are composed into one kernel.
-        shape: points, array order.
+        stencil: stencil of one step.
+        steps: steps that are composed into one kernel.
+        shape: points of the grid, in array order.
     """
     reach = [steps * radius for radius in stencil.radii]
     n, columns = 2 * reach[-1] + 1, shape[-1]
     kernel_rows = 2 * reach[-2] + 1 if len(reach) > 1 else 1
     planes = 2 * reach[-3] + 1 if len(reach) > 2 else 1
+
+    # A tile is eight groups of n + 1 points; each takes two products per chunk of 4 taps and per 8
+    # columns of a weight matrix.
     tiles = math.prod(shape[:-1]) * math.ceil(columns / (GROUPS_PER_TILE * (n + 1)))
     per_tile = 2 * math.ceil(n * kernel_rows / MMA_SHAPE[2]) * math.ceil((n + 1) / MMA_SHAPE[1])
     products = tiles * planes * per_tile
 
+    # Global memory sees the grid twice; shared memory takes the matrices and gives each product its
+    # A.
     grid = math.prod(shape) * REAL_BYTES
     memory = memory_time(
         machine,
@@ -176,7 +181,7 @@ def predict_rate(
 
 
 def total_time(compute: float, memory: float) -> float:
-    """Equation 2: the slower of the two, for they overlap [s]."""
+    """Equation 2: the larger of compute and memory time, since they overlap [s]."""
     return max(compute, memory)
 
 
@@ -193,8 +198,8 @@ def memory_time(
     shared_written: float,
     shared_read: float,
 ) -> float:
-    """Equation 4: the slower of global and shared memory, for they overlap; all amounts in bytes
-    [s].
+    """Equation 4: the larger of the times of global and shared memory, since they overlap [s]; all
+    amounts in bytes.
     """
     return max(
         (read + written) / machine.global_bandwidth,
@@ -203,7 +208,7 @@ def memory_time(
 
 
 def stencil2row_factor(n: int) -> float:
-    """Size of matrices A and B together over that of the grid (table 3; equations 7, 8).
+    """The size of matrices A and B together relative to the grid (table 3; equations 7, 8).
 
     >>> stencil2row_factor(7)
     1.75
@@ -220,16 +225,17 @@ _SWITCHES = ("tensor", "padding", "dirty_bits")
 
 # Largest radius after fusion. 2D and 3D keep weights and results in flight in registers.
 _FARTHEST = {1: 76, 2: 4, 3: 2}
-_REGISTERS = 190  # that they may take together, of 255
+_REGISTERS = 190  # of 255, for weights and results in flight together
 
 
 def _volume(warps: int, blocks: int, *, rows: int, stages: int, cuda_points: int) -> dict[str, int]:
-    # Three planes on their way pay more than the absence of bank conflicts: padding 0 makes room
+    # Three prefetched planes are worth more than freedom from bank conflicts: padding 0 makes room
     # for them.
     shape = {"warps": warps, "blocks": blocks, "rows": rows, "planes": 64, "stages": stages}
     return {**shape, "cuda_points": cuda_points, "padding": 0}
 
 
+# Parameters of a block by number of axes, the best guess first.
 _SHAPES: Mapping[int, tuple[Mapping[str, int], ...]] = {
     1: ({"warps": 2, "blocks": 6}, {"warps": 1, "blocks": 12}, {"warps": 4, "blocks": 3}),
     2: (
@@ -251,7 +257,7 @@ _LIGHT_REGISTERS = 112
 
 
 def dual_tessellation_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why these kernels cannot do it, as a sentence for the user; None if they can."""
+    """Why the kernels refuse a stencil, as a sentence for the user; None if they do not."""
     if np.dtype(dtype) != np.float64:
         return (
             "dual tessellation multiplies matrices of float64 on tensor cores, not of "
@@ -270,7 +276,7 @@ def dual_tessellation_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | N
 def dual_tessellation_parameters(
     stencil: Stencil, dtype: npt.DTypeLike
 ) -> tuple[Mapping[str, int], ...]:
-    """Parameters worth trying, the best guess first: the deepest in every shape, then fewer
+    """Parameters worth trying, the best guess first: the deepest fusion in every shape, then fewer
     steps.
     """
     if dual_tessellation_refusal(stencil, dtype) is not None:
@@ -298,7 +304,7 @@ def dual_tessellation_kernel(
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
-    """Depths worth trying, the best guess first; none if not even one step fits."""
+    """Numbers of steps worth trying, the best guess first; none if not even one step fits."""
     radius, farthest = stencil.radius, _FARTHEST[stencil.ndim]
     if not 0 < radius <= farthest:
         return ()
@@ -310,22 +316,26 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
 
 
 def _registers(fused: Stencil) -> int:
-    """What weight matrices and results in flight take, 2D and 3D, in the first shape."""
+    """Registers per thread for weight matrices and results in flight, 2D and 3D, in the first
+    shape.
+    """
     shape = _SHAPES[fused.ndim][0]
     reach, radius = _reach(fused), fused.radii[-1]
+    # Planes with few taps run on CUDA cores and keep no matrices in registers.
     points = np.where(reach < 0, 0, 2 * reach + 1).sum(axis=-1)
     planes = reach[points > shape["cuda_points"]] if fused.ndim == 3 else reach
     fragments = sum(_used_chunks(int(far), radius) for far in planes.flat)
     in_flight = len(reach) * (shape["rows"] if fused.ndim == 3 else 1)
-    return 2 * (fragments + 4 * in_flight)  # a double takes two
+    return 2 * (fragments + 4 * in_flight)  # two registers per double
 
 
 def _kernel_1d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
+    # The kernel dual_tessellation_1d.cu for a composed stencil.
     warps, dirty_bits = parameters["warps"], parameters["dirty_bits"]
     radius = fused.radius
 
-    # A tile of 8 results reads an even number of chunks, of which the first begins a multiple of 4
-    # points in front.
+    # A tile of 8 results reads an even number of chunks, of which the first begins at a multiple of
+    # 4 points before the results.
     behind = round_up(round_up(radius, _CHUNK) + _GROUP + radius, 2 * _CHUNK) - _GROUP
     row = _SEGMENT if dirty_bits else _SEGMENT + behind
     pitch = round_up(row, 16) + _CHUNK if parameters["padding"] else row
@@ -344,6 +354,7 @@ def _kernel_1d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
 
 
 def _kernel_2d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
+    # The kernel dual_tessellation.cu for a composed stencil.
     warps, rows, stages = parameters["warps"], parameters["rows"], parameters["stages"]
 
     return FusedKernel(
@@ -366,6 +377,7 @@ def _kernel_2d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
 
 
 def _kernel_3d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
+    # The kernel dual_tessellation_3d.cu for a composed stencil.
     warps, rows, stages = parameters["warps"], parameters["rows"], parameters["stages"]
     radius_z, radius_y, radius_x = fused.radii
 
@@ -391,6 +403,7 @@ def _kernel_3d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
 
 
 def _defines(fused: Stencil, parameters: Mapping[str, int]) -> dict[str, str | int]:
+    # Macros that the three kernels share.
     return {
         "TS_REAL": "double",
         "TS_N_WEIGHTS": fused.dense().size,
@@ -402,8 +415,8 @@ def _defines(fused: Stencil, parameters: Mapping[str, int]) -> dict[str, str | i
 
 
 def _reach(fused: Stencil) -> npt.NDArray[np.int64]:
-    """How far the points of each row of a stencil go along x, -1 where there are none; ([2 rz + 1,]
-    2 ry + 1).
+    """The largest distance along x of the points in each row of a stencil, -1 where a row has none;
+    ([2 rz + 1,] 2 ry + 1).
     """
     reach = np.full([2 * r + 1 for r in fused.radii[:-1]], -1)
     for offset in fused.offsets:
@@ -413,12 +426,12 @@ def _reach(fused: Stencil) -> npt.NDArray[np.int64]:
 
 
 def _lead(radius: int) -> int:
-    """Points in front of its group that matrix A begins with: an even number."""
+    """Points of matrix A before its group of results: an even number."""
     return round_up(radius, 2)
 
 
 def _used_chunks(reach: int, radius: int) -> int:
-    """Chunks of points that a row with taps as far as `reach` multiplies (stencil2row.cuh:
+    """Chunks of points that a row with taps up to `reach` multiplies (stencil2row.cuh:
     chunk_used).
     """
     if reach < 0:
@@ -428,10 +441,11 @@ def _used_chunks(reach: int, radius: int) -> int:
 
 
 def _row_bytes(radius: int, parameters: Mapping[str, int]) -> int:
-    """Shared memory for a row of the grid as a warp needs it (stencil2row.cuh)."""
+    """Shared memory for a row of the grid in a warp's layout [bytes] (stencil2row.cuh)."""
     lead, dirty_bits = _lead(radius), parameters["dirty_bits"]
     shift = round_up(lead, _CHUNK) - lead if dirty_bits else 0
     points = shift + _WARP_POINTS - _GROUP + round_up(lead + _GROUP + radius, _CHUNK)
+    # Padding shifts consecutive groups to other banks.
     pitch = _GROUP + _CHUNK if parameters["padding"] else _GROUP
     return round_up(points, _GROUP) // _GROUP * pitch * _REAL_BYTES * (1 if dirty_bits else 2)
 

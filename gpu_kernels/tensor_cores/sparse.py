@@ -1,20 +1,21 @@
-"""The kernel of `gpu.sparse`: fused steps as one sparse product per patch, FP16 in memory, sums in
+"""gpu.sparse: fused steps as one sparse matrix product per patch, with FP16 in memory and sums in
 FP32.
 
 Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once.
-`plan` says what it is handed, the modules beside it how that is made.
+`sparse_plan.py` lays out its operands. This module has the conflict graph of a matrix, the
+permutation of its columns, the division of a patch into units, and the kernel.
 
-`sparse.cu` can do more than a run asks for: `plan_kernel` also takes plans of other formats and of
-whole patches, which benchmarks and tests make (tests/papers/sparstencil/variants.py).
+`sparse.cu` can do more than runs use: `plan_kernel` also takes plans of other formats and of whole
+patches, which benchmarks and tests make (tests/papers/sparstencil/variants.py).
 
 Parameters:
-    steps_per_block: steps composed.
+    steps_per_block: steps composed into one stencil.
     merged_x: results of a patch along x: 2, 4, 8 or 16.
-    warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least
+    warps, blocks: warps per block of threads, and the smallest number of blocks per multiprocessor
         (limits registers).
     units: units that a warp multiplies side by side.
-    steps: of the stream per stage of shared memory. 3D: one.
-    stages: in shared memory; all but one are on their way. Two are a double buffer.
+    steps: steps of the stream per stage of shared memory; one in 3D.
+    stages: stages in shared memory; all but one are being prefetched. Two are a double buffer.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.stencil import Stencil
 
-# The conflict graph (SparStencil, definitions 1 to 3): which columns may share a pair.
+# The conflict graph (SparStencil, definitions 1 to 3): which columns may form a pair.
 #
 # If no row has non-zeros in both columns of a pair, a row has at most one non-zero per pair, and
 # two pairs make a group of four with at most two. Graphs are symmetric boolean matrices; columns of
-# zeros, which the augmented graph has behind the others, are in conflict with none.
+# zeros, which the augmented graph appends, conflict with none.
 #
-# 2:4 is weaker than two such pairs: both non-zeros may stand in one pair. `vector_graph` uses that.
-# Its nodes are runs of neighbouring columns, which a thread can load at once; two of them are
-# interleaved two columns at a time, and conflict only if some row then has three non-zeros in a
-# group of four.
+# 2:4 sparsity requires less than two such pairs: both non-zeros may lie in one pair. `vector_graph`
+# uses that. Its nodes are runs of neighbouring columns, which a thread can load at once; two of
+# them are interleaved two columns at a time, and conflict only if some row then has three non-zeros
+# in a group of four.
 
 Graph = npt.NDArray[np.bool_]
 Pairs = Sequence[tuple[int, int]]
@@ -83,11 +84,14 @@ def conflict_graph(matrix: npt.NDArray[np.generic]) -> Graph:
 
 
 def vector_graph(matrix: npt.NDArray[np.generic], vector: int) -> Graph:
-    """The same for vectors of neighbouring columns, (columns / vector, columns / vector).
+    """The conflict graph of vectors of neighbouring columns, (columns / vector, columns / vector).
 
     Args:
         matrix: (rows, columns), columns a multiple of `vector`.
         vector: columns of a vector: 1, which is `conflict_graph`, or an even number.
+
+    Raises:
+        ValueError: vectors of that length do not fill the matrix.
     """
     if vector == 1:
         return conflict_graph(matrix)
@@ -98,6 +102,8 @@ def vector_graph(matrix: npt.NDArray[np.generic], vector: int) -> Graph:
             f"{columns} columns"
         )
         raise ValueError(msg)
+    # Interleaving puts two columns of each vector into a group of four: more than two non-zeros
+    # together are a conflict.
     pattern = (np.asarray(matrix) != 0).reshape(rows, columns // vector, vector // 2, 2)
     count = pattern.sum(axis=-1)  # of each two columns
     graph: Graph = (count[:, :, None] + count[:, None, :] > 2).any(axis=(0, 3))
@@ -106,7 +112,7 @@ def vector_graph(matrix: npt.NDArray[np.generic], vector: int) -> Graph:
 
 
 def augment(graph: Graph, zero_columns: int) -> Graph:
-    """Definition 2: the graph with columns of zeros behind the others."""
+    """Definition 2: the graph with columns of zeros appended."""
     return np.pad(graph, (0, zero_columns))
 
 
@@ -114,9 +120,9 @@ def is_valid(pairs: Pairs, graph: Graph, zero_columns: int) -> bool:
     """Definition 3: every column of the matrix is in exactly one pair, and no pair conflicts.
 
     Args:
-        pairs: of columns; from `len(graph)` on they are columns of zeros.
-        graph: of the matrix, without those.
-        zero_columns: how many there are.
+        pairs: pairs of columns; those from `len(graph)` on are columns of zeros.
+        graph: conflict graph of the matrix without columns of zeros.
+        zero_columns: number of columns of zeros.
     """
     whole = augment(graph, zero_columns)
     ends = [end for pair in pairs for end in pair]
@@ -126,16 +132,16 @@ def is_valid(pairs: Pairs, graph: Graph, zero_columns: int) -> bool:
     return covered and not any(whole[i, j] for i, j in pairs)
 
 
-# The permutation invariant transformation (SparStencil, equation 5): pairs of columns become
+# The permutation-invariant transformation (SparStencil, equation 5): pairs of columns become
 # neighbours.
 #
-# Columns of A' and rows of B' in the same order give the same product, and so they do with columns
-# of zeros between them. The order puts the two columns of a pair side by side, and two pairs into
-# each group of four.
+# Columns of A' and rows of B' in the same order give the same product, also with columns of zeros
+# in between. The order puts the two columns of a pair side by side, and two pairs into each group
+# of four.
 #
-# Vectors (see `conflicts.vector_graph`) are interleaved two columns at a time, those of two pairs
-# at once: that is the order in which the four threads of a quad, each with one vector, hold the
-# other operand of a product (`fragments`).
+# Vectors (`vector_graph`) are interleaved two columns at a time, those of two pairs at once: this
+# is the order in which the four threads of a quad, with one vector each, hold the other operand of
+# a product (`fragments`).
 
 Order = npt.NDArray[np.int64]
 ZERO = -1  # in an order: a column of zeros
@@ -143,10 +149,10 @@ ZERO = -1  # in an order: a column of zeros
 
 @dataclass(frozen=True)
 class Matching:
-    """Pairs of columns.
+    """A matching of columns into pairs.
 
     Attributes:
-        n_columns: of the matrix; columns of zeros are numbered from here on.
+        n_columns: columns of the matrix; columns of zeros are numbered from here on.
         pairs: (first, second), in order of the first.
     """
 
@@ -155,13 +161,13 @@ class Matching:
 
     @cached_property
     def zero_columns(self) -> int:
-        """p: how many columns of zeros there are."""
+        """The number p of columns of zeros."""
         return 2 * len(self.pairs) - self.n_columns
 
 
 def vector_order(matching: Matching) -> Order:
-    """The vectors of all pairs, one pair after the other, an even number of pairs; `ZERO` for
-    vectors of zeros.
+    """The vectors of all pairs, one pair after the other, padded to an even number of pairs; `ZERO`
+    stands for a vector of zeros.
     """
     order = [end if end < matching.n_columns else ZERO for pair in matching.pairs for end in pair]
     return np.array(order + [ZERO] * (-len(order) % 4), np.int64)
@@ -171,8 +177,8 @@ def column_order(vectors: Order, vector: int) -> Order:
     """Columns in the order of the transformed matrix.
 
     Args:
-        vectors: two pairs of them after each other, `ZERO` for vectors of zeros.
-        vector: columns of each.
+        vectors: vectors in the order of `vector_order`, `ZERO` for vectors of zeros.
+        vector: columns per vector.
 
     >>> column_order(np.array([0, 2, 1, 3]), 1).tolist()
     [0, 2, 1, 3]
@@ -187,36 +193,38 @@ def column_order(vectors: Order, vector: int) -> Order:
 
 
 def permute_columns(matrix: npt.NDArray[np.float64], order: Order) -> npt.NDArray[np.float64]:
-    """A'': the columns of A' in order, with columns of zeros where the order has them."""
+    """A'': the columns of A' in the given order, with columns of zeros at `ZERO`."""
     return np.where(order == ZERO, 0.0, matrix[:, order])
 
 
-# A patch in units: rows of points that are multiplied when they arrive, for all results that depend
-# on them.
+# The units of a patch: rows of points that are multiplied when they arrive, for all results that
+# depend on them.
 #
-# The paper makes a patch one product: all points that 16 results depend on
-# (`tests/papers/sparstencil/patches.py`). Here it is cut:
+# In the paper a patch is one product: all points that 16 results depend on
+# (`tests/papers/sparstencil/patches.py`). Here it is divided:
 #
 #     unit     r2 rows of `width` points; r1 r2 = 16 results of a patch depend on several of them
-#     flight   how many, along the axis that is streamed: y in 2D, z in 3D; none in 1D
+#     flight   their number along the streamed axis: y in 2D, z in 3D; 1 in 1D
 #     vectors  neighbouring points that a thread loads at once: the columns of a unit are matched by
 #              vectors, half a row apart, which leaves no column without a partner
-#              (`conflicts.vector_graph`)
+#              (`vector_graph`)
 #
-# A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 does for a radius of 3,
-# 16 for 7, and wider rows (1D) for more. Half is kept, so 2 rx + 1 of r1 products per row are not
-# with zeros: all but one at those radii.
+# A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 suffices for radius 3, 16
+# for 7, and wider rows (1D) for more. Half of the columns are kept, so 2 rx + 1 of r1 products per
+# row are with non-zero weights: all but one at those radii.
 
 
 def box_of(stencil: Stencil) -> Array:
-    """The weights of the box around a stencil as 3D, (2 rz + 1, 2 ry + 1, 2 rx + 1)."""
+    """The weights of the box around a stencil in three dimensions, (2 rz + 1, 2 ry + 1, 2
+    rx + 1).
+    """
     weights = stencil.dense()
     return weights.reshape(on_three(weights.shape, 1))
 
 
 def unit_width(radius: int, r1: int) -> int:
-    """Points of a row of a unit: vectors half of it apart never have three of four columns of one
-    result.
+    """Points of a row of a unit, wide enough that vectors half of it apart never put three columns
+    of one result into a group of four.
 
     >>> [unit_width(radius, 16) for radius in (1, 7, 8, 63)], unit_width(3, 8)
     ([32, 32, 64, 256], 16)
@@ -226,12 +234,12 @@ def unit_width(radius: int, r1: int) -> int:
 
 
 def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> SparsePlan:
-    """The plan with results in flight.
+    """The plan of products with results in flight.
 
     Args:
-        fused: the stencil that is applied at once.
+        fused: the composed stencil.
         r1: results of a patch along x: 8 or 16.
-        kind: format.
+        kind: number format, one of `KINDS`.
     """
     box = box_of(fused)
     radius_y, radius_x = (n // 2 for n in box.shape[1:])
@@ -242,6 +250,8 @@ def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> SparsePlan:
     crushed = np.stack(
         [[unit_matrix(plane, s, (r2, r1), width) for s in range(slots)] for plane in box]
     )
+
+    # One order for all units: a thread loads the points of every unit in the same way.
     order = _in_slots(_unit_order(crushed, width, vector), kind)
     matrices = np.stack([[permute_columns(a, order) for a in plane] for plane in crushed])
     matrices = matrices[:, :, row_order(r1, kind)]
@@ -272,11 +282,12 @@ def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> SparsePlan:
 
 
 def unit_matrix(plane: Array, slot: int, merged: tuple[int, int], width: int) -> Array:
-    """A' of one unit of a patch, (16, r2 * width): `slot` units lie before it."""
+    """A' of one unit of a patch, (16, r2 * width), with `slot` units before it."""
     (r2, r1), (taps_y, taps_x) = merged, plane.shape
     lead = (width - r1) // 2
     matrix = np.zeros((r2, r1, r2, width))
     for j2, p2 in itertools.product(range(r2), range(r2)):
+        # Row of the stencil that leads from result row j2 to point row p2 of this unit.
         dy = slot * r2 + p2 - j2
         if 0 <= dy < taps_y:
             for j1 in range(r1):
@@ -286,7 +297,7 @@ def unit_matrix(plane: Array, slot: int, merged: tuple[int, int], width: int) ->
 
 
 def _unit_order(crushed: Array, width: int, vector: int) -> Order:
-    """One order of columns for all units: vectors half a row apart are pairs in each of them."""
+    """An order of columns for all units: vectors half a row apart are pairs in each of them."""
     stacked = crushed.reshape(-1, crushed.shape[-1])
     graph, half = vector_graph(stacked, vector), width // vector // 2
     pairs = tuple((i, i + half) for i in range(len(graph)) if i // half % 2 == 0)
@@ -297,11 +308,11 @@ def _unit_order(crushed: Array, width: int, vector: int) -> Order:
 
 
 def _in_slots(order: Order, kind: str) -> Order:
-    """Columns that are in the order of pairs so that each vector is again with one lane, in its
-    slots.
+    """Reorder columns, given in the order of pairs, so that each vector again lies with one lane,
+    in its slots.
 
-    The two vectors of a pair are with neighbouring lanes, so for TF32 column k of one is the
-    partner of column k of the other; half a row apart, no result has both.
+    The two vectors of a pair lie with neighbouring lanes, so for TF32 column k of one is the partner
+    of column k of the other; since they are half a row apart, no result needs both.
     """
     columns = order.reshape(-1, DEPTHS[kind]).copy()
     columns[:, slot_columns(kind)] = columns[:, slot_columns("f16")]
@@ -309,30 +320,30 @@ def _in_slots(order: Order, kind: str) -> Order:
 
 
 KINDS = ("f16", "bf16", "tf32", "f64")
-"""Formats by their number in sparse.cu."""
+"""Number formats in the order of their numbers in sparse.cu."""
 
 MADE_OF = {"f16": "float16", "bf16": "float32", "tf32": "float32", "f64": "float64"}
-"""The dtype of the state, by format."""
+"""The dtype of the state for each format."""
 
-# FP16 as bits: they only move
+# FP16 as bits, since the kernel only moves them.
 _STORED = {"float16": "unsigned short", "float32": "float", "float64": "double"}
-# radius after fusion: 2D and 3D keep the matrices of all units in registers
+# Largest radius after fusion: 2D and 3D keep the matrices of all units in registers.
 _FARTHEST = {1: 63, 2: 7, 3: 3}
-_REGISTERS = 200  # that matrices and results in flight may take, of 255
-_OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
+_REGISTERS = 200  # of 255, for matrices and results in flight
+_OTHERS = 32  # registers for everything else; with fewer the compiler spills
 
 
 def sparse_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why this kernel cannot do it, as a sentence for the user; None if it can."""
+    """Why the kernel refuses a stencil, as a sentence for the user; None if it does not."""
     return half_refusal(stencil, dtype, _steps_to_try, "the sparse matrices")
 
 
 def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Parameters worth trying, the best guess first: the deepest, then fewer steps; then other
-    stages and warps.
+    """Parameters worth trying, the best guess first: the deepest fusion, fewer steps, then other
+    numbers of stages and warps.
 
-    The guesses are what one H200 liked best (10240 x 10240 points and their like in 1D and 3D,
-    November 2026).
+    The order follows measurements on one H200 (10240 x 10240 points and comparable grids in 1D and
+    3D, November 2026).
     """
     if sparse_refusal(stencil, dtype) is not None:
         return ()
@@ -350,6 +361,7 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
         other_warps,
     )
 
+    # Variations of the stages may coincide with the best guess.
     proposals: list[Mapping[str, int]] = []
     for shape in shapes:
         parameters = {**shape, "blocks": _blocks(stencil, shape)}
@@ -364,12 +376,12 @@ def sparse_kernel(
     """The kernel that applies `steps_per_block` steps at once.
 
     Args:
-        stencil: of one step.
+        stencil: stencil of one step.
         dtype: float16.
-        parameters: one of `sparse_parameters`, or others as above.
+        parameters: one of `sparse_parameters`, or others as in the module's docstring.
 
     Raises:
-        ValueError: it is another dtype, or FP16 does not have the weights.
+        ValueError: the dtype is another one, or rounding to FP16 changes the weights too much.
     """
     refuse_other_dtype("f16", dtype)
     refuse_bad_rounding(stencil, parameters["steps_per_block"])
@@ -379,10 +391,10 @@ def sparse_kernel(
 
 
 def refuse_other_dtype(kind: str, dtype: npt.DTypeLike) -> None:
-    """Check that a format is made of this dtype.
+    """Check that a state of this dtype can be multiplied in a format.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it cannot.
     """
     if np.dtype(dtype) != np.dtype(MADE_OF[kind]):
         msg = f"{kind} is not made of {np.dtype(dtype)}"
@@ -390,9 +402,10 @@ def refuse_other_dtype(kind: str, dtype: npt.DTypeLike) -> None:
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
+    # Numbers of steps worth trying, the best guess first.
     farthest, radius = _FARTHEST[stencil.ndim], max(1, stencil.radius)
     if stencil.ndim == 1:
-        # Half as far is half as many products.
+        # Half the reach takes half as many products.
         reaches = [(farthest + 1) // fewer - 1 for fewer in (1, 2, 4, 8)]
         fitting = tuple(dict.fromkeys(reach // radius for reach in reaches if reach >= radius))
     else:
@@ -402,6 +415,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
+    # The parameters of the best guess for a number of steps.
     reach = [steps * radius for radius in stencil.radii]
     if stencil.ndim == 1:
         return {
@@ -429,7 +443,7 @@ def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
 
 
 def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
-    """What matrices, metadata and results in flight take of a thread's registers."""
+    """Registers per thread for matrices, metadata and results in flight."""
     flight, products = _sizes(stencil, shape)
     return (
         flight * products * 4 + (flight * products + 1) // 2 + shape["units"] * (flight + 1) * 4 + 4
@@ -437,7 +451,7 @@ def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
 
 
 def _sizes(stencil: Stencil, shape: Mapping[str, int]) -> tuple[int, int]:
-    """(flight, products) of the plan that these parameters have (units.py)."""
+    """(flight, products) of the plan with these parameters, as `unit_plan` makes it."""
     r1 = shape["merged_x"]
     r2 = ROWS // r1
     reach = [shape["steps_per_block"] * radius for radius in stencil.radii]
@@ -447,12 +461,13 @@ def _sizes(stencil: Stencil, shape: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
-    """Blocks of threads that fit beside each other; in 2D two are faster than more."""
+    """Blocks that fit on a multiprocessor; with wide patches in 2D two are faster than more."""
     fitting = blocks_beside(32 * shape["warps"], _registers(stencil, shape) + _OTHERS)
     return min(2, fitting) if stencil.ndim == 2 and shape["merged_x"] == 16 else fitting
 
 
 def _stage(plan: SparsePlan, parameters: Mapping[str, int], ndim: int, vector: int) -> SharedTile:
+    # The tile that a block holds in shared memory, by number of axes.
     (r2, r1), warps, steps = plan.merged, parameters["warps"], parameters["steps"]
     results = parameters["units"] * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]
     lead = round_up(plan.lead, vector)
@@ -484,18 +499,18 @@ def plan_kernel(
     """The kernel that makes the products of a plan.
 
     Args:
-        fused: the stencil that is applied at once.
-        plan: of its products.
+        fused: the composed stencil.
+        plan: plan of its products.
         registers: A and the metadata of all products.
-        parameters: as above.
-        sparse: whether sparse tensor cores multiply, else dense ones.
+        parameters: as in the module's docstring.
+        sparse: whether sparse tensor cores multiply; otherwise dense ones do.
     """
     item = np.dtype(MADE_OF[plan.kind]).itemsize
     stage = _stage(plan, parameters, fused.ndim, 16 // item)
     a, metadata = registers
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
 
-    # Linear: each lane is a point behind the one before.
+    # Linear tables need no look-up: each lane lies one point behind the previous one.
     firsts = table[:, 0]
     linear = np.array_equal(table, firsts[:, None] + np.arange(4)[:, None])
 

@@ -1,23 +1,23 @@
-"""The kernel of `gpu.tcstencil`: fused steps as products of windows with bands (`windows.py`), FP16
-in memory.
+"""gpu.tcstencil: fused steps as products of windows with bands (`tcstencil_windows.py`), FP16 in
+memory.
 
 Several steps are composed into one stencil (`Stencil.power`), which `tcstencil.cu` applies once.
-Radius 4 costs as many products as any smaller one along x, 2 r + 1 per 128 results, which tensor
-cores make while the points are copied: steps that stay within it cost little more than one.
+Along x, radius 4 costs as many products as any smaller one, 2 r + 1 per 128 results, which tensor
+cores make while points are copied: steps within that radius cost little more than one.
 
 Parameters:
-    steps_per_block: steps composed.
+    steps_per_block: steps composed into one stencil.
     warps, warps_x: warps per block of threads, and how many of them lie side by side along x (3D;
         else all).
     units: tiles of 128 results that a warp makes at a time, side by side along x, in 3D along y.
-    blocks: blocks of threads that a multiprocessor holds at least (limits registers).
+    blocks: smallest number of blocks per multiprocessor (limits registers).
     steps: steps of the stream per stage of shared memory; one in 3D.
-    stages: stages in shared memory; all but one are on their way.
-    sums: 32 unless given, or 16: sums in FP16.
-    mirrored: 0 unless given; 1 (2D): rows at the same distance share a product, r + 1 of them: the
-        authors' way.
-    format: 0 unless given (FP16), 1 (BF16), 2 (TF32): what is multiplied, of float32 in memory (of
-        which FP16 may be made, too).
+    stages: stages in shared memory; all but one are being prefetched.
+    sums: bits of the sums, 32 by default, or 16.
+    mirrored: 0 by default; 1 (2D): rows at the same distance share a product, r + 1 of them, as in
+        the paper.
+    format: format of the products: 0 (FP16, default), 1 (BF16), 2 (TF32). BF16 and TF32 need
+        float32 in memory, which FP16 can be made of as well.
 """
 
 from __future__ import annotations
@@ -58,35 +58,39 @@ from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import (
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.stencil import Stencil
 
-# Stars as the authors make them, P S + S Q: the kernel tcstencil_star.cu, one step of a 2D star of
-# radius up to 4.
+# Stars as in the paper, P S + S Q: the kernel tcstencil_star.cu, one step of a 2D star of radius up
+# to 4.
 #
-# Parameters: steps_per_block: 1. star: 1, which tells it from the kernel of `kernel.py`. warps,
-# blocks, stages: as there; three stages or more. units: tiles of 16 x 16 results that a warp makes
-# side by side.
+# Its parameters are steps_per_block = 1; star = 1, which distinguishes it from tcstencil.cu; warps,
+# blocks and stages as there, with three stages or more; units, the tiles of 16 x 16 results that a
+# warp makes side by side.
 
-FARTHEST = 4  # windows of 16 points have 8 results
-TILE = 16  # rows of results: those of a product of FP16
-_LEAD = 8  # points in front of the first result: a vector of 16 bytes
+FARTHEST = 4  # largest radius: windows of 16 points have 8 results
+TILE = 16  # rows of results, those of an FP16 product
+_LEAD = 8  # points before the first result: a vector of 16 bytes
 
 Array = npt.NDArray[np.float64]
 
 
 def suits(stencil: Stencil) -> bool:
-    """Whether the kernel can make it: no point lies off both axes, and some beside the y axis."""
+    """Whether the star kernel can compute a stencil: all points lie on the axes, some of them on x
+    beside the centre.
+    """
     if stencil.ndim != 2 or not 0 < stencil.radius <= FARTHEST or stencil.radii[1] == 0:
         return False
     return stencil.is_star
 
 
 def star_parameters(stencil: Stencil) -> tuple[Mapping[str, int], ...]:
-    """What may be tried."""
+    """Candidate parameters of the star kernel; none where it does not apply."""
     shape = {"steps_per_block": 1, "star": 1, "warps": 4, "units": 4, "stages": 4, "blocks": 5}
     return (shape,) if suits(stencil) and rounds_well(stencil, 1) else ()
 
 
 def star_bands(stencil: Stencil) -> tuple[Array, Array]:
-    """P, (16, 24), over the rows from ry above the results on, and Q, (16, 8), over a window."""
+    """The bands P, (16, 24), over the rows from ry above the results on, and Q, (16, 8), over a
+    window.
+    """
     box, (ry, rx) = stencil.dense(), stencil.radii
     along_y, along_x = np.zeros((TILE, TILE + 8)), np.zeros((TILE, 8))
     for i in range(TILE):
@@ -99,10 +103,10 @@ def star_bands(stencil: Stencil) -> tuple[Array, Array]:
 
 
 def star_registers(along_y: Array, along_x: Array) -> Words:
-    """`struct Weights` of tcstencil_star.cu, (8, 32): P as A of a product of depth 16 and one of 8,
-    then Q as B.
+    """`struct Weights` of tcstencil_star.cu, (8, 32): P as A of one product of depth 16 and one of
+    depth 8, then Q as B.
 
-    Lane 4 g + t holds of A rows g and g + 8, columns 2 t and 2 t + 1 of each eight.
+    Lane 4 g + t holds rows g and g + 8 of A, columns 2 t and 2 t + 1 of each eight.
     """
     bits = along_y.astype(np.float16).view(np.uint16).astype(np.uint32)
     bits = bits.reshape(2, 8, 3, 4, 2)  # half, g, eight, t
@@ -114,15 +118,15 @@ def star_registers(along_y: Array, along_x: Array) -> Words:
 def star_kernel(
     stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """The kernel.
+    """The kernel for one step of a star.
 
     Args:
         stencil: a star.
         dtype: float16.
-        parameters: as above.
+        parameters: one of `star_parameters`.
 
     Raises:
-        ValueError: it cannot make this.
+        ValueError: the kernel does not apply.
     """
     if not suits(stencil) or parameters["steps_per_block"] != 1 or np.dtype(dtype) != np.float16:
         msg = f"two products make one step of a 2D star of radius up to {FARTHEST}, in float16"
@@ -130,7 +134,8 @@ def star_kernel(
 
     warps, units, stages = parameters["warps"], parameters["units"], parameters["stages"]
     width = TILE * warps * units
-    # 2 for windows; with another one, rows are an odd multiple of 16 bytes
+    # Two leads for windows; with a third, rows are an odd multiple of 16 bytes, which avoids bank
+    # conflicts.
     row_points = width + 3 * _LEAD
     numbers = star_registers(*star_bands(operand_weights(stencil, FLOAT16)))
     reach = (0, *stencil.radii)
@@ -159,28 +164,28 @@ def star_kernel(
     )
 
 
+# The general kernel, tcstencil.cu: any stencil, any number of steps that fits.
 _TILE = RESULTS * WINDOWS
-_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8), 3: (4,)}  # along all axes after fusion
-_FARTHEST = {1: 108, 2: 12, 3: 8}  # that a step by itself, or two, may reach
+_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8), 3: (4,)}  # radii after fusion worth trying
+_FARTHEST = {1: 108, 2: 12, 3: 8}  # largest radius after fusion
 _WIDE = 4  # radius after fusion up to which a warp may have two tiles in 2D
-_REGISTERS = 200  # that matrices and results in flight may take, of 255
-_OTHERS = 56  # registers for all else
+_REGISTERS = 200  # of 255, for matrices and results in flight
+_OTHERS = 56  # registers for everything else
 
 
 def tcstencil_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why this kernel cannot do it, as a sentence for the user; None if it can."""
+    """Why the kernel refuses a stencil, as a sentence for the user; None if it does not."""
     return half_refusal(stencil, dtype, _steps_to_try, "the matrices")
 
 
 def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Parameters worth trying, the best guess first; nothing where `tcstencil_refusal` has
-    something to say.
-    """
+    """Parameters worth trying, the best guess first; none where `tcstencil_refusal` refuses."""
     if tcstencil_refusal(stencil, dtype) is not None:
         return ()
     steps = _steps_to_try(stencil)
     first = [_shape(stencil, n) for n in steps]
 
+    # Variations of the best guess.
     others = [{**first[0], "stages": 4}, {**first[0], "stages": 5 - first[0]["stages"]}]
     if stencil.ndim == 3:
         others += [{**first[0], "warps": 8}]
@@ -202,9 +207,9 @@ def tcstencil_kernel(
     """The kernel that applies `steps_per_block` steps at once.
 
     Args:
-        stencil: of one step.
-        dtype: float16; float32 for the formats that only a benchmark asks for.
-        parameters: one of `tcstencil_parameters`, or others as above.
+        stencil: stencil of one step.
+        dtype: float16; float32 for the formats that only benchmarks use.
+        parameters: one of `tcstencil_parameters`, or others as in the module's docstring.
 
     Raises:
         ValueError: the parameters contradict each other or the dtype, or FP16 does not have the
@@ -228,7 +233,7 @@ def tcstencil_kernel(
     bands = window_bands(mirror_rows(fused) if mirrored else fused)
     table, matrices = bands.numbered(mirrored=mirrored)
     if len(matrices) == 0:
-        matrices = np.zeros((1, CHUNK, RESULTS))  # which no product takes
+        matrices = np.zeros((1, CHUNK, RESULTS))  # unused: `struct Weights` must not be empty
     numbers = matrix_registers(matrices, format_, run=item)
 
     stage = _stage(bands, parameters, 16 // item)
@@ -270,14 +275,15 @@ def tcstencil_kernel(
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
-    """Steps within the reaches above, in 2D some more; those that the model takes for fastest come
-    first.
+    """Numbers of steps within `_REACHES`, and in 2D a few more; those that the model ranks fastest
+    come first.
     """
     radius, reaches = max(1, stencil.radius), _REACHES[stencil.ndim]
     wanted = [reach // radius for reach in reaches]
     if stencil.ndim > 1:
         most = max(1, wanted[0])
         deeper = range(2 * most, max(most, 2 * most - 3), -1) if stencil.ndim == 2 else ()
+        # Also fewer steps, and in 2D up to twice as many.
         wanted = [*range(most, 0, -1), *deeper, *wanted]
 
     possible = [
@@ -290,6 +296,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
+    # The parameters of the best guess for a number of steps.
     if stencil.ndim == 1:
         return {"steps_per_block": steps, "warps": 4, "units": 1, "steps": 4, "stages": 3}
 
@@ -322,7 +329,7 @@ def _warps_x(parameters: Mapping[str, int]) -> int:
 
 
 def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
-    """What matrices and results in flight take of a thread's registers."""
+    """Registers per thread for matrices and results in flight."""
     steps, units = shape["steps_per_block"], shape["units"]
     flight = 2 * steps * stencil.radii[0] + 1 if stencil.ndim > 1 else 1
     # In 1D the compiler loads many windows before it multiplies one.
@@ -332,8 +339,8 @@ def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _matrices(stencil: Stencil, steps: int) -> tuple[float, int]:
-    """(products, matrices) of a composed stencil, about: its weights are only rounded by
-    themselves.
+    """(products, matrices) of a composed stencil, approximately: its weights are rounded one by
+    one.
     """
     fused = stencil.power(steps)
     near = rounded(fused.weights, FLOAT16).tolist()
@@ -342,14 +349,15 @@ def _matrices(stencil: Stencil, steps: int) -> tuple[float, int]:
 
 
 def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
-    """Blocks of threads that fit beside each other."""
+    """Blocks that fit on a multiprocessor."""
     return blocks_beside(32 * shape["warps"], _registers(stencil, shape) + _OTHERS)
 
 
 def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> SharedTile:
+    # The tile that a block holds in shared memory, by number of axes.
     warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
     lead = round_up(bands.lead, vector)
-    # a half may be loaded as a whole
+    # Half a chunk may be loaded as a whole one.
     behind = round_up(bands.lead + bands.has_half * RESULTS, vector)
 
     if bands.ndim == 3:

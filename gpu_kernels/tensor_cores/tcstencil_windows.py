@@ -1,10 +1,9 @@
-"""Windows: the bands of TCStencil along x, so that one product makes 128 results that lie side by
-side.
+"""Windows: the bands of TCStencil along x, with which one product makes 128 adjacent results.
 
-The authors' tiles have a band along y for each column of weights, and their products are added with
-a shift along x (tests/papers/tcstencil/tiles.py). Here it is the other way round: a band along x
-for each row of weights, added with a shift along y. A kernel that streams along y makes that shift
-by keeping 2 ry + 1 rows of results in flight: a row that arrives is multiplied for all of them.
+The paper's tiles have a band along y for each column of weights, and their products are added with
+a shift along x (tests/papers/tcstencil/tiles.py). Here the axes are exchanged: a band along x for
+each row of weights, added with a shift along y. A kernel that streams along y makes that shift by
+keeping 2 ry + 1 rows of results in flight: an arriving row is multiplied for all of them.
 
     window   8 results along x and the points around them that they depend on, in chunks of 16; the
              last one may be half
@@ -12,8 +11,8 @@ by keeping 2 ry + 1 rows of results in flight: a row that arrives is multiplied 
              beside them
     band     16 x 8 of a chunk: column n holds a row of weights, shifted down by n
 
-In 3D rows of the planes above and below have bands, too: results are in flight along z, and depend
-on 2 ry + 1 rows of a plane. In 1D there is one row, and windows are as long as needed.
+In 3D the rows of the planes above and below have bands, too: results are in flight along z and
+depend on 2 ry + 1 rows of a plane. In 1D there is one row, and windows are as long as needed.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, TFLOAT32, Format, rounded
 from tetris_sim.model.stencil import Stencil
 
-# Matrices of weights in the registers of `mma`, and the weights that they are made of.
+# Weights that remain after rounding, and their matrices in the registers of `mma`.
 
 Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint32]
 
 
 def without_zeros(stencil: Stencil) -> Stencil:
-    """Without points whose weights have become zero: far from the middle those of many steps are
-    below any FP16.
+    """The stencil without points of zero weight: far from the centre, weights of many fused steps
+    fall below the smallest FP16 number.
 
     >>> without_zeros(Stencil(((-1,), (0,), (1,)), (0.0, 1.0, 0.0))).offsets
     ((0,),)
@@ -46,13 +45,13 @@ def without_zeros(stencil: Stencil) -> Stencil:
 
 
 def mirror_rows(stencil: Stencil) -> Stencil:
-    """The stencil with the weights of its lower half along the first axis in the upper half, too.
+    """The stencil with the weights of its lower half along the first axis copied to its upper half.
 
-    Rounding may move two weights by a place that are equal but not opposite. Where a kernel wants
-    them equal, that is undone, and the sum is as much less exact.
+    `round_weights` may round two weights differently that are equal but not opposite. This undoes
+    it where a kernel needs them equal, at the cost of an equally less exact sum.
 
     Raises:
-        ValueError: they differ by more than roundings do.
+        ValueError: the weights differ by more than rounding errors.
     """
     terms = stencil.terms
     if any((-dy, *rest) not in terms for dy, *rest in terms):
@@ -69,22 +68,23 @@ def mirror_rows(stencil: Stencil) -> Stencil:
 
 
 def matrix_registers(matrices: Array, format_: Format, run: int) -> Words:
-    """The registers of B, (n, 32 lanes, words), of matrices (n, 16, 8).
+    """The registers of operand B, (n, 32 lanes, words), for matrices (n, 16, 8).
 
-    The order of rows in a product is free as long as the columns of A have the same: lane 4 g + t
-    holds of column g rows 2 t, 2 t + 1 and those 8 further on, or 4 t to 4 t + 3.
+    The order of B's rows is free as long as A's columns have the same order: lane 4 g + t holds of
+    column g rows 2 t, 2 t + 1 and those 8 further on, or 4 t to 4 t + 3.
 
     Args:
-        matrices: with numbers that the format has.
-        format_: of the product.
+        matrices: numbers that the format represents.
+        format_: format of the product.
         run: neighbouring rows that a lane holds: 2 or 4.
 
     Raises:
-        ValueError: the format does not have one of the numbers.
+        ValueError: the format cannot represent one of the numbers.
     """
     if not np.array_equal(rounded(matrices, format_), matrices):
         msg = f"weights that are no numbers of {format_.name}"
         raise ValueError(msg)
+    # Axes: matrix, part, t, row of the run, column g.
     lanes = matrices.reshape(-1, 4 // run, 4, run, 8).transpose(0, 4, 2, 1, 3).reshape(-1, 32, 4)
     if format_ is TFLOAT32:
         return np.ascontiguousarray(lanes, np.float32).view(np.uint32)
@@ -92,30 +92,31 @@ def matrix_registers(matrices: Array, format_: Format, run: int) -> Words:
         bits = lanes.astype(np.float16).view(np.uint16).astype(np.uint32)
     else:
         bits = np.ascontiguousarray(lanes, np.float32).view(np.uint32) >> np.uint32(16)
+    # Two 16-bit numbers per register, the first one in the lower half.
     return np.ascontiguousarray(bits[..., ::2] | bits[..., 1::2] << np.uint32(16))
 
 
-RESULTS = 8  # of a window: columns of B in mma.m16n8k16
+RESULTS = 8  # results of a window: columns of B in mma.m16n8k16
 CHUNK = 16  # points of a window that a product multiplies: rows of B
-WINDOWS = 16  # of a tile: rows of A
-UNUSED, FIRST, FURTHER = 0, 1, 2  # what a band is for the sum of a result
+WINDOWS = 16  # windows of a tile: rows of A
+UNUSED, FIRST, FURTHER = 0, 1, 2  # role of a band in the sum of a result
 
-# NVIDIA H200 data sheet: operations of FP16 without sparsity and bytes of memory, per second. Of
-# the operations, what `mma.sync` may reach: Hopper's peak needs `wgmma`. That part is assumed, not
-# measured; only the order in which numbers of steps are tried depends on it.
+# NVIDIA H200 data sheet: FP16 operations without sparsity, and bytes of memory, per second.
+# `mma.sync` is assumed to reach 60 % of these operations, since Hopper's peak needs `wgmma`; this
+# is not measured and only affects the order in which numbers of steps are tried.
 _OPERATIONS, _BANDWIDTH = 0.6 * 989.5e12, 4.8e12
 
 
 @dataclass(frozen=True)
 class Bands:
-    """The matrices of a stencil.
+    """The banded matrices of a stencil.
 
     Attributes:
         ndim: axes of the stencil.
-        lead: points of a window in front of its results, and behind them: a multiple of 4.
+        lead: points of a window before its results, and as many behind them: a multiple of 4.
         matrices: (flight, across, chunks, 16, 8): by the row that a result depends on, along the
-            axis that is streamed (y in 2D, z in 3D) and, in 3D, along y. If the last chunk is half,
-            its last 8 rows are zeros.
+            streamed axis (y in 2D, z in 3D) and, in 3D, along y. If the last chunk is half, its
+            last 8 rows are zeros.
     """
 
     ndim: int
@@ -124,48 +125,50 @@ class Bands:
 
     @property
     def flight(self) -> int:
-        """Results along the streamed axis that depend on a row."""
+        """Results along the streamed axis that depend on the same row."""
         return int(self.matrices.shape[0])
 
     @property
     def across(self) -> int:
-        """Rows of a plane that a result depends on."""
+        """Rows of a plane on which a result depends."""
         return int(self.matrices.shape[1])
 
     @property
     def chunks(self) -> int:
-        """Of 16 points of a window."""
+        """Chunks of 16 points of a window."""
         return int(self.matrices.shape[2])
 
     @property
     def has_half(self) -> bool:
-        """Whether half of the last chunk does."""
+        """Whether the window needs only half of the last chunk."""
         return CHUNK * self.chunks > RESULTS + 2 * self.lead
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.int64]:
-        """(flight, across, chunks): whether a band is all zeros, the first of a sum, or another."""
+        """The role of each band, (flight, across, chunks): `UNUSED` if all weights are zero,
+        `FIRST` if a sum begins with it, or `FURTHER`.
+        """
         met = self.matrices.any(axis=(3, 4)).reshape(self.flight, -1)
         first = met & (met.cumsum(axis=1) == 1)
         kinds = np.where(first, FIRST, np.where(met, FURTHER, UNUSED))
         return kinds.reshape(self.matrices.shape[:3])
 
     def numbered(self, *, mirrored: bool = False) -> tuple[npt.NDArray[np.int64], Array]:
-        """Which matrix each product takes, and the matrices, (n, 16, 8): none of zeros, no two the
-        same.
+        """The matrix of each product, and the distinct non-zero matrices, (n, 16, 8).
 
         Rows at the same distance from the middle of a symmetric stencil have the same weights.
 
         Args:
-            mirrored: whether rows at the same distance share theirs.
+            mirrored: whether rows at the same distance share their matrices.
 
         Returns:
-            (flight, across, chunks): 0 for none; n + 1 for number n; -(n + 1) if a sum begins with
-            it.
+            (table, matrices). The table, (flight, across, chunks), has 0 for no product, n + 1 for
+            matrix n, and -(n + 1) if a sum begins with it.
         """
         half = slice(0, self.flight // 2 + 1 if mirrored else self.flight)
         kinds = self.kinds[half]
         used = kinds != UNUSED
+        # Matrices stay in registers, so equal ones are stored once.
         matrices, number = np.unique(self.matrices[half][used], axis=0, return_inverse=True)
         table = np.zeros(kinds.shape, np.int64)
         table[used] = np.where(kinds[used] == FIRST, -1, 1) * (number.reshape(-1) + 1)
@@ -175,7 +178,7 @@ class Bands:
 
     @property
     def products(self) -> float:
-        """Of 16 x 16 x 8 that 128 results take; half a chunk is half of one."""
+        """Products of 16 x 16 x 8 for 128 results; half a chunk counts as half a product."""
         halves = np.count_nonzero(self.kinds[..., -1]) if self.has_half else 0
         return float(np.count_nonzero(self.kinds) - halves / 2)
 
@@ -186,7 +189,7 @@ class Bands:
 
 
 def window_bands(stencil: Stencil) -> Bands:
-    """The bands of a stencil.
+    """The banded matrices of a stencil.
 
     >>> bands = window_bands(Stencil(((-1,), (0,), (1,)), (1.0, 2.0, 3.0)))
     >>> bands.matrices[0, 0, 0, 3:7, :3]
@@ -196,6 +199,7 @@ def window_bands(stencil: Stencil) -> Bands:
            [0., 3., 2.]])
     """
     box = stencil.dense()
+    # Always (streamed axis, across, x).
     rows = box.reshape({1: (1, 1, -1), 2: (box.shape[0], 1, -1), 3: box.shape}[stencil.ndim])
     radius = box.shape[-1] // 2
     lead = window_lead(radius)
@@ -208,8 +212,8 @@ def window_bands(stencil: Stencil) -> Bands:
 
 
 def window_lead(radius: int) -> int:
-    """Points of a window in front of its results for a radius along x, so that it has a multiple of
-    8 points.
+    """Points of a window before its results for a radius along x, such that the window has a
+    multiple of 8 points.
 
     >>> [window_lead(radius) for radius in (0, 1, 4, 5, 8, 9)]
     [4, 4, 4, 8, 8, 12]
@@ -218,14 +222,14 @@ def window_lead(radius: int) -> int:
 
 
 def windows_rate(n_products: float) -> float:
-    """Results per second that an H200 cannot exceed with `tcstencil.cu` in FP16: the slower of
+    """An upper bound for the results per second of `tcstencil.cu` in FP16 on an H200: the slower of
     memory and products.
 
     >>> round(windows_rate(9) / 1e9)
     1200
 
     Args:
-        n_products: of 16 x 16 x 8 for 128 results.
+        n_products: products of 16 x 16 x 8 per 128 results.
     """
     memory = 2 * 2 / _BANDWIDTH  # a number is read and written
     products = 2 * WINDOWS * CHUNK * RESULTS * n_products / (WINDOWS * RESULTS) / _OPERATIONS

@@ -1,9 +1,9 @@
-"""Tensor Trapezoid Folding on FP64 tensor cores: plan the kernels of trapezoid.cu and
-trapezoid_1d.cu for a stencil.
+"""gpu.trapezoid: tensor trapezoid folding on FP64 tensor cores, with the kernels trapezoid.cu and
+trapezoid_1d.cu.
 
 Several steps are one launch of the composed stencil (`Stencil.power`): a band of radius r costs 8 +
-2 * r multiplications per point and offset across it, so that fused steps share the 8.
-`numerics.py` says what is computed.
+2 * r multiplications per point and offset across it, so that fused steps share the 8. Begin with
+`Folding`, the matrices.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.stencil import Stencil
 
-# Tensor Trapezoid Folding: a stencil as the matrices of trapezoid.cu and trapezoid_1d.cu.
+# A stencil as the banded matrices of trapezoid.cu and trapezoid_1d.cu.
 #
-# Eight points in a row along one axis depend on 8 + 2 * radius by a banded matrix, whose columns
-# are the weights, each shifted down by one (papers/004, section 3.2: a stair tetromino). One such
-# matrix belongs to every offset across that axis; the products of all of them with the shifted
-# rows, accumulated, are the stencil (the plane tetrominoes). tests/papers/tetris/folding.py applies
-# them in NumPy.
+# Eight consecutive points along one axis depend on 8 + 2 * radius points by a banded matrix, whose
+# columns are the weights, each shifted down by one (Tetris, section 3.2: a stair tetromino). One
+# such matrix belongs to every offset across that axis; the sum of its products with the shifted
+# rows is the stencil (the plane tetrominoes). tests/papers/tetris/folding.py applies them in NumPy.
 
 GROUP = 8  # points that one product updates: columns of B in mma.m16n8k4
 CHUNK = 4  # points that one product reads: rows of B
@@ -40,8 +39,8 @@ class Folding:
     """A stencil as banded matrices along one axis: y, in 1D x.
 
     Attributes:
-        weights: their matrix [dz][tap][dy], where tap is dx counted from the lowest, or from 0 if
-            the stencil is mirrored. In 1D [0][0][dx].
+        weights: the weights as [dz][tap][dy], where tap is dx counted from the lowest, or from 0 if
+            the stencil is mirrored; in 1D [0][0][dx].
         mirrored: whether offsets dx and -dx have the same weights, so that their points are added
             before they are multiplied.
     """
@@ -51,19 +50,19 @@ class Folding:
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """How far it reaches along z, the folded axis, and x."""
+        """The radius along z, along the folded axis, and along x."""
         n_z, n_taps, n_along = self.weights.shape
         return n_z // 2, n_along // 2, n_taps - 1 if self.mirrored else n_taps // 2
 
     @cached_property
     def chunks(self) -> int:
-        """Chunks of four rows that a group of eight depends on."""
+        """Chunks of four rows on which a group of eight points depends."""
         return math.ceil((GROUP + 2 * self.radii[1]) / CHUNK)
 
     @cached_property
     def reaches(self) -> npt.NDArray[np.int64]:
-        """How far the weights of [dz][tap] that are not zero reach along the folded axis; -1 where
-        all are zero.
+        """The largest distance of non-zero weights along the folded axis for each [dz][tap]; -1
+        where all are zero.
         """
         distance = np.abs(np.arange(self.weights.shape[2]) - self.radii[1])
         reaches: npt.NDArray[np.int64] = np.where(self.weights != 0, distance, -1).max(axis=2)
@@ -76,21 +75,24 @@ def fold(stencil: Stencil) -> Folding:
     dense = stencil.dense().reshape([2 * radius + 1 for radius in radii])  # [dz][dy][dx]
     if stencil.ndim == 1:
         return Folding(dense, mirrored=False)
+    # [dz][dx][dy]: bands run along the last axis.
     across = np.ascontiguousarray(dense.transpose(0, 2, 1))
+    # Exact equality: points are added first, which must not change the weights.
     mirrored = radii[2] > 0 and np.array_equal(across, across[:, ::-1])
     return Folding(
         np.ascontiguousarray(across[:, radii[2] :]) if mirrored else across, mirrored=bool(mirrored)
     )
 
 
-# Kernel arguments had 4096 bytes before CUDA 12.1; the rest of ours takes less than 128.
+# Kernel arguments were limited to 4096 bytes before CUDA 12.1; the other arguments take less than
+# 128.
 _MOST_WEIGHTS = (4096 - 128) // 8
 _MOST_SHARED = 163 * 1024  # bytes per block on sm_80; sm_90 has 227 KB
-_SECTOR = 32  # bytes: the smallest piece of memory that moves
+_SECTOR = 32  # bytes: the smallest unit of a memory transfer
 
 
 def trapezoid_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
-    """Why this stencil cannot be computed so, as a sentence for the user; None if it can."""
+    """Why the kernels refuse a stencil, as a sentence for the user; None if they do not."""
     if np.dtype(dtype) != np.float64:
         return (
             f"tensor cores round {np.dtype(dtype)} to fewer bits; trapezoid folding is for float64"
@@ -105,12 +107,12 @@ def trapezoid_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 
 
 def trapezoid_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """What a tuner may try, the best guess first; nothing where `trapezoid_refusal` has something
-    to say.
+    """Candidate parameters for autotuning, the best guess first; none where `trapezoid_refusal`
+    refuses.
 
-    The guesses are ordered by what one H200 did (November 2026): a reach of 4 to 6 points (2D), 1
-    to 2 (3D) or 128 (1D) balances products against memory. The later ones take fewer registers or
-    less shared memory.
+    The order is that of measurements on one H200 (November 2026): a reach of 4 to 6 points (2D), 1
+    to 2 (3D) or 128 (1D) balances products against memory. Later ones need fewer registers or less
+    shared memory.
     """
     if trapezoid_refusal(stencil, dtype) is not None:
         return ()
@@ -121,6 +123,7 @@ def trapezoid_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     for reach, most, shape in propose(fold(stencil).mirrored):
         steps = max(1, reach // radius)
         parameters = {"steps_per_block": steps} | shape
+        # Beyond `most` the fragments spill; stencils of large radius repeat proposals of one step.
         if steps * radius > most or parameters in proposals:
             continue
         if trapezoid_refusal(stencil.power(steps), dtype) is None:
@@ -131,8 +134,8 @@ def trapezoid_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     )
 
 
-# Each proposal has the reach that its steps should have together, the most for which its fragments
-# stay in registers (found by compiling), and the parameters.
+# A proposal has the reach of its steps together, the largest reach for which its fragments stay in
+# registers (found by compiling), and the parameters.
 _Proposals = Iterator[tuple[int, int, dict[str, int]]]
 
 
@@ -167,6 +170,7 @@ def _volume_proposals(mirrored: bool) -> _Proposals:
 
 
 def _tile(columns: int, *, stages: int, blocks: int, product_rows: int) -> dict[str, int]:
+    # Parameters of trapezoid.cu that most proposals share.
     return {
         "columns": columns,
         "planes": 1,
@@ -182,12 +186,15 @@ def _tile(columns: int, *, stages: int, blocks: int, product_rows: int) -> dict[
 def trapezoid_kernel(
     stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
 ) -> FusedKernel:
-    """How to compile and launch it.
+    """The kernel that applies `steps_per_block` steps at once.
 
     Args:
-        stencil: of one step.
+        stencil: stencil of one step.
         dtype: float64.
         parameters: one of `trapezoid_parameters`.
+
+    Raises:
+        ValueError: `trapezoid_refusal` refuses the stencil or dtype.
     """
     refusal = trapezoid_refusal(stencil, dtype)
     if refusal is not None:
@@ -197,7 +204,7 @@ def trapezoid_kernel(
 
 
 def _line_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel:
-    """trapezoid_1d.cu; the names and numbers are explained there."""
+    """The kernel trapezoid_1d.cu, where its names and numbers are explained."""
     groups, warps = parameters["groups"], parameters["warps"]
     rx = folding.radii[1]
     chunks = -(-(GROUP + 2 * rx + rx % 2) // CHUNK)
@@ -224,13 +231,14 @@ def _line_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
 
 
 def _tile_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel:
-    """trapezoid.cu; the names and numbers are explained there."""
+    """The kernel trapezoid.cu, where its names and numbers are explained."""
     rz, ry, rx = folding.radii
     columns, planes, stages = parameters["columns"], parameters["planes"], parameters["stages"]
     warps_x, warps_z = parameters["warps_x"], parameters["warps_z"]
     width, margin = 16 * columns * warps_x, rx + rx % 2
 
-    # Of shared memory: rows on their way, results of the warps, and the bands between zeros.
+    # Shared memory: prefetched rows, results of the warps, and the bands between zeros. The pitch
+    # is an odd multiple of four doubles.
     pitch = (width + 2 * margin + 3) // 8 * 8 + 4
     ring = stages * (warps_z * planes + 2 * rz) * 8 * pitch
     staged = warps_x * warps_z * planes * 8 * (16 * columns + 2)
