@@ -1,4 +1,9 @@
-"""Physics: what a model's parameters mean as a `Problem`. Nothing here knows of a machine."""
+"""Physics: turns the parameters of a model into a `Problem`.
+
+Begin with `heat/model.py`, `pde/model.py` or `stencil.py`, the sections that a configuration
+selects by `model.type`; `domain.py` holds the steps that all of them share. Nothing here depends on
+a machine: devices, kernels and plans belong to the scheduler.
+"""
 
 from __future__ import annotations
 

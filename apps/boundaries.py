@@ -1,4 +1,4 @@
-"""Which condition holds on which face? Turns the `boundaries` section into a `Boundary`."""
+"""Boundary conditions by face: turns the `boundaries` section into a `Boundary`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tetris_sim.model.grid import AXIS_NAMES
 
 
 def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:
-    """The key that decides about a face: its name before its axis before `*`; None if none does.
+    """Find the key that decides about a face: its name before its axis before `*`; None if none
+    does.
 
     Args:
         boundaries: the section, by key.
@@ -32,7 +33,7 @@ def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:
 def patches(
     boundaries: Mapping[str, FaceCondition],
 ) -> Iterator[tuple[tuple[str | int, ...], FaceSection]]:
-    """Every section with its key path below `boundaries`, those in lists one by one."""
+    """Yield every section with its key path below `boundaries`; lists of sections are flattened."""
     for key, condition in boundaries.items():
         if isinstance(condition, tuple):
             yield from (((key, number), patch) for number, patch in enumerate(condition))
@@ -41,7 +42,7 @@ def patches(
 
 
 def is_constant(condition: FaceCondition) -> bool:
-    """Whether it is one condition with numbers, for the whole face and at all times."""
+    """Whether a face has one condition of numbers, uniform over the face and constant in time."""
     if isinstance(condition, tuple | RadiationFace):
         return False
     return all(
@@ -53,14 +54,22 @@ def is_constant(condition: FaceCondition) -> bool:
 def conductivity_gaps(
     boundaries: Mapping[str, FaceCondition], ndim: int
 ) -> Iterator[tuple[str, str]]:
-    """Faces that cannot be computed without the conductivity of the body: (key, kind of face)."""
+    """Find the faces that cannot be computed without the conductivity of the body.
+
+    Yields pairs (key, kind of face in words).
+    """
     seen: set[str] = set()
+
+    # Several faces may share a key (`x` or `*`); each key is reported once.
     for axis in AXIS_NAMES[:ndim]:
         for sign in "-+":
             key = find_face(boundaries, axis + sign)
             if key is None or key in seen:
                 continue
             seen.add(key)
+
+            # A heat flow becomes a temperature gradient only through the conductivity of the body;
+            # an insulated face has no gradient and needs none.
             for _, section in patches({key: boundaries[key]}):
                 if isinstance(section, RobinFace) and section.conductivity is None:
                     yield key, "a robin face"
@@ -80,7 +89,7 @@ def make_boundary(
     *,
     conductivity: float | Sequence[float] | None,
 ) -> Boundary:
-    """The condition on every face, each one of numbers.
+    """Build the boundary of a problem in which every face has one condition of numbers.
 
     Args:
         boundaries: the section, by key: x-, x+, y-, ..., an axis for both of its faces, `*` for the
@@ -93,6 +102,8 @@ def make_boundary(
             opposite is not.
     """
     faces: list[tuple[Face, Face]] = []
+
+    # A scalar conductivity holds along every axis.
     along = conductivity if isinstance(conductivity, Sequence) else (conductivity,) * ndim
     # The configuration lists x, y, z; arrays (z, y, x).
     for axis, own in zip(reversed(AXIS_NAMES[:ndim]), along, strict=True):
@@ -103,7 +114,7 @@ def make_boundary(
 
 
 def refuse_half_ring(axis: str, low: bool, high: bool) -> None:
-    """Raise where one of the faces of an axis is periodic and the other is not."""
+    """Raise unless both faces of an axis are periodic or neither is."""
     if low != high:
         msg = (
             f"boundaries: only one of the faces {axis}- and {axis}+ is periodic, but they are "
@@ -113,10 +124,10 @@ def refuse_half_ring(axis: str, low: bool, high: bool) -> None:
 
 
 def condition_of(boundaries: Mapping[str, FaceCondition], name: str) -> tuple[str, FaceCondition]:
-    """The key that decides about a face, and what it says.
+    """Return the key that decides about a face, and its condition.
 
     Raises:
-        ConfigError: nothing is said about the face.
+        ConfigError: no key covers the face.
     """
     key = find_face(boundaries, name)
     if key is None:
@@ -130,13 +141,16 @@ def condition_of(boundaries: Mapping[str, FaceCondition], name: str) -> tuple[st
 
 def _face(boundaries: Mapping[str, FaceCondition], name: str, conductivity: float | None) -> Face:
     key, section = condition_of(boundaries, name)
+
     match section:
         case DirichletFace(value=float(value)):
             return Dirichlet(value)
         case FixedFace(value=float(value)):
             return Fixed(value)
+        # Insulated: no gradient, so the conductivity does not matter.
         case NeumannFace(flux=0):
             return Neumann()
+        # A face may override the conductivity of the body.
         case NeumannFace(flux=float(flux), conductivity=own):
             return Neumann(flux, _known(own or conductivity, key))
         case RobinFace(h=float(h), ambient=float(ambient), conductivity=own):

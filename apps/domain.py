@@ -1,4 +1,6 @@
-"""Where is it computed, and from what state? What every model needs to build a `Problem`."""
+"""Domain and assembly: grid, time step and initial state, the parts of a `Problem` that every model
+shares.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ from tetris_sim.model.problem import (
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 
-# How long is a step, and how many are there? What the `time` section means.
+# Length and number of time steps: the meaning of the `time` section.
 
+# Above this many intervals a common divisor of all output times is treated as an accident of their
+# digits (see `greatest_interval`).
 _MOST_INTERVALS = 100_000
 MAX_STEPS = 2**53  # above it, step * dt can no longer tell neighbouring steps apart
 
@@ -42,7 +46,7 @@ _STEP_ROUNDING = 1e-12
 
 
 def count_steps(t_end: float, dt: float) -> int:
-    """Smallest number of steps of `dt` [s] that reaches `t_end` [s], at least 1.
+    """Count the steps of `dt` [s] that reach `t_end` [s]: the smallest such number, at least 1.
 
     >>> count_steps(1.0, 0.1), count_steps(1.0, 0.3)
     (10, 4)
@@ -57,14 +61,16 @@ def count_steps(t_end: float, dt: float) -> int:
             f"{MAX_STEPS:.3g} can be counted; choose a shorter t_end or a coarser grid"
         )
         raise ConfigError(msg)
+
+    # Rounded down a little first: 1.0 / 0.1 must not become 11 steps because of a last bit.
     return max(1, math.ceil(wanted * (1 - _STEP_ROUNDING)))
 
 
 def steps_left(t_end: float, begun: float, dt: float) -> tuple[float, int]:
-    """The time step [s] and the number of steps from `begun` [s] to `t_end` [s].
+    """Compute the time step [s] and the number of steps from `begun` [s] to `t_end` [s].
 
-    dt is kept, to the bit, if whole steps of it end at `t_end`: always, but where the end of a run
-    was moved. Else it is shrunk for the rest, as at the beginning of a run. The number is negative
+    dt is kept, to the bit, if whole steps of it end at `t_end`: always, unless the end of the run
+    was moved. Otherwise it is shrunk for the rest, as at the start of a run. The number is negative
     if `t_end` has passed.
 
     >>> steps_left(1.0, 0.5, 0.1), steps_left(1.0, 0.5, 0.3), steps_left(0.4, 0.5, 0.3)
@@ -76,6 +82,9 @@ def steps_left(t_end: float, begun: float, dt: float) -> tuple[float, int]:
     left = t_end - begun
     if not abs(left) / dt <= MAX_STEPS:
         return dt, count_steps(left, dt)
+
+    # Whole steps fit up to rounding: keep dt, so that the continued run is bitwise identical to an
+    # uninterrupted one.
     whole = round(left / dt)
     if abs(left - whole * dt) <= _STEP_ROUNDING * t_end:
         return dt, whole
@@ -86,7 +95,7 @@ def steps_left(t_end: float, begun: float, dt: float) -> tuple[float, int]:
 
 
 def is_unstable(step: float, limit: float) -> bool:
-    """Whether a step is larger than the largest stable one, by more than roundings.
+    """Whether a step exceeds the largest stable one by more than rounding.
 
     >>> is_unstable(0.1 + 0.2, 0.3), is_unstable(0.25, 0.24)
     (False, True)
@@ -95,8 +104,8 @@ def is_unstable(step: float, limit: float) -> bool:
 
 
 def greatest_interval(t_end: float, times: Iterable[float]) -> float:
-    """The greatest interval of which all times are multiples, or if that is far too short, the
-    shortest of the times [s].
+    """Find the greatest interval [s] of which all times are multiples; if it is far too short,
+    return the shortest of the times.
 
     >>> greatest_interval(3600.0, [60.0, 90.0]), greatest_interval(1.0, []), (
     ...     greatest_interval(10.0, [0.1])
@@ -105,9 +114,11 @@ def greatest_interval(t_end: float, times: Iterable[float]) -> float:
 
     Args:
         t_end: the end of the run [s].
-        times: others [s]; those after it do not count.
+        times: output and checkpoint times [s]; those after the end are ignored.
     """
     known = [it for it in (t_end, *times) if 0 < it <= t_end]
+
+    # Decimal digits as written: the binary values of 0.1 and 0.3 have no useful common divisor.
     parts = [Fraction(str(it)) for it in known]
     whole = math.lcm(*(it.denominator for it in parts))
     common = Fraction(math.gcd(*(int(it * whole) for it in parts)), whole)
@@ -115,7 +126,7 @@ def greatest_interval(t_end: float, times: Iterable[float]) -> float:
 
 
 def times_of(request: Request) -> list[float]:
-    """The intervals and moments at which a run writes or saves something [s]."""
+    """Collect the intervals and output times at which a run writes or saves something [s]."""
     output = request.output
     fields = [it for it in (output.fields, *output.parts) if it is not None]
     everys = [it.every for it in fields if it.every is not None]
@@ -124,7 +135,9 @@ def times_of(request: Request) -> list[float]:
         everys.append(output.statistics.every)
     if request.checkpoint.every is not None:
         everys.append(request.checkpoint.every)
+
     moments = [moment for it in fields for moment in it.at]
+    # Intervals counted in steps fit any step length: only those in seconds constrain it.
     return [it.value for it in everys if it.unit == "s"] + moments
 
 
@@ -139,18 +152,18 @@ def choose_time_step(
     """The time step [s] and the number of steps.
 
     Args:
-        time: what was asked for.
+        time: the `time` section.
         dt_limit: largest stable time step [s].
         cfl_unit: the time step of CFL number 1, smallest spacing squared / diffusivity [s].
-        dt: the time step of a run that is continued; it is kept, whatever `time` says.
-        wanted_at: times of which an adaptive step is to be a part, see `times_of` [s].
+        dt: the time step of a continued run; it overrides `time`.
+        wanted_at: output times that an adaptive step must divide [s]; see `times_of`.
 
     Returns:
-        They mean nothing for a steady state, which is one step away.
+        Placeholders (1 s, 1 step) for a steady state, which takes one step of no duration.
 
     Raises:
         UnstableStepError: the step is larger than the limit.
-        ConfigError: the numbers are beyond what a computer can represent or count.
+        ConfigError: numbers that cannot be represented or counted.
     """
     if not (0 < cfl_unit < math.inf and 0 < dt_limit < math.inf):
         msg = (
@@ -163,6 +176,8 @@ def choose_time_step(
     if time.scheme == "steady":
         return 1.0, 1
     wanted, name = _wanted(time, dt_limit, cfl_unit)
+
+    # An adaptive scheme chooses its substeps itself; its step is the interval between outputs.
     if time.is_adaptive:
         assert time.t_end is not None
         wanted = greatest_interval(time.t_end, wanted_at)
@@ -174,6 +189,8 @@ def choose_time_step(
             "time section"
         )
         raise ConfigError(msg)
+
+    # Implicit steps are unconditionally stable; explicit ones must respect the limit.
     if time.scheme != "implicit" and is_unstable(wanted, dt_limit):
         msg = (
             f"{name} = {wanted:.6g} s is unstable on this grid: the largest stable step is "
@@ -189,7 +206,9 @@ def choose_time_step(
 
 
 def _wanted(time: TimeSection, dt_limit: float, cfl_unit: float) -> tuple[float, str]:
-    """The step asked for [s], before it is shrunk to end at t_end, and what to call it."""
+    """Return the step asked for [s], before it is shrunk to end at t_end, and its name for
+    messages.
+    """
     if time.cfl is not None:
         return time.cfl * cfl_unit, f"time.cfl = {time.cfl:g}, dt"
     if time.dt is None or time.dt == "auto":
@@ -208,8 +227,10 @@ def _checked_count(steps: int) -> int:
 
 
 def between_looks(request: Request) -> TimeSection:
-    """The section `time` with a step in it: where nothing is said, the longest one of which all
-    times at which somebody wants the state are multiples; the whole time if they have none.
+    """Return the section `time` with a step in it, the interval between two outputs.
+
+    For a run whose step follows from its outputs, and that gives none, this is the longest step of
+    which all output times are multiples, or the whole time if there are no outputs.
     """
     time = request.time
     adaptive = time.is_adaptive or (time.tolerance is not None and time.scheme != "steady")
@@ -226,10 +247,10 @@ _ROUNDING = 1e-9  # of the largest weight: by how much weights that should be eq
 
 
 def refuse(problems: Iterable[tuple[KeyPath, str]]) -> None:
-    """Stop if there are mistakes: (key path, sentence) each.
+    """Raise if there are mistakes, each a pair (key path, sentence).
 
     Raises:
-        ConfigError: with all of them, one a line.
+        ConfigError: lists all of them, one per line.
     """
     lines = [f"{'.'.join(map(str, path))}: {sentence}" for path, sentence in problems]
     if lines:
@@ -240,11 +261,12 @@ Thing = TypeVar("Thing")
 
 
 def make_each(makers: Iterable[Callable[[], Thing]]) -> list[Thing]:
-    """What all of the functions return.
+    """Call every function and return all results.
 
     Raises:
-        ConfigError: with what every one says that fails, one a line.
+        ConfigError: some calls failed; joins the messages of all of them, one per line.
     """
+    # All makers run even after a failure, so that a user sees every mistake at once.
     made, wrong = [], []
     for make in makers:
         try:
@@ -257,11 +279,12 @@ def make_each(makers: Iterable[Callable[[], Thing]]) -> list[Thing]:
 
 
 def make_grid(section: GridSection) -> Grid:
-    """The grid, in array order; the spacing is 1 m where neither size nor spacing is given.
+    """Build the grid, in array order; the spacing is 1 m where neither size nor spacing is given.
 
     Raises:
-        ConfigError: lengths that a computer cannot represent.
+        ConfigError: lengths that cannot be represented in float64.
     """
+    # The configuration lists x, y, z; arrays are (z, y, x).
     shape = section.shape[::-1]
     try:
         if section.size is not None and section.graded:
@@ -278,6 +301,7 @@ def make_grid(section: GridSection) -> Grid:
         msg = f"grid: {error}; choose lengths that a computer can represent"
         raise ConfigError(msg) from error
 
+    # Products such as the cell volume may underflow or overflow although each length is fine.
     if not all(0 < length < math.inf for length in lengths):
         msg = (
             f"grid: a box of {grid.size[::-1]} m in cells of {grid.cell_volume} m^{grid.ndim} "
@@ -288,7 +312,7 @@ def make_grid(section: GridSection) -> Grid:
 
 
 def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dtype[Any]) -> None:
-    """Make sure that weights and ghost coefficients fit what a state of `dtype` is computed in.
+    """Check that weights and ghost coefficients fit the arithmetic of a state of `dtype`.
 
     Raises:
         ConfigError: one of them overflows.
@@ -325,12 +349,12 @@ def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dt
 
 
 def keeps_fluxes(stencil: Stencil, axis: int) -> bool:
-    """Whether mirrored ghosts make the flux through the faces of an axis what is asked for.
+    """Whether mirrored ghosts impose the requested flux through the faces of an axis.
 
-    Conduction that depends on direction lets heat cross a face by its gradient along the face: the
-    weights of a mirrored neighbour and of the one that it stands for then differ, and what one
-    point gains no other loses. No affine reflection makes up for that. What flows (weights that are
-    not symmetric) or differentiates (weights that sum to 0) has no total to keep.
+    With anisotropic conduction a gradient along a face drives heat across it: the weights of a
+    mirrored neighbour and of the point it stands for then differ, and the heat that one point gains
+    is lost by no other. No affine reflection makes up for that. Advection (asymmetric weights) and
+    differentiation (weights that sum to 0) conserve no total in the first place.
 
     Args:
         stencil: one time step.
@@ -343,7 +367,7 @@ def keeps_fluxes(stencil: Stencil, axis: int) -> bool:
 
 
 def _stays(stencil: Stencil, turned: Collection[int]) -> bool:
-    """Whether a stencil stays the same, but for rounding, when some axes are turned around."""
+    """Whether a stencil is unchanged, up to rounding, when some axes are reversed."""
     terms = stencil.terms
     slack = _ROUNDING * max(map(abs, stencil.weights))
     images = (
@@ -357,7 +381,7 @@ def _stays(stencil: Stencil, turned: Collection[int]) -> bool:
 
 
 def flux_refusal(name: str) -> str:
-    """Why a face that lets a given flux through does not go with `keeps_fluxes`.
+    """Explain why a face with a prescribed flux conflicts with a stencil that fails `keeps_fluxes`.
 
     Args:
         name: of the axis.
@@ -370,10 +394,10 @@ def flux_refusal(name: str) -> str:
 
 
 def check_fluxes(stencil: Stencil, boundary: Boundary, grid: Grid) -> None:
-    """Make sure that no heat comes from nowhere at the faces.
+    """Check that no face creates heat.
 
     Raises:
-        ConfigError: a face with a given flux along an axis where the stencil does not keep it.
+        ConfigError: a face has a prescribed flux along an axis on which the stencil violates it.
     """
     for axis, faces in enumerate(boundary.faces):
         given = all(isinstance(face, Dirichlet | Fixed | Periodic) for face in faces)
@@ -396,7 +420,7 @@ def assemble(
     held: Numbers | None = None,
     view: View | None = None,
 ) -> Problem:
-    """The problem of one variable, with everything checked that a kernel relies on.
+    """Build the problem of one variable, checking everything that a kernel relies on.
 
     Args:
         request: the configuration.
@@ -406,25 +430,30 @@ def assemble(
         variable: what the field means.
         time: dt [s] and the number of steps.
         dt_limit: largest stable dt [s].
-        continued: whether the state comes from a checkpoint; a file of initial values may then be
-            gone.
-        conduction: the time step of a body that is not the same everywhere.
-        held: with it: the value that points of each id begin with, (n_ids,); NaN for that of the
+        continued: whether the state comes from a checkpoint; the file of initial values may then no
+            longer exist.
+        conduction: the time step of a heterogeneous body.
+        held: with `conduction`, the initial value of the points of each id, (n_ids,); NaN keeps the
             initial state.
-        view: what is seen of the state, if that is heat content.
+        view: the fields shown to users if the state is enthalpy.
 
     Raises:
-        ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision
-            asked for.
+        ConfigError: the stencil does not fit into the grid, or numbers overflow in the requested
+            precision.
     """
     dtype = state_dtype(request.compute.precision)
     check_numbers(stencil, boundary, grid, dtype)
 
+    # Where the state is enthalpy, initial temperatures are converted in float64 and rounded once,
+    # at the end.
     kind = dtype if view is None else np.dtype(np.float64)
     section = request.initial
     if section is None:
         msg = "initial: missing; a section is wanted that says what the state is at time 0"
         raise ConfigError(msg)
+
+    # A continued run reads its state from the checkpoint: its initial section is evaluated only if
+    # something reads it after all.
     initial = _later(section, grid, kind) if continued else make_initial(section, grid, kind)
     if conduction is not None and held is not None and not np.isnan(held).all():
         initial = _holding(initial, conduction, held)

@@ -1,8 +1,8 @@
-"""What is the state at time 0? Turns the `initial` section into a function of a slab.
+"""Initial state: turns the `initial` section into a function of a slab.
 
-Values are computed block by block, and the blocks are anchored to global indices: whichever slab
-asks, a point's value comes from the same call on the same array shape, so any partition gives the
-same bits, and the memory needed besides the slab itself is that of a few blocks.
+Values are computed block by block, and the blocks are anchored to global indices: for every slab a
+point's value comes from the same call on the same array shape. So any domain decomposition gives
+bitwise identical values, and only a few blocks of memory are needed besides the slab itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside
 from tetris_sim.support.wording import first_line
 
-# What did another run leave as its state? A time of its fields, or its newest checkpoint.
+# States of earlier runs: an output time of their fields, or their newest checkpoint.
 
 _CLOSE = 1e-9  # times that differ by less, relative to the larger one, are the same
 _KEY = "initial.from"
@@ -46,11 +46,11 @@ _PLACES = (("fields/fields_*.h5", ""), ("checkpoints/checkpoint_*.h5", "fields/"
 
 @dataclass(frozen=True)
 class _Record:
-    """A state in a file.
+    """A state stored in a file.
 
     Attributes:
-        step: it is of.
-        time: likewise [s].
+        step: number of the time step.
+        time: simulated time [s].
         path: the file.
         dataset: its name in the file.
     """
@@ -62,15 +62,15 @@ class _Record:
 
 
 def open_run(section: RunInitial, grid: Grid, variable: str = "temperature") -> Reader:
-    """A function that reads any box of the grid.
+    """Open the state of an earlier run as a function that reads any box of the grid.
 
     Args:
-        section: which run, and when.
-        grid: of the new run; it has as many points.
-        variable: which field.
+        section: the run and its output time.
+        grid: of the new run; the stored state must have the same shape.
+        variable: name of the field.
 
     Raises:
-        ConfigError: there is no such run or time, or its grid has another shape.
+        ConfigError: the run or the time does not exist, or its grid has another shape.
     """
     directory = Path(section.directory)
     if not directory.is_dir():
@@ -89,12 +89,14 @@ def open_run(section: RunInitial, grid: Grid, variable: str = "temperature") -> 
 
     with _reading(record.path), h5py.File(record.path, "r") as file:
         shape, dtype = tuple(file[record.dataset].shape), file[record.dataset].dtype
+
+    # Files of fields have a time axis of length 1 in front; checkpoints have none.
     leading = max(len(shape) - grid.ndim, 0) if record.dataset == variable else 0
     check_array(record.path, shape[leading:], dtype, grid, _KEY)
 
     def read(box: Box) -> npt.NDArray[Any]:
         part = tuple(slice(*span) for span in box)
-        # Not kept open: workers read when they like.
+        # Opened for each read: workers read at any time.
         with _reading(record.path), h5py.File(record.path, "r") as file:
             return np.asarray(file[record.dataset][(0,) * leading + part])
 
@@ -123,7 +125,7 @@ def _at(time: float, records: list[_Record], directory: Path) -> _Record:
 
 
 def _records(directory: Path, variable: str) -> Iterator[_Record]:
-    """Every state of a run; files that cannot be read are left out, as a run that goes on does."""
+    """Yield every stored state of a run; unreadable files are skipped, as a continued run does."""
     import h5py
 
     for pattern, group in _PLACES:
@@ -147,24 +149,24 @@ Values = npt.NDArray[np.float64]
 # Values of the points in a box, anything that broadcasts to its shape.
 Source = Callable[[Box], npt.ArrayLike]
 
-# 2 MiB of float64: large enough that calls cost nothing, small enough for a cache.
+# 2 MiB of float64: large enough to hide the cost of a call, small enough for a cache.
 BLOCK_POINTS = 1 << 18
-# Points from which on random fields are made by a compiled loop with the same bits: importing Numba
-# and compiling it take 0.8 s, in which NumPy makes 0.4 GB, and the loop is 4.8 times as fast (2.7
-# instead of 0.56 GB per second of processor time, an AMD EPYC, 2026-11-23).
+# Points above which a compiled loop makes random fields, with the same bits: importing Numba and
+# compiling it take 0.8 s, in which NumPy makes 0.4 GB, and the loop is 4.8 times as fast (2.7
+# instead of 0.56 GB per second of CPU time, an AMD EPYC, 2026-11-23).
 _MANY_POINTS = 1 << 27
 
 
 def make_initial(
     section: InitialSection, grid: Grid, dtype: np.dtype[Any], variable: str = "temperature"
 ) -> InitialField:
-    """The initial state as a function of a slab, which returns (1, *slab.shape) in `dtype`.
+    """Build the initial state as a function of a slab that returns (1, *slab.shape) in `dtype`.
 
     Args:
-        section: what was asked for.
+        section: the `initial` section.
         grid: where the points lie.
         dtype: of `PRECISIONS`; values are computed in float64 and rounded once.
-        variable: its name, where another run is read.
+        variable: name of the field to read from an earlier run.
 
     Raises:
         ConfigError: a file is missing or has another shape, or a centre has another number of
@@ -176,6 +178,9 @@ def make_initial(
     def initial(slab: Slab) -> Field:
         state = np.empty((1, *slab.shape), dtype=dtype)
         owned = tuple(zip(slab.start, slab.stop, strict=True))
+
+        # Whole blocks are evaluated, also where the slab needs only a part: the shape of an array
+        # can change the last bits of NumPy's vectorized functions.
         for block in blocks(grid.shape, owned):
             shared = tuple(
                 (max(b[0], o[0]), min(b[1], o[1])) for b, o in zip(block, owned, strict=True)
@@ -193,6 +198,7 @@ def make_initial(
 
         return state
 
+    # Kept with its generator, so that devices can fill their slabs without a copy from the host.
     if isinstance(section, RandomInitial):
         return RandomField(initial, _numbers(section, grid))
     return initial
@@ -275,6 +281,8 @@ def _random(numbers: RandomNumbers) -> Source:
     low, high = numbers.low, numbers.high
 
     def values(box: Box) -> Values:
+        # Each block has its own Philox stream, keyed by its position: no order of evaluation
+        # matters.
         place = tuple(start // b for (start, _), b in zip(box, numbers.block, strict=True))
         stream, shape = numbers.stream(place), shape_of(box)
         if math.prod(numbers.shape) >= _MANY_POINTS:
@@ -284,10 +292,12 @@ def _random(numbers: RandomNumbers) -> Source:
             return made.reshape(shape)
 
         words = stream.random_raw(math.prod(shape))
+
+        # The upper 53 of 64 bits make a uniform double in [0, 1), as NumPy's generators do.
         words >>= np.uint64(11)
         unit = words * 2.0**-53
-        # low (1 - unit) + high unit, without arrays that only live for an operation: threads that
-        # make blocks side by side wait for each other's pages.
+        # low (1 - unit) + high unit, in place: threads that make blocks concurrently would
+        # otherwise contend for pages of short-lived arrays.
         found = 1 - unit
         found *= low
         unit *= high
@@ -298,7 +308,7 @@ def _random(numbers: RandomNumbers) -> Source:
 
 
 def positions(grid: Grid, box: Box) -> list[Values]:
-    """Coordinates of the points of a box per axis [m], shaped to broadcast against each other."""
+    """Compute the coordinates of the points of a box per axis [m], shaped to broadcast."""
     return [
         grid.coordinates(axis, start, stop).reshape(
             [-1 if k == axis else 1 for k in range(grid.ndim)]
@@ -308,15 +318,18 @@ def positions(grid: Grid, box: Box) -> list[Values]:
 
 
 def block_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole rows, as many as fit into a block, whole planes if they fit."""
+    """Choose the shape of a block: whole rows, as many as fit, and whole planes if they fit."""
     block: tuple[int, ...] = ()
+
+    # Axes are filled from the fastest one on, so blocks are contiguous in memory as far as
+    # possible.
     for n in reversed(shape):
         block = (min(n, max(1, BLOCK_POINTS // math.prod(block))), *block)
     return block
 
 
 def blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
-    """The blocks of the whole grid that have points in `owned`."""
+    """Yield the blocks of the whole grid that have points in `owned`."""
     ranges = []
     for n, width, (start, stop) in zip(shape, block_shape(shape), owned, strict=True):
         ranges.append(
@@ -326,17 +339,17 @@ def blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
 
 
 def shape_of(box: Box) -> tuple[int, ...]:
-    """Points of a box per axis."""
+    """Number of points of a box per axis."""
     return tuple(stop - start for start, stop in box)
 
 
 def slices_in(part: Box, whole: Box) -> tuple[slice, ...]:
-    """Where `part` lies in an array of the points of `whole`."""
+    """Slices that select `part` in an array of the points of `whole`."""
     return tuple(slice(p[0] - w[0], p[1] - w[0]) for p, w in zip(part, whole, strict=True))
 
 
 def _complaint(section: InitialSection, grid: Grid, values: Field, box: Box) -> str:
-    """Which point is the first bad one, in the words of the configuration."""
+    """Name the first bad point in the words of the configuration."""
     place, where = first_place(~np.isfinite(values), grid, box)
     return (
         f"initial: the {section.type} gives {values[place]} at {where}; every initial value must "
@@ -345,7 +358,7 @@ def _complaint(section: InitialSection, grid: Grid, values: Field, box: Box) -> 
 
 
 def first_place(marked: npt.NDArray[np.bool_], grid: Grid, box: Box) -> tuple[tuple[int, ...], str]:
-    """The first point of a box that is marked: its place in the box, and where it lies in words."""
+    """Find the first marked point of a box: its index in the box, and its location in words."""
     place = tuple(int(i) for i in np.argwhere(marked)[0])
     index = [start + i for (start, _), i in zip(box, place, strict=True)]
     where = ", ".join(

@@ -1,4 +1,4 @@
-"""What does a file say about the state at time 0? Arrays, HDF5 datasets, greyscale pictures."""
+"""Initial states from files: NumPy arrays, HDF5 datasets, greyscale pictures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tetris_sim.support.wording import first_line, listed
 if TYPE_CHECKING:
     import h5py
 
-# What Pillow may open: by others it starts programs (EPS), or they are of no use here.
+# Formats that Pillow may open: others start external programs (EPS) or are of no use here.
 _PICTURES = ("PNG", "TIFF", "JPEG", "BMP")
 
-# What people try, and what it takes to make it readable.
+# Formats that users try in vain, and how to convert them.
 _NO_FIELDS = {
     ".csv": "a table of text; read it with numpy.loadtxt and keep it with numpy.save",
     ".txt": "text; read it with numpy.loadtxt and keep it with numpy.save",
@@ -40,7 +40,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 
 
 def open_file(section: FileInitial, grid: Grid) -> Reader:
-    """A function that reads any box of the grid; shape and kind of numbers are checked at once.
+    """Open a file as a function that reads any box of the grid; shape and type are checked at once.
 
     Raises:
         ConfigError: the file is missing, cannot be read, or does not hold one real number per grid
@@ -55,6 +55,7 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
         )
         raise ConfigError(msg)
 
+    # Dispatch by suffix: anything that is neither an array nor HDF5 is tried as a picture.
     if suffix in _NO_FIELDS:
         msg = (
             f"initial.path: {path} cannot be read: it is {_NO_FIELDS[suffix]}. What can "
@@ -70,14 +71,14 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
 
 
 def existing_file(path: str, key: str) -> Path:
-    """The path of a file that is there.
+    """Return the path of a file that exists.
 
     Args:
-        path: what the configuration says.
-        key: where it says so, for messages.
+        path: as written in the configuration.
+        key: of the configuration, for messages.
 
     Raises:
-        ConfigError: it is not there.
+        ConfigError: it does not exist, or is a folder.
     """
     file = Path(path)
     if not file.is_file():
@@ -88,8 +89,9 @@ def existing_file(path: str, key: str) -> Path:
 
 
 def open_npy(path: Path, grid: Grid, key: str) -> Reader:
-    """A reader of a .npy array; `key` is what messages begin with."""
+    """Open a .npy array as a reader; messages begin with `key`."""
     try:
+        # Memory-mapped: only the boxes that are read enter memory. Pickles could run code.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (*DAMAGED, EOFError, SyntaxError, tokenize.TokenError) as error:
         msg = f"{key}: {path} cannot be read as a .npy array of numbers ({first_line(error)})"
@@ -99,10 +101,11 @@ def open_npy(path: Path, grid: Grid, key: str) -> Reader:
 
 
 def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
-    """A reader of a dataset; `key` is what messages begin with."""
+    """Open an HDF5 dataset as a reader; messages begin with `key`."""
     import h5py
 
     try:
+        # External links could make the file read others.
         refuse_outside(path)
         with h5py.File(path, "r") as file:
             dataset = _find_dataset(file, path, name, key)
@@ -120,7 +123,7 @@ def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
 
     def read(box: Box) -> npt.NDArray[Any]:
         try:
-            # Not kept open: workers and ranks read when they like.
+            # Opened for each read: workers and ranks read at any time.
             with h5py.File(path, "r") as file:
                 return np.asarray(file[name][(0,) * max(leading, 0) + _slices(box)])
         except DAMAGED as error:
@@ -137,6 +140,8 @@ def _find_dataset(file: h5py.File, path: Path, name: str | None, key: str) -> An
     file.visititems(
         lambda name, item: keys.append(name) if isinstance(item, h5py.Dataset) else None
     )
+
+    # The only dataset of a file needs no name.
     if name is None and len(keys) == 1:
         name = keys[0]
 
@@ -167,12 +172,12 @@ def _open_picture(path: Path, section: FileInitial, grid: Grid) -> Reader:
 
 
 def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
-    """Brightness from 0 (black) to 1 (white), (rows, columns), the top row first.
+    """Read the brightness from 0 (black) to 1 (white), (rows, columns), the top row first.
 
     Args:
         path: the picture; one of another shape is not decoded.
         grid: of x and y, a point per pixel.
-        key: what messages begin with.
+        key: beginning of messages.
     """
     from PIL import Image, UnidentifiedImageError  # comes with matplotlib
 
@@ -182,6 +187,8 @@ def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
             # shapes are checked.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(path, formats=_PICTURES) as picture:
+                # The header suffices for the shape: a picture of another shape is refused before it
+                # is decoded.
                 check_array(path, (picture.height, picture.width), float, grid, key)
                 if picture.mode.startswith("I"):  # 16 bits per point
                     return np.asarray(picture, dtype=np.float64) / 65535
@@ -206,6 +213,7 @@ def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
         )
         raise ConfigError(msg) from error
 
+    # A grey picture stored as RGB is accepted: its channels are equal.
     if (colours != colours[..., :1]).any():
         msg = (
             f"{key}: {path} is in colour, and which colour means which value is not known; "
@@ -230,7 +238,7 @@ def check_array(path: Path, shape: tuple[int, ...], dtype: Any, grid: Grid, key:
 
 
 def _words(shape: tuple[int, ...]) -> str:
-    """A shape in array order, with what that is along x, y, z."""
+    """Describe a shape in array order together with its extent along x, y, z."""
     if not 1 <= len(shape) <= 3:
         return f"{shape} (no shape of a grid)"
     points = ", ".join(f"{n} along {name}" for name, n in zip("xyz", reversed(shape), strict=False))

@@ -1,4 +1,4 @@
-"""A bare stencil applied n times: what the papers time, and image filters besides."""
+"""A bare stencil applied n times: the benchmark of the papers, and image filters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.support.wording import suggestion
 
-_GIVEN = ("dirichlet", "fixed", "periodic")  # faces at which the field is given, not a flux
+_GIVEN = ("dirichlet", "fixed", "periodic")  # faces that prescribe the field, not a flux
 _ROUNDING = 1e-12  # how far rounding of the weights may lift the spectral radius above 1
 _LARGEST = 1e100  # beyond it a symbol cannot be squared
 _MOST_WORK = 1 << 30  # waves tried times points of the stencil: some ten seconds
@@ -65,6 +65,7 @@ class StencilModel(Section):
 
     @model_validator(mode="after")
     def _one_stencil(self) -> StencilModel:
+        # A dictionary of weights carries its own offsets, so it needs neither a name nor `offsets`.
         nameless = self.offsets is not None or isinstance(self.weights, dict)
         if (self.stencil is None and not nameless) or (
             self.stencil is not None and self.offsets is not None
@@ -84,7 +85,7 @@ class StencilModel(Section):
         return self
 
     def operator(self) -> Stencil:
-        """The stencil, in array order.
+        """Build the stencil, in array order.
 
         Raises:
             ValueError: offsets and weights do not belong together.
@@ -102,6 +103,7 @@ class StencilModel(Section):
         if named is not None:
             offsets = named.offsets
         else:
+            # The configuration gives (dx, dy, dz); arrays are (z, y, x).
             offsets = tuple(offset[::-1] for offset in self.offsets or ())
         if len(self.weights) != len(offsets):
             msg = (
@@ -120,6 +122,8 @@ class StencilModel(Section):
                 raise ValueError(msg)
             given[offset] = weight
 
+        # Weights by offset may accompany a named stencil or a list: then they must cover exactly
+        # its offsets.
         wanted = None if named is None else set(named.offsets)
         if named is None and self.offsets is not None:
             wanted = {offset[::-1] for offset in self.offsets}
@@ -138,7 +142,7 @@ class StencilModel(Section):
         return Stencil.from_terms(given)
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What does not fit between this section and the others, with its key path."""
+        """Yield every conflict of this section with the others, with its key path."""
         stencil, time = self.operator(), request.time
         if stencil.ndim != request.ndim:
             yield (
@@ -147,7 +151,7 @@ class StencilModel(Section):
             )
 
         yield from self._leaks(stencil, request)
-        # What is no number `make_boundary` refuses.
+        # Conditions that are not numbers are refused by `make_boundary`.
         numbers = {
             key: condition
             for key, condition in request.boundaries.items()
@@ -163,6 +167,7 @@ class StencilModel(Section):
                 ),
             )
 
+        # Implicit and steady schemes solve a linear system of a heat balance.
         if time.solves:
             yield (
                 ("time", "scheme"),
@@ -179,9 +184,10 @@ class StencilModel(Section):
                 )
 
     def _leaks(self, stencil: Stencil, request: Request) -> Iterator[tuple[KeyPath, str]]:
-        """Faces at which the stencil would create heat."""
+        """Yield the faces at which the stencil would create heat."""
         names = AXIS_NAMES[: stencil.ndim][::-1]
         for axis, name in enumerate(names):
+            # Only faces with a prescribed flux are affected; see `keeps_fluxes`.
             if keeps_fluxes(stencil, axis):
                 continue
             for key in dict.fromkeys(find_face(request.boundaries, name + sign) for sign in "-+"):
@@ -190,11 +196,11 @@ class StencilModel(Section):
                     yield ("boundaries", str(key)), flux_refusal(name)
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
-        """The problem that the configuration describes; a step counts as 1 s.
+        """Build the problem that the configuration describes; a step counts as 1 s.
 
         Args:
             request: the other sections.
-            dt: given if a run is continued; it is 1 s.
+            dt: time step of a continued run, 1 s; None for a new run.
 
         Raises:
             ConfigError: the sections do not fit together.
@@ -219,6 +225,7 @@ class StencilModel(Section):
                 "u", "1", "u", Total("integral", "m" if grid.ndim == 1 else f"m^{grid.ndim}", 1.0)
             ),
             time=(1.0, steps),
+            # The step is fixed at 1 s; growth is judged by the spectral radius instead (below).
             dt_limit=math.inf,
             continued=dt is not None,
         )
@@ -228,7 +235,7 @@ class StencilModel(Section):
         return problem
 
     def _remedy(self) -> str:
-        """What a user can do about a stencil that grows."""
+        """Suggest a way out for a stencil that amplifies waves."""
         if (
             self.stencil is not None
             and self.weights is None
@@ -237,6 +244,8 @@ class StencilModel(Section):
             entry = named_stencil(self.stencil)
             kind = "is made to be applied once"
             scaled = f"its weights times {entry.factor} are stable"
+
+            # Wave stencils are half of a two-level scheme: unstable when applied alone.
             if entry.exact.get((0,) * entry.stencil.ndim, 0) and "leapfrog" in entry.description:
                 kind = "is one half of a leapfrog step, which needs the state before the last one"
                 scaled = (
@@ -248,11 +257,12 @@ class StencilModel(Section):
 
 
 def _refuse_growth(stencil: Stencil, remedy: str) -> None:
-    # No wave grows by more than the sum of the magnitudes: the usual case needs no search.
+    # The sum of the magnitudes bounds the growth of every wave: the usual case needs no search.
     bound = sum(abs(weight) for weight in stencil.weights)
     if bound <= 1 + _ROUNDING:
         return
 
+    # The search samples the symbol on a grid of waves; its cost is bounded beforehand.
     waves = max(100, 8 * stencil.radius) ** stencil.ndim
     if waves * stencil.n_points > _MOST_WORK:
         msg = (
@@ -262,6 +272,7 @@ def _refuse_growth(stencil: Stencil, remedy: str) -> None:
         )
         raise UnstableStepError(msg)
 
+    # Above `_LARGEST` squaring the symbol would overflow; the bound is clear enough there.
     growth = stencil.spectral_radius if bound < _LARGEST else bound
     if growth <= 1 + _ROUNDING:
         return

@@ -1,4 +1,6 @@
-"""Courses: numbers that follow from time and place, as formulas, and as values at many times."""
+"""Time functions: numbers that depend on time and location, as formulas and as values at many
+times.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ from tetris_sim.model.formula import (
 )
 from tetris_sim.model.grid import Grid
 
+# Names reserved in formulas: time [s] and the coordinates [m].
 TIME = "t"
 PLACE = frozenset("xyz")
 _NOUGHT = Constant(0.0)
@@ -34,11 +37,11 @@ _NOUGHT = Constant(0.0)
 
 @dataclass(frozen=True, eq=False)
 class TimeFunction:
-    """A number that may change with time, or with time and place.
+    """A number that may depend on time, or on time and location.
 
     Attributes:
         tree: a formula of t and x, y, z, or a number.
-        rows: of a table over time instead, (n, 2).
+        rows: a table (time [s], value) instead, (n, 2), interpolated linearly.
     """
 
     tree: Node = _NOUGHT
@@ -46,12 +49,12 @@ class TimeFunction:
 
     @property
     def names(self) -> frozenset[str]:
-        """The variables of its formula."""
+        """Variables of the formula."""
         return names_in(self.tree)
 
     @property
     def value(self) -> float | None:
-        """The number, if it does not change."""
+        """The number, if it is constant; None otherwise."""
         if self.rows is not None or self.names:
             return None
         with np.errstate(all="ignore"):
@@ -59,11 +62,11 @@ class TimeFunction:
 
     @property
     def in_space(self) -> bool:
-        """Whether it differs from place to place."""
+        """Whether it varies from point to point."""
         return bool(self.names & PLACE)
 
     def at(self, times: Numbers) -> Numbers:
-        """Its values at some times [s], (n,); it is the same everywhere."""
+        """Evaluate at some times [s], (n,); only for functions that are uniform in space."""
         if self.rows is not None:
             return np.asarray(np.interp(times, self.rows[:, 0], self.rows[:, 1]))
         with np.errstate(all="ignore"):
@@ -72,16 +75,17 @@ class TimeFunction:
 
 
 def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
-    """What a configuration says about a number.
+    """Read a number, a formula or a table of the configuration as a function of time.
 
     Args:
-        given: what it says.
-        kind: which numbers are allowed.
+        given: the value as configured.
+        kind: quantity and variables that are allowed.
         key: for messages.
 
     Raises:
         ConfigError: a table cannot be read.
     """
+    # Tables in files are read here, so that a missing file is reported with its key.
     if isinstance(given, TimeTable):
         try:
             return TimeFunction(rows=kind.rows(given))
@@ -94,12 +98,14 @@ def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
 
 
 def names_in(node: Node) -> frozenset[str]:
-    """The variables of a formula."""
+    """Variables of a formula."""
     return frozenset(part.name for part in walk(node) if isinstance(part, Variable))
 
 
 def substitute(node: Node, values: Mapping[str, Node]) -> Node:
-    """A formula with others in the place of some of its variables; shared parts stay shared."""
+    """Replace some variables of a formula by formulas; shared subexpressions stay shared."""
+    # Memoized by identity: a formula is a graph, and without this its size could grow
+    # exponentially.
     known: dict[int, Node] = {}
 
     def visit(part: Node) -> Node:
@@ -121,7 +127,7 @@ def substitute(node: Node, values: Mapping[str, Node]) -> Node:
 
 
 def formula(text: str, **parts: Node) -> Node:
-    """A formula as text, whose names are the given parts.
+    """Compile a text whose names stand for the given parts.
 
     >>> formula("2*a", a=Constant(3.0))
     Operation(name='multiply', arguments=(Constant(value=2.0), Constant(value=3.0)))
@@ -130,15 +136,18 @@ def formula(text: str, **parts: Node) -> Node:
 
 
 def clock() -> Parameter:
-    """Time itself [s]."""
+    """The parameter of time itself [s]."""
     return Parameter(TIME, lambda times: times[:, None])
 
 
 def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
-    """A course as a part of a program: its formula if it depends on the place, else a parameter.
+    """Split a function into its part of a program and the parameters that this reads.
+
+    A function of location enters the program as its formula; any other becomes one parameter
+    with one value per step.
 
     Args:
-        course: it.
+        course: the function of time.
         name: of the parameter.
     """
     if course.in_space:
@@ -149,7 +158,7 @@ def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
 
 
 def check_course(course: TimeFunction, times: Numbers, key: str, least: float = -math.inf) -> None:
-    """Raise where a number that is the same everywhere is not finite, or too small, sometime."""
+    """Raise where a spatially uniform number is not finite, or below `least`, at some time."""
     values = course.at(times)
     bad = ~np.isfinite(values) | (values < least)
     if bad.any():
@@ -166,16 +175,18 @@ def check_in_space(
     key: str,
     marked: npt.NDArray[np.bool_],
 ) -> None:
-    """Raise where a number that differs from place to place is not finite, at the start or the end.
+    """Raise where a number that varies in space is not finite at the start or the end of the run.
 
     Args:
-        course: it.
+        course: the function of time and location.
         points: coordinates by name, their box, the grid.
         times: of the run [s].
         key: for messages.
-        marked: which points are meant.
+        marked: mask of the points that matter.
     """
     coordinates, box, grid = points
+
+    # Every point is evaluated, so only the first and the last time are tried.
     for time in times[[0, -1]]:
         with np.errstate(all="ignore"):
             values = evaluate(course.tree, {**coordinates, "t": np.asarray(time)})

@@ -1,4 +1,4 @@
-"""Which condition holds on which face of a body? Turns the `boundaries` section into rules."""
+"""Boundary conditions of a body by face: turns the `boundaries` section into rules for ghosts."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 
-# Beams: heat that falls on a face in a spot that moves.
+# Beams: a moving spot of heat flux on a face.
 
 _OF_TIME = ("t",)
 
 
 def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node, list[Parameter]]:
-    """The flux of a beam into its face [W/m^2] as a part of a program, with its parameters.
+    """Build the flux of a beam into its face [W/m^2] as a part of a program, with its parameters.
 
-    In 3D it is 2 a P / (pi w^2) exp(-2 r^2 / w^2), w being half of d4sigma; in 2D, where the power
-    is per metre of depth, a line: sqrt(2 / pi) a P / w exp(-2 x^2 / w^2).
+    With absorptivity a, power P and w half of d4sigma, the flux is 2 a P / (pi w^2) exp(-2 r^2 /
+    w^2) in 3D. In 2D, where the power is per metre of depth, the beam is a line: sqrt(2 / pi) a P /
+    w exp(-2 x^2 / w^2).
 
     Args:
-        beam: what was asked for.
-        number: of the source, for names.
+        beam: its section.
+        number: of the source, to make names of parameters unique.
         grid: where points lie.
         key: of the source, for messages.
 
@@ -73,6 +74,8 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
     """
     axes = [axis for axis in AXIS_NAMES[: grid.ndim] if axis != beam.face[0]]
     w = beam.d4sigma / 2
+
+    # One normalized Gaussian factor per axis of the face: 1, 2 or none (in 1D).
     peak = beam.absorptivity * (math.sqrt(2 / math.pi) / w) ** len(axes)
     power = read_course(beam.power, Varying(POWER, _OF_TIME), f"{key}.power")
     factor = read_course(beam.over_time, Varying(NUMBER, _OF_TIME), f"{key}.over_time")
@@ -82,6 +85,8 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
 
     name = f"peak_{number}"
     parameters = [_parameter(name, strength, [power, factor])]
+
+    # Squared distance from the centre of the beam, which moves with time.
     square: Node = Constant(0.0)
     for axis in axes:
         middle = _middle(beam, axis, grid, key)
@@ -105,6 +110,7 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
 
 
 def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> TimeFunction:
+    # By default the beam points at the middle of the face.
     given = getattr(beam.path, axis)
     if given is None:
         given = grid.size[grid.axis_names.index(axis)] / 2
@@ -112,11 +118,14 @@ def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> TimeFunction:
 
 
 def _parameter(name: str, at: object, courses: Sequence[TimeFunction]) -> Parameter:
-    """A parameter out of a function of times; numbers if none of the courses changes."""
+    """Wrap a function of times as a parameter, evaluated at once if all its time functions are
+    constant.
+    """
     steady = all(course.value is not None for course in courses)
     return Parameter(name, at(np.zeros(1))[0] if steady else at)  # type: ignore[operator,arg-type]
 
 
+# The quantities of a face that may vary in time and space, by key.
 _KINDS = {
     "value": Varying(TEMPERATURE),
     "ambient": Varying(TEMPERATURE),
@@ -126,7 +135,7 @@ _KINDS = {
 
 
 def openness(request: Request, grid: Grid) -> Openness:
-    """What lies beyond the faces."""
+    """Classify the faces of the domain: periodic, insulated, or neither."""
     sides = [
         [condition_of(request.boundaries, axis + sign)[1] for sign in "-+"]
         for axis in grid.axis_names
@@ -143,7 +152,7 @@ def _lets_nothing(condition: FaceCondition) -> bool:
 
 
 class FaceMaker:
-    """Makes the rules of all faces.
+    """Builds the ghost rules of all faces.
 
     Attributes:
         grid: where points lie.
@@ -158,15 +167,15 @@ class FaceMaker:
         *,
         heated: bool,
     ) -> None:
-        """Remember what faces depend on.
+        """Store the inputs that faces depend on.
 
         Args:
-            boundaries: the section.
-            found: the body.
+            boundaries: the section, by key.
+            found: the scanned body.
             beams: by number of the source.
-            times: of the run, at which numbers are looked at [s].
-            heated: whether sources heat points, or heat content is the state; ghosts of constant
-                temperatures do not last then.
+            times: of the run, at which numbers are checked [s].
+            heated: whether sources heat points, or the state is enthalpy; ghosts of constant
+                temperatures, filled once, then do not stay right for a block of steps.
         """
         self.grid: Grid = found.painting.grid
         self._boundaries, self._found, self._beams = boundaries, found, beams
@@ -174,11 +183,12 @@ class FaceMaker:
         self._used: set[tuple[str, int]] = set()
 
     def boundary(self) -> Boundary:
-        """The rules.
+        """Build the rules of all faces.
 
         Raises:
-            ConfigError: some faces cannot be made.
+            ConfigError: some faces are impossible; the message lists all of them.
         """
+        # Order low, high per axis, so that every two entries are one axis.
         made = make_each(
             functools.partial(self._face, axis, name + sign)
             for axis, name in enumerate(self.grid.axis_names)
@@ -198,6 +208,7 @@ class FaceMaker:
         plane = self._plane(axis, name[1])
         patches = self._patches(sections, plane, key) if isinstance(condition, tuple) else None
 
+        # One rule per entry of a list, joined below into one program with tables by patch.
         rules = []
         for number, section in enumerate(sections):
             at = f"boundaries.{key}" + (f".{number}" if patches is not None else "")
@@ -205,21 +216,26 @@ class FaceMaker:
             rules.append(self._rule(section, axis, name, (at, plane, marked)))
         face = join(rules, patches, axis, len(self._found.occurring))
 
-        # A kernel would need the widths of cells mirrored, too.
+        # Ghosts filled once for a block of steps would need mirrored cell widths on graded axes;
+        # with sources only an insulated face stays right.
         if self.grid.is_graded or (self._heated and face.lasting != (0.0, 1.0)):
             face = dataclasses.replace(face, lasting=None)
         return face
 
     def _plane(self, axis: int, sign: str) -> Box:
-        """The points beside a face."""
+        """The box of points beside a face, one point thick."""
         n = self.grid.shape[axis]
         whole = [(0, length) for length in self.grid.shape]
         whole[axis] = (0, 1) if sign == "-" else (n - 1, n)
         return tuple(whole)
 
     def _patches(self, sections: tuple[FaceSection, ...], plane: Box, key: str) -> Ids:
-        """The number of the section that holds at each point: the first whose `where` is true."""
+        """Assign to each point the number of the entry that holds there: the first whose `where` is
+        true.
+        """
         patches = np.full(shape_of(plane), len(sections), np.uint16)
+
+        # Backwards, so that earlier entries overwrite later ones.
         for number, section in reversed(list(enumerate(sections))):
             where = getattr(section, "where", None)
             at = f"boundaries.{key}.{number}"
@@ -241,7 +257,7 @@ class FaceMaker:
         return patches
 
     def _unused(self) -> None:
-        """Raise for an entry with a condition that holds nowhere."""
+        """Raise for an entry whose condition holds at no point."""
         lines = [
             f"boundaries.{key}.{number}: this entry holds at no point; the first whose where is "
             "true holds"
@@ -268,6 +284,7 @@ class FaceMaker:
         )
 
         surface = self._surface(axis, name, getattr(section, "conductivity", None))
+        # A temperature is prescribed on the face, or (fixed) on the ghost point itself.
         match section:
             case DirichletFace():
                 return held(courses["value"], surface)
@@ -297,6 +314,8 @@ class FaceMaker:
             check_course(course, self._times, key, least)
             return
         at = dict(zip(self.grid.axis_names, positions(self.grid, plane), strict=True))
+
+        # Formulas are evaluated on the face, half a cell away from the points beside it.
         at[name[0]] = np.full([1] * self.grid.ndim, self._position(axis, name[1]))
         check_in_space(course, (at, plane, self.grid), self._times, key, marked)
 
@@ -308,12 +327,16 @@ class FaceMaker:
         position: dict[str, Node] = {name[0]: Constant(self._position(axis, name[1]))}
         widths, enthalpy = self.grid.widths(axis), self._found.enthalpy
         distance = float(widths[0 if name[1] == "-" else -1])
+
+        # Ghosts lie as far beyond the face as the mirror point lies inside: one cell width apart.
         if enthalpy is None:
             k = [
                 1.0 if it.substance is None else own or it.substance.conductivity[direction]
                 for it in self._found.fillings
             ]
             return Surface(distance, np.array(k), position)
+
+        # With enthalpy the conductivity follows from the state; only its anisotropy is constant.
         factors = [
             1.0 if it.substance is None else it.substance.factors[direction]
             for it in self._found.fillings

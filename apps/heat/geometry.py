@@ -1,9 +1,12 @@
-"""RasterizedBody: which material fills each point and which sources heat it, from regions laid over
-one another.
+"""Geometry of a body: the rasterization of regions and sources onto the points of the grid.
 
-A point's state is its filling and the set of sources over it. States are numbered as they turn up
-while the whole grid is looked at once, block by block (`survey.py`); afterwards the numbers are
-fixed. Blocks are anchored to global indices, so a point's state is the same whoever asks.
+Three parts: closed surfaces (STL) cut by lines of cell centres, locations (boxes, conditions, label
+files) as masks of boxes, and `RasterizedBody`, which lays regions over one another.
+
+A point's state is its filling and the set of sources over it. States are numbered in the order in
+which the scan of the grid finds them, block by block (`survey.py`); afterwards the numbers are
+fixed. Blocks are anchored to global indices, so a point's state does not depend on the domain
+decomposition.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
-# Which points lie inside a closed surface of triangles (STL)?
+# Points inside a closed surface of triangles (STL).
 #
 # A line along x through every row of cell centres is cut with all triangles; between an odd cut and
 # the next even one it is inside. Whether a line meets a triangle is decided with the signs of three
@@ -55,7 +58,8 @@ Numbers = npt.NDArray[np.float64]
 
 
 def open_solid(path: Path, scale: float, offset: tuple[float, ...], grid: Grid, key: str) -> Reader:
-    """A function that gives 1 for the points of a box that lie inside and 0 for the others.
+    """Open an STL file as a function that returns 1 for the points of a box inside the body and 0
+    outside.
 
     Args:
         path: the STL file.
@@ -72,6 +76,8 @@ def open_solid(path: Path, scale: float, offset: tuple[float, ...], grid: Grid, 
         raise ConfigError(msg)
     triangles = _read(path, key) * scale + np.array(offset)
     y, z = grid.coordinates(1), grid.coordinates(0)
+
+    # Cuts sorted by line, then by x: `starts` delimits the cuts of each line (as in CSR).
     lines, cuts = _cuts(triangles, y, z)
     order = np.lexsort((cuts, lines))
     lines, cuts = lines[order], cuts[order]
@@ -84,6 +90,8 @@ def open_solid(path: Path, scale: float, offset: tuple[float, ...], grid: Grid, 
         for k in range(*box[0]):
             for j in range(*box[1]):
                 line = k * len(y) + j
+
+                # A centre is inside if an odd number of cuts lies below it.
                 found = cuts[starts[line] : starts[line + 1]]
                 if len(found):
                     inside[k - box[0][0], j - box[1][0]] = np.searchsorted(found, centres) % 2
@@ -93,7 +101,7 @@ def open_solid(path: Path, scale: float, offset: tuple[float, ...], grid: Grid, 
 
 
 def _read(path: Path, key: str) -> Numbers:
-    """Corners of the triangles, (n, 3, 3), as the file has them."""
+    """Read the corners of the triangles, (n, 3, 3), in the units of the file."""
     try:
         import trimesh
     except ImportError as error:
@@ -119,10 +127,14 @@ def _read(path: Path, key: str) -> Numbers:
 
 
 def _cuts(triangles: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.int64], Numbers]:
-    """Where lines along x meet triangles: the number of each line, k * len(y) + j, and x [m]."""
+    """Intersect lines along x with triangles: returns the number of each line, k * len(y) + j, and
+    x [m].
+    """
     lines, cuts = [], []
     for corners in triangles:
         low, high = corners[:, 1:].min(axis=0), corners[:, 1:].max(axis=0)
+
+        # Only lines within the bounding box of the triangle can meet it.
         columns = np.arange(*np.searchsorted(y, (low[0], high[0])) + np.array([0, 1]))
         rows = np.arange(*np.searchsorted(z, (low[1], high[1])) + np.array([0, 1]))
         columns, rows = columns[columns < len(y)], rows[rows < len(z)]
@@ -139,7 +151,7 @@ def _cuts(triangles: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.in
 
 
 def _meets(corners: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.bool_], Numbers]:
-    """Whether lines (y, z) along x meet a triangle, and at which x."""
+    """Whether lines (y, z) along x meet a triangle, and at which x [m]."""
     weights, left = [], []
     for n in range(3):
         a, b = corners[(n + 1) % 3], corners[(n + 2) % 3]
@@ -153,6 +165,7 @@ def _meets(corners: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.boo
         left.append((area > 0) | ((area == 0) & (not swapped)))
         weights.append(area)
 
+    # Inside if all areas have the same sign; they are the barycentric weights of the intersection.
     total = sum(weights)
     inside = (left[0] & left[1] & left[2]) | ~(left[0] | left[1] | left[2])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -160,8 +173,7 @@ def _meets(corners: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.boo
     return inside & (total != 0), np.asarray(x)
 
 
-# Which points belong to a place: boxes, conditions and files of labels as functions of a box of
-# global indices.
+# Points of a location: boxes, conditions and label files as functions of a box of global indices.
 
 Mask = npt.NDArray[np.bool_]
 Shape = Callable[[Box], Mask | None]  # None where no point of the box belongs
@@ -169,12 +181,12 @@ Labels = Callable[[Box], npt.NDArray[Any]]
 
 
 def make_shape(place: Location, grid: Grid, key: str) -> Shape:
-    """The points of a place.
+    """Build the mask of a location as a function of a box; None if the box has no point in it.
 
     Args:
-        place: its box and its condition.
+        place: the box and the condition.
         grid: where points lie.
-        key: of the place, for messages.
+        key: of the location, for messages.
 
     Raises:
         ConfigError: the condition is no expression of the grid's axes. The function raises it where
@@ -185,6 +197,8 @@ def make_shape(place: Location, grid: Grid, key: str) -> Shape:
 
     def shape(box: Box) -> Mask | None:
         inside = np.ones(shape_of(box), np.bool_)
+
+        # Cells outside the span are cleared, axis by axis.
         for axis, span in enumerate(spans or ()):
             low, high = (min(max(i - box[axis][0], 0), inside.shape[axis]) for i in span)
             if low >= high:
@@ -199,7 +213,7 @@ def make_shape(place: Location, grid: Grid, key: str) -> Shape:
 
 
 def indices(box: BoxSection, grid: Grid) -> Box:
-    """The global indices of the cells whose centres lie in a box, array order; maybe none."""
+    """Global indices of the cells whose centres lie in a box, in array order; maybe none."""
     spans = []
     for axis, name in enumerate(grid.axis_names):
         span = getattr(box, name)
@@ -212,7 +226,7 @@ def indices(box: BoxSection, grid: Grid) -> Box:
 
 
 def _first_beyond(grid: Grid, axis: int, place: float) -> int:
-    """The first point at or beyond a place [m]."""
+    """Find the first point at or beyond a coordinate [m], by bisection."""
 
     def at(index: int) -> float:
         return float(grid.coordinates(axis, index, index + 1)[0])
@@ -221,10 +235,10 @@ def _first_beyond(grid: Grid, axis: int, place: float) -> int:
 
 
 def make_condition(text: str, grid: Grid, key: str) -> Callable[[Box], Mask]:
-    """A condition in x, y, z as a function of a box.
+    """Compile a condition in x, y, z as a function of a box.
 
     Raises:
-        ConfigError: it is no expression; the function raises it where it is not finite.
+        ConfigError: invalid expression; the function raises it where the value is not finite.
     """
     try:
         expression = compile_expression(text, grid.axis_names)
@@ -245,7 +259,7 @@ def make_condition(text: str, grid: Grid, key: str) -> Callable[[Box], Mask]:
 
 
 def open_labels(region: RegionSection, grid: Grid, key: str) -> Labels:
-    """A function that reads the labels of any box of the grid.
+    """Open a label file as a function that reads the labels of any box of the grid.
 
     Args:
         region: with `labels`.
@@ -272,7 +286,7 @@ def open_labels(region: RegionSection, grid: Grid, key: str) -> Labels:
 
 
 def _open_picture(path: Path, grid: Grid, key: str) -> Labels:
-    """Brightness from 0 to 255 over x and y, the same for all z."""
+    """Read brightness from 0 to 255 over x and y as labels, the same for all z."""
     if grid.ndim == 1:
         msg = f"{key}: {path} is a picture of x and y, and the grid has one axis"
         raise ConfigError(msg)
@@ -294,10 +308,10 @@ _NOTHING = -1
 
 @dataclass(frozen=True)
 class Filling:
-    """What a point can be filled with: a substance, or a fluid, or nothing.
+    """Filling of a point: a substance, a fluid, or nothing.
 
     Attributes:
-        name: for people.
+        name: shown to users.
         substance: if it belongs to the body.
         fluid: if it is a fluid around the body.
     """
@@ -309,12 +323,12 @@ class Filling:
 
 @dataclass(frozen=True)
 class Layer:
-    """One region with what fills it.
+    """One region, or one label of it, with its filling.
 
     Attributes:
         region: its number.
-        filling: the number of what fills it.
-        label: of the points it is at; None for all that the region covers.
+        filling: number of its filling.
+        label: of its points in the label file; None for all points of the region.
     """
 
     region: int
@@ -323,13 +337,13 @@ class Layer:
 
 
 class RasterizedBody:
-    """The state of every point.
+    """The state of every point, computed block by block and cached.
 
     Attributes:
-        fillings: what points are filled with.
+        fillings: of the points, by number.
         states: (filling, numbers of the sources) by number.
-        covered: numbers of the regions and of the sources that have turned up somewhere.
-        mistakes: what was found to be wrong so far, by key.
+        covered: numbers of the regions and of the sources found at some point so far.
+        mistakes: found so far, by key.
     """
 
     def __init__(
@@ -356,6 +370,7 @@ class RasterizedBody:
         self.covered: tuple[set[int], set[int]] = (set(), set())
         self.mistakes: dict[str, str] = {}
 
+        # Making the painters appends to `layers` and `fillings`; the table below needs all of them.
         self._painters = make_each(
             functools.partial(self._painter, n, region) for n, region in enumerate(regions)
         )
@@ -369,14 +384,17 @@ class RasterizedBody:
             for (number, source), shape in zip(sources, shapes, strict=True)
         ]
 
+        # The first states are the fillings without sources, so their numbers coincide.
         self.states: list[tuple[int, tuple[int, ...]]] = [
             (n, ()) for n in range(len(self.fillings))
         ]
         self._numbers = {state: n for n, state in enumerate(self.states)}
+
+        # Neighbouring boxes read the same blocks.
         self._block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(self._compute_block)
 
     def __call__(self, box: Box) -> States:
-        """The states of the points of a box."""
+        """Return the states of the points of a box."""
         found = np.empty(shape_of(box), np.int32)
         for index, inside in blocks_of(self.grid.shape, box):
             block = block_box(self.grid.shape, index)
@@ -384,12 +402,12 @@ class RasterizedBody:
         return found
 
     def blocks(self) -> Iterator[Box]:
-        """The anchored blocks of the whole grid."""
+        """Iterate over the anchored blocks of the whole grid."""
         whole = tuple((0, n) for n in self.grid.shape)
         return (inside for _, inside in blocks_of(self.grid.shape, whole))
 
     def _painter(self, number: int, region: RegionSection) -> Callable[[Box, States], None]:
-        """What puts a region over the layers of a box."""
+        """Build the function that rasterizes a region into the layers of a box."""
         key = f"model.regions.{number}"
         shape = make_shape(region, self.grid, key)
         labels = None if region.labels is None else open_labels(region, self.grid, key)
@@ -413,8 +431,10 @@ class RasterizedBody:
         inside = shape(box)
         if inside is None:
             return
+
         if labels is None:
             found[inside] = layers[None]
+        # A single material: every label but 0 belongs to the region.
         elif None in layers:
             inside = inside & (labels(box) != 0)
             found[inside] = layers[None]
@@ -435,6 +455,8 @@ class RasterizedBody:
         box, found = into
         for value in np.unique(labels[inside]):
             here = inside & (labels == value)
+
+            # Labels are whole numbers; a fractional value matches none.
             if (layer := layers.get(int(value) if value == int(value) else None)) is not None:
                 found[here] = layer
                 continue
@@ -447,7 +469,7 @@ class RasterizedBody:
                 )
 
     def _filling(self, region: RegionSection, name: str | None) -> int:
-        """The number of what fills a region."""
+        """Return the number of the filling of a region, adding fluids and voids as they appear."""
         if name is not None:
             return next(n for n, it in enumerate(self.fillings) if it.name == name)
         kind = "fluid" if region.fluid is not None else "void"
@@ -457,7 +479,9 @@ class RasterizedBody:
         return self.fillings.index(filling)
 
     def _layers_of(self, source: VolumeSource) -> npt.NDArray[np.bool_]:
-        """Which layers a source can heat: those of the body, of its material and its region."""
+        """Mask of the layers that a source can heat: those of the body, of its material and its
+        region.
+        """
         return np.array(
             [
                 (filling := self.fillings[layer.filling]).substance is not None
@@ -470,6 +494,8 @@ class RasterizedBody:
 
     def _compute_block(self, index: tuple[int, ...]) -> States:
         box = block_box(self.grid.shape, index)
+
+        # Later regions overwrite earlier ones: the painter's algorithm.
         layers = np.full(shape_of(box), _NOTHING, np.int32)
         for paint in self._painters:
             paint(box, layers)
@@ -482,6 +508,7 @@ class RasterizedBody:
                 "is there, {void: true} for nothing"
             )
 
+        # Sources refer to the layer seen at a point, which knows its region and material.
         states = self._filling_of_layer[layers]
         for number, shape, heated in self._sources:
             inside = shape(box)
@@ -494,7 +521,8 @@ class RasterizedBody:
         return states
 
     def _with_source(self, states: States, source: int) -> States:
-        """The states of points that have one source more."""
+        """Return the states of points with one more source, numbering new states."""
+        # A table from old to new state: far fewer states than points are translated one by one.
         new = np.zeros(len(self.states), np.int32)
         for state in np.unique(states):
             filling, sources = self.states[state]
@@ -507,7 +535,9 @@ class RasterizedBody:
 
 
 def blocks_of(shape: tuple[int, ...], box: Box) -> list[tuple[tuple[int, ...], Box]]:
-    """The anchored blocks that a box has points in: number along each axis, and the points."""
+    """List the anchored blocks that share points with a box: number along each axis, and shared
+    points.
+    """
     ranges = [
         range(low // width, -(-high // width))
         for (low, high), width in zip(box, block_shape(shape), strict=True)

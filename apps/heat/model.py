@@ -1,4 +1,8 @@
-"""Heat conduction: du/dt = diffusivity * laplacian(u), by forward Euler."""
+"""Heat conduction: the section `model` of type heat, and the `Problem` it describes.
+
+A homogeneous body with constant conditions becomes one constant stencil of forward Euler for du/dt
+= diffusivity * laplacian(u); any other body becomes finite volumes with a conductance per face.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
 from tetris_sim.support.wording import suggestion
 
-# tables round to two or three digits, so properties that belong together differ by up to that
+# Relative. Tables round to two or three digits, so properties that belong together differ by this.
 _AGREEMENT = 0.01
 _MOST_UNEQUAL = 1e50  # spacing ratios whose fourth power is still far from overflow
 _HEAT_UNIT = {1: "J/m^2", 2: "J/m", 3: "J"}  # per square metre of cross-section, per metre of depth
@@ -95,6 +99,8 @@ class HeatModel(Section):
             for name in ("material", "diffusivity", "conductivity", "density", "specific_heat")
             if getattr(self, name) is not None
         ]
+
+        # Properties either stand beside `type` or under `materials`, never both.
         if not self._of_one:
             if given:
                 msg = (
@@ -104,6 +110,7 @@ class HeatModel(Section):
                 raise ValueError(msg)
             return self
 
+        # All four given: redundant, so they must agree.
         explicit = (self.diffusivity, self.conductivity, self.density, self.specific_heat)
         if None not in explicit:
             a, k, rho, c = (float(number or 0.0) for number in explicit)
@@ -125,20 +132,24 @@ class HeatModel(Section):
 
     @property
     def _of_one(self) -> bool:
-        """Whether its properties stand beside `type` instead of under `materials`."""
+        """Whether the properties stand beside `type`, for a body of one material."""
         return not self.materials and not self.regions
 
     def substances(self) -> dict[str, Substance]:
-        """Every material by name: those of the section, and those of the table that are named."""
+        """Collect every material by name: those of the section, and those of the table that are
+        used.
+        """
         if self._of_one:
             own = self.body()
-            # Where nobody knows them, only their ratio counts.
+            # Unknown conductivity and capacity cancel: only their ratio, the diffusivity, matters.
             k = own.diffusivity if own.conductivity is None else own.conductivity
             capacity = 1.0 if own.heat_capacity is None else own.heat_capacity
             name = self.material or "body"
             return {name: Substance(name, (k,) * 3, capacity, (own.diffusivity,) * 3)}
 
         found = {}
+
+        # Regions may name materials of the table directly.
         named = [it.material for it in self.regions if it.material is not None]
         named += [name for it in self.regions for name in (it.materials or {}).values()]
         for name in (*self.materials, *named):
@@ -148,18 +159,19 @@ class HeatModel(Section):
         return found
 
     def body(self) -> ThermalProperties:
-        """The properties that follow from the material and the numbers given.
+        """Derive the thermal properties from the material and the numbers given.
 
-        With a diffusivity of your own, conductivity and heat capacity are made to fit it: the heat
-        that enters through a face is then the heat that the body gains. Beside a material it is the
-        heat capacity that stays.
+        If a diffusivity is given, conductivity and heat capacity are adjusted to it: the heat that
+        enters through a face is then the heat that the body gains. With a material, the heat
+        capacity keeps its value.
 
         Raises:
-            ValueError: the diffusivity does not follow.
+            ValueError: the numbers do not determine the diffusivity.
         """
         table = None if self.material is None else MATERIALS[self.material]
         density, specific_heat, conductivity = self.density, self.specific_heat, self.conductivity
 
+        # Explicit numbers take precedence over those of the table.
         if table is not None:
             density = table.density if density is None else density
             specific_heat = table.specific_heat if specific_heat is None else specific_heat
@@ -184,7 +196,7 @@ class HeatModel(Section):
         )
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What does not fit between this section and the others, with its key path."""
+        """Yield every conflict of this section with the others, with its key path."""
         allowed = laplacian_names(request.ndim)
         if self.stencil is not None and self.stencil not in allowed:
             yield (
@@ -214,17 +226,21 @@ class HeatModel(Section):
                 )
 
     def problems_in_space(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What is wrong that only files and a look at every point can tell, with its key path."""
+        """Yield the mistakes that only files and a scan of all points show, with key paths."""
         if self._is_plain(request):
             return
         body, mistakes = examine(self, request)
         yield from ((key_path(key), message) for key, message in mistakes.items())
+
+        # A named Laplacian is a constant stencil; a heterogeneous body has weights that vary.
         if body is not None and self.stencil is not None and not self._is_constant(body, request):
             yield (
                 ("model", "stencil"),
                 "a named Laplacian is for a body of one material without sources and with "
                 "conditions of numbers on whole faces; leave it out",
             )
+
+        # The enthalpy method: the state is the heat content per volume.
         if body is not None and body.found.enthalpy is not None:
             if request.compute.precision == "float16":
                 yield (
@@ -239,25 +255,24 @@ class HeatModel(Section):
                 )
 
     def _is_plain(self, request: Request) -> bool:
-        """Whether it is one constant problem as it is written."""
+        """Whether the configuration as written describes one constant stencil, without a scan."""
         return self._of_one and not self.sources and self._is_even(request)
 
     def _is_constant(self, body: Body, request: Request) -> bool:
-        """Whether it is one constant problem as it turns out."""
+        """Whether the scanned body is one constant stencil after all."""
         return body.only_substance is not None and not self.sources and self._is_even(request)
 
     @staticmethod
     def _is_even(request: Request) -> bool:
-        """Whether the same holds on whole faces at all times, and all cells are alike."""
+        """Whether each face has one constant condition, and all cells have the same size."""
         return not request.grid.graded and all(map(is_constant, request.boundaries.values()))
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
-        """The problem that the configuration describes.
+        """Build the problem that the configuration describes.
 
         Args:
             request: the other sections.
-            dt: the time step of a run that is continued [s]; it is kept, and the steps are counted
-                anew.
+            dt: the time step of a continued run [s]; it is kept, and the steps are counted anew.
 
         Raises:
             ConfigError: the sections do not fit together.
@@ -273,6 +288,8 @@ class HeatModel(Section):
         refuse(self.problems_in_space(request))
         body, _ = examine(self, request)
         assert body is not None
+
+        # Regions may turn out to be homogeneous: then the fast constant stencil serves as well.
         if self._is_constant(body, request) and body.only_substance is not None:
             whole = body.only_substance
             a, k = (it[: request.ndim][::-1] for it in (whole.diffusivity, whole.conductivity))
@@ -286,15 +303,20 @@ class HeatModel(Section):
         capacity: float | None,
         dt: float | None,
     ) -> Problem:
-        """The same step everywhere; diffusivity and conductivity are along the axes of arrays."""
+        """Build the problem of a constant stencil; `along` holds diffusivity and conductivity along
+        the axes of arrays.
+        """
         grid, (diffusivity, conductivity) = make_grid(request.grid), along
-        # Along an axis of less diffusivity points are as if they were farther apart.
+        # Anisotropy as stretched spacings: h / sqrt(a) is all that the discrete operator depends
+        # on.
         most = max(diffusivity)
         spacing = tuple(
             h * math.sqrt(most / a) for h, a in zip(grid.spacing, diffusivity, strict=True)
         )
         smallest = min(spacing)
         operator = heat_operator(self.stencil, spacing)
+
+        # The step of CFL number 1 [s]; the operator is dimensionless in units of it.
         cfl_unit = smallest * smallest / most
         dt_limit = largest_stable_dt(operator) * cfl_unit
         chosen = choose_time_step(
@@ -319,7 +341,7 @@ class HeatModel(Section):
         )
 
     def _of_body(self, request: Request, body: Body, dt: float | None) -> Problem:
-        """Conduction through a medium."""
+        """Build the problem of a heterogeneous body, in finite volumes."""
         grid, found = body.grid, body.found
         smallest = min(grid.spacing)
         most = max(
@@ -327,6 +349,7 @@ class HeatModel(Section):
             for it in found.fillings
             if it.substance is not None
         )
+
         try:
             chosen = choose_time_step(
                 request.time,
@@ -339,8 +362,11 @@ class HeatModel(Section):
             msg = f"{error}; it is {body.limiting} that sets the limit"
             raise UnstableStepError(msg) from error
 
+        # With enthalpy as the state, users still see temperature and liquid fraction.
         conduction, view = body.conduction(), None
         variable = StateVariable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+
+        # An integral of enthalpy is heat itself, so its factor is 1.
         if conduction.enthalpy is not None:
             variable, view = make_view(conduction, found.painting.fillings, _total(grid.ndim, 1.0))
         return assemble(
@@ -359,12 +385,12 @@ class HeatModel(Section):
 
 
 def _limit(request: Request, dt_limit: float) -> float:
-    """The largest stable step of the problem [s]; a steady state has no steps."""
+    """Return the largest stable step of the problem [s]; a steady state has no limit."""
     return math.inf if request.time.scheme == "steady" else dt_limit
 
 
 def _other_use(name: str) -> str:
-    """Why a stencil of the catalogue is not for `model.type: heat`, and what it is for."""
+    """Explain why a stencil of the catalogue does not suit `model.type: heat`, and its use."""
     if name not in catalogue():
         return suggestion(name, catalogue())
     found = catalogue()[name]
@@ -378,18 +404,20 @@ def _other_use(name: str) -> str:
 
 
 def _total(ndim: int, capacity: float | None) -> Total:
+    # Without a heat capacity the integral of temperature has no meaning as heat.
     if capacity is None:
         return Total("integral", f"degC m^{ndim}" if ndim > 1 else "degC m", 1.0)
     return Total("heat", _HEAT_UNIT[ndim], capacity)
 
 
 def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
-    """The Laplacian in units of 1 / (smallest spacing)^2.
+    """Build the Laplacian in units of 1 / (smallest spacing)^2.
 
-    A time step then is a CFL number; weights on equal spacings are those of the paper's equation 3.
+    A time step is then a CFL number; on equal spacings the weights are those of the paper's
+    equation 3.
 
     Args:
-        name: one of `laplacian_names`; None for the usual one.
+        name: one of `laplacian_names`; None for the standard one.
         spacing: distance between points per axis [m], array order.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What is the body made of, and where? The sections of materials, regions, contacts and sources."""
+"""Materials, regions, contacts and sources: the sections that describe a heterogeneous body."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def known_material(name: str) -> str:
-    """The name, if it is in the table of materials."""
+    """Check that a name is in the table of materials, and return it."""
     if name not in MATERIALS:
         meant = suggestion(name, MATERIALS)
         msg = (
@@ -65,15 +65,16 @@ KnownMaterial = Annotated[str, AfterValidator(known_material)]
 
 @dataclass(frozen=True)
 class Substance:
-    """What a material of the body is to the heat.
+    """Thermal properties of a material of the body.
 
     Attributes:
         name: in the configuration.
         conductivity: along x, y, z [W/(m K)].
         capacity: density * specific heat [J/(m^3 K)].
         diffusivity: along x, y, z [m^2/s].
-        properties: along x, if they depend on temperature or the material melts; the others are
-            then the largest conductivity, the smallest capacity and the largest diffusivity.
+        properties: curves along x, if they depend on temperature or the material melts; the other
+            attributes are then the largest conductivity, the smallest capacity and the largest
+            diffusivity, which bound the stable time step.
     """
 
     name: str
@@ -84,17 +85,17 @@ class Substance:
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """By how much it conducts better along x, y, z than along x."""
+        """Anisotropy: ratio of the conductivity along x, y, z to that along x."""
         return tuple(k / self.conductivity[0] for k in self.conductivity)
 
 
 class AxesSection(Section):
-    """Of a material that conducts differently along x, y and z, as fibres and circuit boards do."""
+    """Conductivity along x, y and z of an anisotropic material, as fibres or circuit boards."""
 
     x: Conductivity
     y: Conductivity
     z: Conductivity | None = None
-    """That of y if not given."""
+    """Equal to y if not given."""
 
 
 class MaterialSection(Section):
@@ -111,7 +112,7 @@ class MaterialSection(Section):
     specific_heat: Annotated[SpecificHeat, ByTemperature(SPECIFIC_HEAT)] | None = None
     """[J/(kg K)]; a number, or a table over temperature: `{table: [[20 degC, 385], ...]}`."""
     latent_heat: LatentHeat | None = None
-    """What melting takes up [J/kg]."""
+    """Heat absorbed by melting [J/kg]."""
     solidus: Temperature | None = None
     """Where melting begins [degC]; that of `liquidus` if not given."""
     liquidus: Temperature | None = None
@@ -119,11 +120,12 @@ class MaterialSection(Section):
 
     @model_validator(mode="after")
     def _enough(self) -> MaterialSection:
+        # Raises if numbers are missing; the name is irrelevant here.
         self.substance("")
         return self
 
     def substance(self, name: str) -> Substance:
-        """Its numbers, under a name.
+        """Build the substance of this section under a name.
 
         Raises:
             ValueError: some are missing, or beyond what can be computed.
@@ -139,8 +141,12 @@ class MaterialSection(Section):
             raise ValueError(msg)
 
         k, density, c = cast("tuple[Any, float, Any]", tuple(numbers.values()))
+
+        # One conductivity per axis; a table holds along all of them.
         along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
         melting = make_melting(self.latent_heat, self.solidus, self.liquidus)
+
+        # Constant properties need no curves: the state stays temperature.
         if melting is None and not any(isinstance(it, TemperatureTable) for it in (k, c)):
             diffusivity = tuple(number / density / c for number in along)
             found = Substance(name, along, density * c, diffusivity)
@@ -163,8 +169,8 @@ def _rows(number: Any) -> Table:
 
 
 def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]) -> Substance:
-    """The substance of a material that depends on temperature; `along` says of numbers how they
-    differ from axis to axis.
+    """Build the substance of a material that depends on temperature; `along` gives numbers whose
+    ratios are the anisotropy.
     """
     k, capacity, diffusivity = fastest(properties)
     factors = [1.0 if isinstance(it, TemperatureTable) else it / along[0] for it in along]
@@ -178,7 +184,7 @@ def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]
 
 
 class BoxSection(Section):
-    """A box; cells whose centres lie in it belong to it. An axis that is not given is whole."""
+    """A box: it contains the cells whose centres lie in it, and extends over any axis not given."""
 
     x: tuple[Length, Length] | None = None
     """From, to [m]."""
@@ -195,7 +201,7 @@ class BoxSection(Section):
 
 
 class Location(Section):
-    """Where something is: all of what is given must hold; the whole body if nothing is."""
+    """A part of the body: points that meet every condition given, or the whole body if none is."""
 
     box: BoxSection | None = None
     where: str | None = None
@@ -203,14 +209,14 @@ class Location(Section):
 
 
 class FluidSection(Section):
-    """Cells of a fluid at a known temperature: what touches them exchanges heat with it."""
+    """Cells of a fluid at a known temperature; neighbouring cells exchange heat with it."""
 
     ambient: Temperature
     h: HeatTransferCoefficient
 
 
 class RegionSection(Location):
-    """A part of the body and what fills it; later regions lie over earlier ones."""
+    """A part of the body and its filling; later regions lie over earlier ones."""
 
     name: str | None = None
     """For `sources`."""
@@ -288,7 +294,7 @@ class VolumeSource(Location):
 
 
 class PathSection(Section):
-    """Where the middle of a beam is: numbers or expressions of t; the middle of the face along an
+    """Path of the centre of a beam: numbers or expressions of t; the middle of the face along an
     axis that is not given.
     """
 
@@ -328,13 +334,13 @@ Source = Annotated[
 ]
 
 
-# What does not fit between the sections of a body, as far as it shows without a look at points.
+# Conflicts between the sections of a body, as far as they show without a scan of points.
 
 Mistakes = Iterator[tuple[KeyPath, str]]
 
 
 def body_problems(model: HeatModel, request: Request) -> Mistakes:
-    """Names that nobody knows, axes that are not there, keys that contradict each other."""
+    """Yield unknown names, missing axes and contradicting keys, each with its key path."""
     axes = AXIS_NAMES[: request.ndim]
     known = {*model.materials, *MATERIALS}
     if model.materials and not model.regions and len(model.materials) > 1:
@@ -346,6 +352,8 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
 
     for number, region in enumerate(model.regions):
         yield from _region(region, ("model", "regions", number), known, axes)
+
+    # Sources refer to regions by name, so names must be unique.
     names = Counter(it.name for it in model.regions if it.name is not None)
     for number, region in enumerate(model.regions):
         if region.name is not None and names[region.name] > 1:
@@ -383,6 +391,7 @@ def _region(
 
 
 def _place(place: Location, path: KeyPath, axes: Sequence[str]) -> Mistakes:
+    # Keys of axes beyond those of the grid would be ignored silently.
     for axis in set(AXIS_NAMES) - set(axes):
         if place.box is not None and getattr(place.box, axis) is not None:
             yield (*path, "box", axis), f"the grid has the axes {listed(axes, 'and')} only"
@@ -424,9 +433,13 @@ def _beam(beam: BeamSource, path: KeyPath, request: Request) -> Mistakes:
     for axis in AXIS_NAMES:
         if getattr(beam.path, axis) is not None and (axis not in axes or axis == beam.face[0]):
             yield (*path, "path", axis), f"the beam does not move along {axis} on {beam.face}"
+
+    # A missing condition is reported elsewhere, for every face.
     if find_face(request.boundaries, beam.face) is None:
         return
     _, condition = condition_of(request.boundaries, beam.face)
+
+    # A face that prescribes temperature, or a periodic one, has no heat balance to add a flux to.
     sections = [section for _, section in patches({beam.face: condition})]
     if all(isinstance(it, DirichletFace | FixedFace | PeriodicFace) for it in sections):
         yield (
@@ -437,7 +450,7 @@ def _beam(beam: BeamSource, path: KeyPath, request: Request) -> Mistakes:
 
 
 def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistakes:
-    """Formulas with a coordinate that the grid does not have."""
+    """Yield formulas that use a coordinate the grid does not have."""
     found: list[tuple[KeyPath, Any]] = []
     for path, section in patches(request.boundaries):
         found += [
@@ -448,6 +461,8 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
         (("model", "sources", n, "density"), getattr(source, "density", None))
         for n, source in enumerate(model.sources)
     ]
+
+    # Numbers and tables need no check; conditions of location (`where`) do not depend on time.
     for path, text in found:
         if isinstance(text, str):
             names = [*axes] if path[-1] == "where" else [*axes, "t"]
@@ -458,7 +473,7 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
 
 
 def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
-    """What tells whether files have changed: path, time and length of each that is there."""
+    """Fingerprint files to detect changes: path, modification time and size of each that exists."""
     found = []
     for path in paths:
         with contextlib.suppress(OSError, ValueError):  # most texts are no paths
@@ -469,7 +484,7 @@ def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
 
 
 def texts_in(values: Any) -> Iterator[str]:
-    """Every text in plain data, among them all paths of files."""
+    """Yield every text in plain data, among them all file paths."""
     if isinstance(values, str):
         yield values
     elif isinstance(values, Mapping):
