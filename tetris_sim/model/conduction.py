@@ -433,7 +433,7 @@ class Conduction:
 
     @functools.cached_property
     def with_ghosts(self) -> Conduction:
-        """The same conduction for the ids of `Problem.stored_ids`, ghost potentials included."""
+        """Conduction for the ids of `Problem.stored_ids`, ghost potentials included."""
         if self.enthalpy is None:
             return self
         medium = self.medium
