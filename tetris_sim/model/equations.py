@@ -228,6 +228,7 @@ class Equations:
         last = {name: k for k, stage in enumerate(self.stages) for name in stage.taps}
         if self.substeps is not None:
             last |= dict.fromkeys(self.substeps.errors.values(), len(self.stages))
+
         held: dict[int, int] = {}  # array -> the last stage that reads what it holds
         found: dict[str, int] = {}
         for number, stage in enumerate(self.stages):

@@ -415,6 +415,7 @@ class _Reader:
             if not error.offset:  # the parser was still reading when the text ended
                 msg = "this is not a formula: something is missing at its end"
                 raise ExpressionError(msg, len(self.text)) from None
+
             column = min(error.offset + len(self.text) - len(self.text.lstrip()), len(self.text))
             msg = "this is not a formula" + (
                 f" ({error.msg})" if error.msg != "invalid syntax" else ""

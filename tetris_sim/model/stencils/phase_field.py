@@ -1,6 +1,6 @@
 """Phase field: the linear part of a time step about a pure phase, explicit in time.
 
-L is the Laplacian. But for the Kuramoto-Sivashinsky equation, dt is short enough that no wave grows.
+L is the Laplacian. Except for Kuramoto-Sivashinsky, dt is short enough that no wave grows.
 """
 
 from __future__ import annotations
