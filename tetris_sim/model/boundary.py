@@ -1,4 +1,4 @@
-"""Boundary: what holds on each face of the domain, and how the ghost ring outside it follows.
+"""Boundary conditions on the faces of the domain, and the ghost points that follow from them.
 
 Every face that is not periodic is one affine reflection: the ghost point number j = 1, 2, ...
 beyond the face takes
@@ -7,8 +7,8 @@ beyond the face takes
     face,
 
 and the two lie a distance d_j = (2 j - 1) * spacing apart with the face halfway between them.
-Kernels get only the numbers a and b. Axis 0 is filled first and each later axis over the extended
-range, which defines the corners.
+Kernels get only the numbers a and b (docs/decisions/0004). Axis 0 is filled first and each later
+axis over the extended range, which defines the corners.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Reflection = tuple[float, float]  # (a, b)
 
 
 class _Numbers:
-    """A face whose attributes are finite numbers."""
+    """A face condition whose attributes must all be finite numbers."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -37,31 +37,31 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class Dirichlet(_Numbers):
-    """A given value on the face: the average of ghost and mirror point is `value`."""
+    """A prescribed value on the face: the average of ghost and mirror point is `value`."""
 
     value: float
 
     def reflection(self, distance: float) -> Reflection:
-        """(2 value, -1)."""
+        """Return (2 value, -1)."""
         return 2 * self.value, -1.0
 
 
 @dataclass(frozen=True)
 class Fixed(_Numbers):
-    """A ghost ring held at a given value, as in the papers' codes: first order, but the
-    simplest.
+    """A ghost ring held at a prescribed value, as in many published codes: only first-order
+    accurate, but the simplest condition.
     """
 
     value: float
 
     def reflection(self, distance: float) -> Reflection:
-        """(value, 0)."""
+        """Return (value, 0)."""
         return self.value, 0.0
 
 
 @dataclass(frozen=True)
 class Neumann(_Numbers):
-    """A given flux into the body: conductivity * du/dn = flux, n being the outward normal.
+    """A prescribed flux into the body: conductivity * du/dn = flux, n being the outward normal.
 
     Attributes:
         flux: into the body [W/m^2]; 0 is an insulated face (or a symmetry plane).
@@ -78,7 +78,9 @@ class Neumann(_Numbers):
             raise ValueError(msg)
 
     def reflection(self, distance: float) -> Reflection:
-        """(distance * flux / conductivity, 1)."""
+        """Return (distance * flux / conductivity, 1): the flux as a central difference over the
+        face.
+        """
         return distance * self.flux / self.conductivity, 1.0
 
 
@@ -106,16 +108,18 @@ class Robin(_Numbers):
             raise ValueError(msg)
 
     def reflection(self, distance: float) -> Reflection:
-        """(2 h d T / (2 k + h d), (2 k - h d) / (2 k + h d)): flux by difference, face value by
-        average.
+        """Return (2 h d T / (2 k + h d), (2 k - h d) / (2 k + h d)): the flux is the central
+        difference across the face, and the face value the average of ghost and mirror point.
         """
+        # Solve k (ghost - u) / d = h (T - (ghost + u) / 2) for the ghost. |b| <= 1 for every h d >=
+        # 0, so a ghost never amplifies the point that it mirrors.
         k, hd = self.conductivity, self.h * distance
         return 2 * hd * self.ambient / (2 * k + hd), (2 * k - hd) / (2 * k + hd)
 
 
 @dataclass(frozen=True)
 class Periodic:
-    """The face is joined to the opposite one."""
+    """A face joined to the opposite one: its ghosts are copies, not reflections."""
 
 
 Face = Dirichlet | Fixed | Neumann | Robin | Periodic | RuledFace
@@ -140,7 +144,7 @@ class Boundary:
 
     @classmethod
     def everywhere(cls, face: Face, ndim: int) -> Boundary:
-        """The same condition on every face."""
+        """Put the same condition on every face of a domain with `ndim` axes."""
         return cls(faces=((face, face),) * ndim)
 
     @property
@@ -170,7 +174,10 @@ class Boundary:
         if isinstance(face, RuledFace):
             msg = f"axis {axis}, {side}: ghosts follow from a rule, not from a reflection"
             raise TypeError(msg)
+
+        # Ghost j and its mirror point lie (2 j - 1) spacings apart, the face halfway between them.
         reflections = tuple(face.reflection((2 * j - 1) * spacing) for j in range(1, width + 1))
+        # Finite inputs can still overflow, as in 2 * value or distance * flux.
         if not all(math.isfinite(value) for pair in reflections for value in pair):
             msg = f"{face} gives ghost coefficients that are not finite: {reflections}"
             raise ValueError(msg)

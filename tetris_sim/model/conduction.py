@@ -1,21 +1,21 @@
-"""Conduction: heat that flows between neighbouring points of a medium that differs from place to
-place.
+"""Conduction: heat flow between neighbouring points of a heterogeneous medium.
 
-Cells are finite volumes. Through the face between two cells a and b flows, per area,
-(u_b - u_a) / (d_a / (2 k_a) + R_ab + d_b / (2 k_b)), the same number for both, so heat is kept to
-rounding and the steady state of layers is exact (S. V. Patankar, Numerical Heat Transfer and Fluid
-Flow, 1980, section 4.2). With this flow by cell volume as K (u_b - u_a), a time step is
+Cells are finite volumes. Through the face between two cells a and b flows, per area, (u_b - u_a) /
+(d_a / (2 k_a) + R_ab + d_b / (2 k_b)), the same number for both, so heat is kept to rounding and
+the steady state of layers is exact (S. V. Patankar, Numerical Heat Transfer and Fluid Flow, 1980,
+section 4.2). With this flow by cell volume as K (u_b - u_a), a time step is
 
-    S  = q                                         what heats the point [W/m^3]
+    S  = q                                         heat source at the point [W/m^3]
     S  = K (u_j - u) + S                           for each neighbour j: along the first axis the
                                                    lower, then the upper, then along the next axis
     u' = dt / (rho c) S + u
 
-each line one fused multiply-add: this chain is what all exact methods compute. K depends on the
-materials on both sides, `Medium`, or is given for every face, `Coefficients`.
+each line one fused multiply-add: all exact methods compute this chain, in this order. K depends on
+the materials on both sides, `Medium`, or is prescribed for every face, `Coefficients`. Where k and
+c depend on temperature or a material melts, the state is the enthalpy (`Enthalpy`).
 
-What is given at the faces of the domain and what heats the points are rules: programs whose
-parameters are numbers by code (a material, a patch of a face) and by time step.
+Boundary values and heat sources are rules: programs whose parameters are numbers by code (a
+material, a patch of a face) and by time step.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import Stencil
 
-# Enthalpy: heat content as the state, where k and c depend on temperature or a material melts.
+# Enthalpy method: heat content as the state, where k and c depend on temperature or a material
+# undergoes phase change.
 #
-# The state is the heat content H of a cubic metre [J/m^3]. Temperature T(H), the potential phi(H),
-# which is the integral of k dT (Kirchhoff), and the conductivity k(H) are piecewise linear, others
-# for each material; while a material melts, T stands still or grows slowly, and H takes up the
-# latent heat. Between two cells of one material flows (phi_b - phi_a) / d, exact for any k(T);
-# between different materials (T_b - T_a) over the resistance of half a cell each, with the
-# conductivities of now, and of their contact. A time step is then, as in `conduction.py`,
+# The state is the enthalpy H per volume [J/m^3]. Temperature T(H), the potential phi(H), which is
+# the integral of k dT (Kirchhoff transform), and the conductivity k(H) are piecewise linear, with
+# their own pieces for each material; while a material melts, T stands still or rises slowly, and H
+# takes up the latent heat. Between two cells of one material flows (phi_b - phi_a) / d, exact for
+# any k(T); between different materials flows (T_b - T_a) over the sum of three resistances: half a
+# cell on each side, with the current conductivities, and the contact. As above, a time step is
 #
 #     S  = K (phi_j - phi) + S     or     S = (T_j - T) / ((c / k + c_j / k_j) + R) + S
 #     H' = dt S + H
@@ -58,7 +59,7 @@ class Curve:
 
     Attributes:
         begins: value where each piece begins, (n_ids, n_pieces).
-        slopes: of each piece, (n_ids, n_pieces).
+        slopes: slope of each piece, (n_ids, n_pieces).
     """
 
     begins: Numbers
@@ -67,19 +68,19 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Enthalpy:
-    """What a heat content means, by id.
+    """Material laws of the enthalpy method: temperature, potential and conductivity by enthalpy.
 
     Attributes:
-        knots: where each piece begins, ascending, (n_ids, n_pieces) [J/m^3]. The first piece goes
-            on below the first knot, the last one above the last.
+        knots: where each piece begins, ascending, (n_ids, n_pieces) [J/m^3]. The first piece
+            extends below the first knot, the last one above the last.
         temperature: T [degC].
         potential: phi [W/m].
         conductivity: k [W/(m K)], positive.
-        kinds: the material of each id, (n_ids,); ids of one material differ in what heats them.
+        kinds: the material of each id, (n_ids,); ids of one material differ in their heat source.
         half: c by axis and id, (ndim, n_ids) [m^2]: spacing^2 / 2, over the factor by which k is
             larger along this axis.
         contact: R by axis and ids, (ndim, n_ids, n_ids), symmetric [m^3 K/W]: spacing times the
-            resistance between different materials; infinite where nothing passes.
+            contact resistance between different materials; infinite where no heat passes.
     """
 
     knots: Numbers
@@ -92,11 +93,13 @@ class Enthalpy:
 
     @property
     def n_pieces(self) -> int:
-        """Pieces of every curve."""
+        """Number of pieces of every curve."""
         return int(self.knots.shape[1])
 
     def of(self, curve: Curve, state: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values of a curve for heat contents and ids of one shape, in the dtype of `state`."""
+        """Evaluate a curve for enthalpies and ids of one shape, in the dtype of `state`."""
+        # Knots are rounded to the state's dtype before the lookup, as kernels store them: a state
+        # on a knot must select the same piece everywhere.
         knots = self.knots.astype(state.dtype)
         piece = _pieces(knots, state, ids, side="right")
         begins, slopes = (
@@ -105,11 +108,16 @@ class Enthalpy:
         return np.asarray(slopes * (state - knots[ids, piece]) + begins)
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
-        """Heat content [J/m^3] by temperature [degC]; what melts at just this one is solid."""
+        """Return the enthalpy [J/m^3] at a temperature [degC]; a material just at its melting point
+        counts as solid.
+        """
         return self.where(self.temperature, temperature, ids)
 
     def where(self, curve: Curve, values: Numbers, ids: npt.NDArray[Any]) -> Numbers:
-        """The smallest heat content [J/m^3] at which a curve that ascends has values."""
+        """Return the smallest enthalpy [J/m^3] at which an ascending curve takes the given
+        values.
+        """
+        # Unused pieces have infinite knots; they must not attract a value.
         marks = np.where(np.isfinite(self.knots), curve.begins, np.inf)
         piece = _pieces(marks, values, ids, side="left")
         return np.asarray(
@@ -117,14 +125,19 @@ class Enthalpy:
         )
 
     def slope(self, curve: Curve, state: Numbers, ids: npt.NDArray[Any]) -> Numbers:
-        """How a curve grows with heat content, of the piece that begins at a knot."""
+        """Return the slope of a curve at an enthalpy; at a knot, that of the piece that begins
+        there.
+        """
         return np.asarray(curve.slopes[ids, _pieces(self.knots, state, ids, side="right")])
 
     def with_ghosts(self) -> Enthalpy:
-        """The same for twice as many ids: state and potential of id n_ids + a are one number, and
-        to its neighbours it is of the material of a.
+        """Return a copy with twice as many ids: for id n_ids + a, state and potential are the same
+        number, and towards its neighbours it is of the material of a.
         """
         n, n_pieces = self.knots.shape
+
+        # A ghost id has a single piece, begin 0 and slope 1: its potential is the stored number
+        # itself.
         none = np.zeros((n, n_pieces))
         first = none + (np.arange(n_pieces) == 0)
         ghosts = Curve(none, first)
@@ -153,13 +166,14 @@ def _pieces(
     *,
     side: Literal["left", "right"],
 ) -> npt.NDArray[np.int64]:
-    """How many marks of its id behind the first one each value is above, or with "right" at.
+    """Number the piece of each value: count the marks of its id, after the first, that lie below
+    the value (with "right", at or below).
 
     Args:
         marks: ascending, (n_ids, n_pieces).
         values: of any shape.
         ids: of the same shape.
-        side: what a value equal to a mark is.
+        side: "right" counts a mark that equals the value, "left" does not.
     """
     piece = np.zeros(values.shape, np.int64)
     for own in np.unique(ids):
@@ -172,8 +186,9 @@ Ids = npt.NDArray[np.unsignedinteger[Any]]
 Clock = Callable[[Any], Any]  # the time of a step, or of each of an array of steps [s]
 _CHUNK = 64  # steps whose numbers are computed together
 
-# Inputs of a face's program: the point inside the face, what flows by difference of (the state, or
-# with enthalpy its potential, which the program gives for the ghost), its temperature, and its k.
+# Inputs of a face's program: the interior point next to the face (the quantity whose difference
+# drives the flow: the state or, with enthalpy, its potential; the program then returns the
+# potential of the ghost), its temperature, and its conductivity k.
 MIRROR, TEMPERATURE, CONDUCTIVITY = "mirror", "temperature", "conductivity"
 AFFINE = Program(
     Operation("add", (Operation("multiply", (Variable("b"), Variable(MIRROR))), Variable("a")))
@@ -199,21 +214,26 @@ class Parameter:
         return callable(self.values)
 
     def rows(self, time: Clock, first: int, steps: int) -> Numbers:
-        """The numbers of some steps, (steps, n_codes) or (steps, 1), one row if they do not change.
+        """Tabulate some steps, (steps, n_codes) or (steps, 1); a single row if the numbers are
+        constant.
 
-        They are computed for whole chunks of steps: vector functions round the ends of an array
-        differently from its middle, and a number may not depend on who asks.
+        They are computed for whole chunks of steps: vectorized functions round the ends of an array
+        differently from its middle, and a number must not depend on which steps were requested with
+        it.
 
         Args:
-            time: of steps.
+            time: the clock, from step numbers to times [s].
             first: the first step.
             steps: how many.
         """
         if not callable(self.values):
             return np.asarray(self.values, np.float64).reshape(1, -1)
+
+        # Round outwards to chunk boundaries, so that a step is always evaluated at the same
+        # position of the same array.
         begin, end = first // _CHUNK * _CHUNK, -(-(first + steps) // _CHUNK) * _CHUNK
         times = np.asarray(time(np.arange(begin, end)), np.float64)
-        # Who asks for a step asks for those after it, too.
+        # A caller that needs one step usually needs the following ones too, so the chunk is cached.
         rows = self._chunk(times.tobytes()) if end - begin == _CHUNK else self._at(times)
         return rows[first - begin : first - begin + steps]
 
@@ -229,11 +249,11 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A program with what it reads.
+    """A program together with the parameters that it reads.
 
     Attributes:
-        program: its inputs are the parameters, coordinates x, y, z [m], and what its place provides
-            (the mirror point of a face).
+        program: its inputs are the parameters, coordinates x, y, z [m], and any inputs that its
+            location provides (the mirror point of a face).
         parameters: by code.
     """
 
@@ -246,8 +266,13 @@ class Rule:
         return any(parameter.changes for parameter in self.parameters)
 
     def tabulate(self, time: Clock, first: int, steps: int, dtype: np.dtype[Any]) -> ParameterRows:
-        """The parameters of some steps as one array; arguments as those of `Parameter.rows`."""
+        """Return the parameters of some steps as one flat array; see `Parameter.rows` for the
+        arguments.
+        """
         rows = [it.rows(time, first, steps) for it in self.parameters]
+
+        # A stride of 0 makes a constant parameter readable with the same index arithmetic as one
+        # that changes by step or by code.
         places, begin = np.zeros((max(1, len(rows)), 3), np.int64), 0
         for place, row in zip(places, rows, strict=False):
             place[:] = begin, row.shape[1] * (len(row) > 1), row.shape[1] > 1
@@ -262,8 +287,8 @@ class ParameterRows:
 
     Attributes:
         numbers: all of them, flat.
-        places: (n_parameters, 3): where parameter p begins, and the distance from step to step and
-            from code to code; a distance is 0 where the number is the same.
+        places: (n_parameters, 3): offset of parameter p in `numbers`, and its strides from step to
+            step and from code to code; a stride is 0 where the number is the same.
     """
 
     numbers: npt.NDArray[Any]
@@ -282,7 +307,8 @@ class RuledFace:
         n_patches: number of patches.
         lasting: (a, b) if ghosts a + b * mirror, filled once as deep as a block of steps reaches,
             stay right for all of them; None if they do not.
-        stepwise: whether no ghosts last that are none of these (`mirrors.py`).
+        stepwise: whether ghosts without `lasting` must be recomputed at every step
+            (`deep_ghosts.py`).
     """
 
     rule: Rule
@@ -297,7 +323,7 @@ class RuledFace:
         return self.rule.program == AFFINE
 
     def codes(self, box: Ranges, ids: Ids, n_ids: int) -> npt.NDArray[np.int64]:
-        """Codes of the mirror points of a box whose ids are given."""
+        """Return the codes of the mirror points of a box, from their ids."""
         if self.patches is None:
             return ids.astype(np.int64)
         return self.patches(box).astype(np.int64) * n_ids + ids
@@ -305,15 +331,19 @@ class RuledFace:
 
 @dataclass(frozen=True, eq=False)
 class Medium:
-    """What the points are made of.
+    """The materials of the points and the conductances between them.
 
     Attributes:
         ids: the material of the points of a box of global indices, a function of these alone.
-        conductance: K by axis (array order) and the ids on both sides, (ndim, n_ids, n_ids)
-            [W/(m^3 K)], symmetric. Between a point and its ghost beyond a face it is that of its id
+        conductance: K by axis (array order) and the ids on both sides, (ndim, n_ids, n_ids) [W/(m^3
+            K)], symmetric. Between a point and its ghost beyond a face, K is that of the point's id
             with itself.
         capacity: rho c by id, (n_ids,) [J/(m^3 K)]; infinite where the state is held.
         names: of the material of each id; ids may share one.
+
+    Raises:
+        ValueError: sizes disagree, conductances are asymmetric, negative or not finite, or a
+            capacity is not positive.
     """
 
     ids: Callable[[Ranges], Ids]
@@ -329,12 +359,15 @@ class Medium:
                 f"{len(self.names)} and {self.conductance.shape}"
             )
             raise ValueError(msg)
+
+        # Symmetry makes the scheme conservative: both cells see the same flow with opposite signs.
         if not np.array_equal(self.conductance, self.conductance.transpose(0, 2, 1)):
             msg = "conductances must be symmetric: what leaves one cell enters the other"
             raise ValueError(msg)
         if not (np.isfinite(self.conductance).all() and (self.conductance >= 0).all()):
             msg = "conductances are finite and 0 or more"
             raise ValueError(msg)
+        # An infinite capacity is allowed: the rate dt / (rho c) is then 0, which holds the state.
         if not (self.capacity > 0).all():
             msg = f"heat capacities are positive, got {self.capacity} J/(m^3 K)"
             raise ValueError(msg)
@@ -349,17 +382,19 @@ class Coefficients(Protocol):
     """Conductances that differ from face to face, as on graded axes, in W/K and per cell."""
 
     def conductance(self, axis: int, box: Ranges) -> Numbers:
-        """Of the upper face along an axis of the points of a box [W/K].
+        """Conductance of the upper face of each point of a box, along an axis [W/K].
 
         Along that axis the box may begin at -1, whose upper face is the low face of the domain. At
-        faces of the domain it is that between the point and its ghost.
+        faces of the domain, the conductance is that between the point and its ghost.
         """
 
     def capacity(self, box: Ranges) -> Numbers:
-        """Rho c times volume of the points of a box [J/K]; infinite where the state is held."""
+        """Heat capacity rho c times volume of the points of a box [J/K]; infinite where the state
+        is held.
+        """
 
     def volume(self, box: Ranges) -> Numbers:
-        """Of the cells of the points of a box [m^3]; what heats a point is multiplied by it."""
+        """Volumes of the cells of a box [m^3]; heat sources are multiplied by them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,12 +402,12 @@ class Conduction:
     """A time step by conservation of heat.
 
     Attributes:
-        medium: what the points are made of.
-        source: what heats the points [W/m^3], parameters by id; None for nothing.
+        medium: materials of the points.
+        source: heat source of the points [W/m^3], parameters by id; None for no source.
         coefficients: conductance of every face, instead of the medium's.
-        enthalpy: what a heat content means, if that is the state instead of a temperature; the
-            medium's conductances are then those by potential, of ids with themselves
-            [1/m^2], its capacities 1, or infinite where the state is held.
+        enthalpy: material laws, if the state is the enthalpy instead of a temperature; the medium's
+            conductances are then those by potential, of ids with themselves [1/m^2], its capacities
+            1, or infinite where the state is held.
     """
 
     medium: Medium
@@ -381,7 +416,7 @@ class Conduction:
     enthalpy: Enthalpy | None = None
 
     def rates(self, dt: float, box: Ranges | None = None) -> Numbers:
-        """A time step by heat capacity: by id, (n_ids,) [s m^3 K/J]; with coefficients of the
+        """Return dt over heat capacity: by id, (n_ids,) [s m^3 K/J]; with coefficients, of the
         points of a box [s K/J].
         """
         if self.coefficients is not None and box is not None:
@@ -389,14 +424,16 @@ class Conduction:
         return np.asarray(dt / self.medium.capacity)
 
     def repeated(self, shape: tuple[int, ...]) -> Conduction:
-        """The same on any grid: what lies on a grid of a shape, over and over again."""
+        """Extend the body to a grid of any size by repeating its materials and coefficients, of a
+        grid of `shape`, periodically.
+        """
         medium = replace(self.medium, ids=repeated(self.medium.ids, shape))
         given = self.coefficients and _RepeatedCoefficients(self.coefficients, shape)
         return replace(self, medium=medium, coefficients=given)
 
     @functools.cached_property
     def with_ghosts(self) -> Conduction:
-        """The same for the ids of `Problem.stored_ids`."""
+        """Conduction for the ids of `Problem.stored_ids`, ghost potentials included."""
         if self.enthalpy is None:
             return self
         medium = self.medium
@@ -427,25 +464,28 @@ class _RepeatedCoefficients:
 def repeated(
     of_box: Callable[[Ranges], npt.NDArray[Any]], shape: tuple[int, ...]
 ) -> Callable[[Ranges], npt.NDArray[Any]]:
-    """What points of any box have if a grid of a shape is repeated along every axis."""
+    """Extend a function of boxes by repeating a grid of `shape` along every axis."""
     return lambda box: padded(of_box, box, shape, (True,) * len(shape))
 
 
 def in_series(spacing: float, conductivity: Numbers, resistance: Numbers | float = 0.0) -> Numbers:
-    """Conductance between neighbours of any two materials, (n_ids, n_ids) [W/(m^3 K)].
+    """Return the conductance between neighbours of any two materials, (n_ids, n_ids) [W/(m^3 K)]:
+    the two half cells and their contact in series.
 
     Args:
         spacing: between points along the axis [m].
         conductivity: along the axis by id [W/(m K)]; 0 lets nothing pass.
         resistance: of the contact of two materials, (n_ids, n_ids), symmetric [m^2 K/W].
     """
+    # k = 0 gives an infinite resistance and hence, as wanted, the conductance 1 / inf = 0.
     with np.errstate(divide="ignore"):
         half = spacing / (2 * np.asarray(conductivity, np.float64))
     return np.asarray(1 / (spacing * (np.add.outer(half, half) + resistance)))
 
 
 def star_mean(ndim: int, radii: Sequence[int] | None = None) -> Stencil:
-    """The points along the axes that a step reads, as the mean of them.
+    """Return the star stencil of the points that a step reads along the axes, as their mean; only
+    its offsets matter.
 
     Args:
         ndim: number of axes.
@@ -464,18 +504,23 @@ def padded(
     shape: Sequence[int],
     periodic: Sequence[bool],
 ) -> npt.NDArray[Any]:
-    """What points of a box have that reaches beyond the grid: there what their mirror points have,
-    along a periodic axis what the points have that they are.
+    """Evaluate a function of boxes on a box that reaches beyond the grid: outside points take the
+    values of their mirror points, or of their periodic images along a periodic axis.
 
     >>> padded(lambda box: np.arange(*box[0]), ((-2, 5),), (3,), (False,)).tolist()
     [1, 0, 0, 1, 2, 2, 1]
 
     Args:
-        of_box: it, of any box inside the grid.
+        of_box: the function, defined for any box inside the grid.
         box: global indices; beyond the grid by no more than it is long.
         shape: of the grid.
         periodic: per axis.
+
+    Returns:
+        An array of the shape of the box, in the dtype of `of_box`.
     """
+    # Split every axis into runs that are contiguous inside the grid; each product of runs is then
+    # one call and one, possibly reversed, copy.
     runs = [_runs(span, n, ring) for span, n, ring in zip(box, shape, periodic, strict=True)]
     shape_of_box = tuple(high - low for low, high in box)
     result: npt.NDArray[Any] | None = None
@@ -491,7 +536,7 @@ def padded(
 
 @dataclass(frozen=True)
 class _Run:
-    """Points of an axis that come one after the other, forwards or backwards."""
+    """A run of consecutive points of an axis, read forwards or backwards."""
 
     begin: int  # in the padded span
     inside: tuple[int, int]
@@ -514,6 +559,8 @@ def _runs(span: tuple[int, int], n: int, ring: bool) -> list[_Run]:
             at += length
         return runs
 
+    # Mirror images have the face halfway between points: index -1 - i reads i, and n + i reads n -
+    # 1 - i. A span may also lie wholly outside the grid.
     if low < 0:
         runs.append(_Run(0, (max(-min(high, 0), 0), -low), -1))
     if max(low, 0) < min(high, n):

@@ -1,15 +1,14 @@
-"""Equations: a time step of several fields, as formulas of what lies around a point.
+"""Systems of equations: a time step of several fields, as formulas of neighbouring values.
 
-A time step is a few stages. A stage gives new values of some names at every point, from names that
-are there already: the fields of the state, and what earlier stages gave. What it reads of a name is
-a tap, the name with an offset in array order, u[0,-1]; taps beyond a face of the domain are ghosts,
-which each name has by its own boundary. Stages of a Runge-Kutta method and operators of operators
-are the same to whoever computes them. After the last stage every field takes the name that holds
-its new value.
+A time step is a few stages. A stage computes new values of some names at every point, from names
+that already exist: the fields of the state, and results of earlier stages. What it reads of a name
+is a tap, the name with an offset in array order, u[0,-1]; taps beyond a face of the domain are
+ghosts, which each name has by its own boundary. Stages of a Runge-Kutta method and composed
+operators look the same to kernels (docs/decisions/0019). After the last stage, every field is
+replaced by the name that holds its new value.
 
 Beside taps a formula reads parameters, numbers of the time step that are the same at every point;
-coefficients, taps of what differs from point to point and never changes; and the coordinates x, y,
-z [m].
+coefficients, taps of arrays that vary in space and never change; and the coordinates x, y, z [m].
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TAP = re.compile(r"(.+)\[(-?\d+(?:,-?\d+)*)\]")
 
 
 def tap(name: str, offset: Sequence[int]) -> Variable:
-    """The input that reads a name at an offset from the point, array order.
+    """Return the input that reads a name at an offset from the point, array order.
 
     >>> tap("u", (0, -1)).name
     'u[0,-1]'
@@ -39,7 +38,7 @@ def tap(name: str, offset: Sequence[int]) -> Variable:
 
 
 def as_tap(text: str) -> tuple[str, Offset] | None:
-    """Name and offset of an input; None if it is no tap.
+    """Split an input into name and offset; None if it is no tap.
 
     >>> as_tap("u[0,-1]"), as_tap("dt")
     (('u', (0, -1)), None)
@@ -54,20 +53,21 @@ class Stage:
     """New values of some names at every point.
 
     Attributes:
-        formulas: by the name that they give; no stage before gave it, and no formula of this stage
-            reads it.
+        formulas: by the name that they compute; no earlier stage computes it, and no formula of
+            this stage reads it, so points may be computed in any order.
     """
 
     formulas: Mapping[str, Node]
 
     @functools.cached_property
     def programs(self) -> Programs:
-        """The formulas in their order, as operations in one order for every device."""
+        """The formulas in their order, lowered to one sequence of operations for every device."""
         return Programs(tuple(self.formulas.values()))
 
     @functools.cached_property
     def taps(self) -> Mapping[str, tuple[Offset, ...]]:
-        """What is read, by name, fields and coefficients alike."""
+        """Offsets read, by name, fields and coefficients alike; sorted."""
+        # A dict of None is a set that keeps its order.
         found: dict[str, dict[Offset, None]] = {}
         for tree in self.formulas.values():
             for node in walk(tree):
@@ -76,22 +76,22 @@ class Stage:
         return {name: tuple(sorted(offsets)) for name, offsets in found.items()}
 
     def radii(self, name: str) -> tuple[int, ...]:
-        """How far it reads a name, per axis; () if it does not."""
+        """Return how far the stage reads a name, per axis; () if it does not."""
         offsets = self.taps.get(name, ())
         return tuple(max(abs(shift) for shift in along) for along in zip(*offsets, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Substeps:
-    """A time step is made of as many shorter ones as their errors ask for.
+    """Adaptive time stepping: how to divide a step into substeps by error control.
 
     Attributes:
         errors: by field, the name of its error; it can be read when the last stage is done.
         order: power of a substep's length with which its error shrinks.
         tolerance: largest error of a substep, relative to the largest magnitude of the field.
         first: length of the first substep that is tried in a time step [s].
-        numbers: the parameters of the equations, (n_parameters,), in a substep that begins at some
-            time and has some length [s].
+        numbers: from begin and length of a substep [s] to the parameters of the equations,
+            (n_parameters,).
     """
 
     errors: Mapping[str, str]
@@ -109,14 +109,18 @@ class Equations:
         fields: names of the state, in the order of its arrays.
         stages: in the order in which they are computed.
         results: for each field the name that holds its new value after the last stage.
-        boundaries: of each name that is read beside its point, its ghosts; an axis is periodic for
-            all of them or for none. Faces are affine and do not change.
+        boundaries: ghosts of each name that is read at a neighbouring point; an axis is periodic
+            for all of them or for none. Faces are affine and constant in time.
         parameters: numbers by time step, the same at every point: their code is 0.
         coefficients: by name, numbers of the points of a box of global indices; beyond the grid
             those of the mirror points.
-        outside: coefficients that are not mirrored beyond the grid, but given for any box.
-        substeps: how a step is divided, if errors say how; `parameters` are then for trials only,
-            short enough for any state, and all that may change are functions of time.
+        outside: coefficients that are not mirrored beyond the grid, but defined for any box.
+        substeps: adaptive division of a step; `parameters` then serve trial runs only, with a step
+            short enough for any state, and everything that varies is a function of time.
+
+    Raises:
+        ValueError: a name is computed twice or read too early, a field lacks its own result, or a
+            neighbour is read without a boundary.
     """
 
     fields: tuple[str, ...]
@@ -130,6 +134,9 @@ class Equations:
 
     def __post_init__(self) -> None:
         known = {*self.fields, *(self.coefficients or {})}
+
+        # Single assignment: a stage reads only what exists before it, so a stage needs no ordering
+        # among its own formulas.
         for stage in self.stages:
             if twice := known & {*stage.formulas}:
                 msg = f"each name is given once, got {sorted(twice)} again"
@@ -143,6 +150,7 @@ class Equations:
         if {*self.results} != {*self.fields} or not {*self.results.values()} <= given:
             msg = f"each of {self.fields} needs a stage that gives its new value: {self.results}"
             raise ValueError(msg)
+        # Two fields must not share a result: their arrays are exchanged with it after the step.
         if len({*self.results.values()}) < len(self.fields):
             msg = f"each field has a new value of its own, got {dict(self.results)}"
             raise ValueError(msg)
@@ -155,7 +163,7 @@ class Equations:
 
     @functools.cached_property
     def ghosts(self) -> Mapping[str, tuple[int, ...]]:
-        """Ghosts that names need per axis, of those that are read beside their points."""
+        """Ghost width per axis of each name that is read at neighbouring points."""
         found: dict[str, tuple[int, ...]] = {}
         for stage in self.stages:
             for name in stage.taps:
@@ -165,35 +173,42 @@ class Equations:
 
     @functools.cached_property
     def margins(self) -> tuple[tuple[int, ...], ...]:
-        """Points around its own on which a slab with neighbours computes each stage, per axis, so
+        """Points beyond its own on which a slab with neighbours computes each stage, per axis, such
         that later stages find all that they read.
         """
         return tuple(self._needs[stage] for stage in range(len(self.stages)))
 
     @functools.cached_property
     def reach(self) -> tuple[int, ...]:
-        """How far from its own points a slab reads anything at all in a step, per axis; more than
-        `radii` where coefficients are read farther away than fields.
+        """Largest distance from its own points at which a slab reads anything in a step, per axis;
+        more than `radii` where coefficients are read farther away than fields.
         """
         return functools.reduce(_largest, self._needs.values())
 
     def needs(self, name: str) -> tuple[int, ...]:
-        """Points around its own on which a slab needs a name or a coefficient, per axis."""
+        """Return how many points beyond its own a slab needs of a name or a coefficient, per
+        axis.
+        """
         return self._needs[name]
 
     @functools.cached_property
     def radii(self) -> tuple[int, ...]:
-        """How far a whole step reaches per axis, the halo that it uses up; also where it computes
-        beside its points without reading fields there.
+        """Halo that a whole step uses up, per axis; it covers margins on which a stage is computed
+        without reading fields there.
         """
         fields = [self._needs[name] for name in self.fields if name in self._needs]
         return functools.reduce(_largest, [*fields, *self.margins])
 
     @functools.cached_property
     def _needs(self) -> Mapping[str | int, tuple[int, ...]]:
-        """Points around its own that a slab needs of each name and computes in each stage."""
+        """Dependence widths per axis: by name, how far a slab needs it; by stage number, how far it
+        computes.
+        """
         ndim = len(next(offsets for it in self.stages for offsets in it.taps.values())[0])
         nothing = (0,) * ndim
+
+        # Propagate backwards from the results: a stage is computed as far as any of its results is
+        # needed, and reads its own radii farther.
         needs: dict[str | int, tuple[int, ...]] = dict.fromkeys(self.results.values(), nothing)
         for number, stage in reversed([*enumerate(self.stages)]):
             here = functools.reduce(_largest, [needs.get(it, nothing) for it in stage.formulas])
@@ -205,18 +220,23 @@ class Equations:
 
     @functools.cached_property
     def work(self) -> Mapping[str, int]:
-        """Names that live within a step only, neither fields nor their new values, and which array
-        of their own each has; names that are not needed at the same time share one.
+        """Array number of each name that lives within a step only, neither field nor result; names
+        that are not needed at the same time share an array.
         """
+        # Linear-scan allocation over the stages, as registers are allocated in a compiler. Errors
+        # live until after the last stage, where they are read.
         last = {name: k for k, stage in enumerate(self.stages) for name in stage.taps}
         if self.substeps is not None:
             last |= dict.fromkeys(self.substeps.errors.values(), len(self.stages))
+
         held: dict[int, int] = {}  # array -> the last stage that reads what it holds
         found: dict[str, int] = {}
         for number, stage in enumerate(self.stages):
             for name in stage.formulas:
                 if name in self.results.values():
                     continue
+                # An array is reused only after the last stage that reads it: within a stage,
+                # neighbours may still be read when a point is written.
                 free = [array for array, until in held.items() if until < number]
                 found[name] = free[0] if free else len(held)
                 held[found[name]] = last.get(name, number)
@@ -229,17 +249,19 @@ class Equations:
 
     @property
     def n_operations(self) -> int:
-        """Operations on numbers that a step makes at a point, all fields and stages."""
+        """Arithmetic operations that a step makes per point, over all fields and stages."""
         instructions = [it for stage in self.stages for it in stage.programs.instructions]
         return sum(not it.is_given for it in instructions)
 
     @property
     def n_transfers(self) -> int:
-        """Numbers that a step reads and writes at a point, if each stage passes over memory."""
+        """Numbers that a step reads and writes per point if each stage is one pass over memory."""
         return sum(len(stage.taps) + len(stage.formulas) for stage in self.stages)
 
     def repeated(self, shape: tuple[int, ...]) -> Equations:
-        """The same on any grid: what lies on a grid of a shape, over and over again."""
+        """Extend the equations to a grid of any size by repeating their coefficients, of a grid of
+        `shape`.
+        """
         again = {name: repeated(it, shape) for name, it in (self.coefficients or {}).items()}
         return replace(self, coefficients=again, outside=frozenset())
 

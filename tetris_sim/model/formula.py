@@ -1,9 +1,10 @@
-"""Formulas: what a checked expression is, and how NumPy computes it.
+"""Formulas: checked expressions, their trees, their evaluation with NumPy, and the parser.
 
 A formula is a tree of four kinds of node that knows only numbers, names and operations; it is data,
-so that other parts can turn the same tree into source code. Everything is float64 with IEEE rules:
-1/0 is infinite, sqrt(-1) is NaN, a comparison gives 0 or 1, and any number but 0 counts as true, so
-that results can be mixed freely.
+so that other modules can turn the same tree into source code (`program.py`). Everything is float64
+with IEEE rules: 1/0 is infinite, sqrt(-1) is NaN, a comparison gives 0 or 1, and any number but 0
+counts as true, so results can be mixed freely. `compile_expression` is the way in for text from a
+configuration.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ Value = Any  # a float64 array or scalar
 
 @dataclass(frozen=True)
 class Constant:
-    """A number."""
+    """A literal number."""
 
     value: float
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A name whose value is given when the expression is computed."""
+    """A name whose value is supplied at evaluation."""
 
     name: str
 
@@ -65,8 +66,8 @@ class Expression:
     """A checked formula; call it with a value for each of its names.
 
     Attributes:
-        text: what the person wrote.
-        tree: what it means.
+        text: as written by the user.
+        tree: its meaning.
     """
 
     text: str
@@ -74,11 +75,11 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that occur in it, without pi and e."""
+        """Names of all variables in the formula, without pi and e."""
         return frozenset(node.name for node in walk(self.tree) if isinstance(node, Variable))
 
     def __call__(self, **values: npt.ArrayLike) -> npt.NDArray[np.float64] | float:
-        """Compute it; arrays are broadcast against each other.
+        """Evaluate the formula; arrays are broadcast against each other.
 
         Args:
             values: a number or an array per name; names that do not occur are allowed.
@@ -95,21 +96,25 @@ class Expression:
 
 
 def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value:
-    """The value of a tree: a float64 array or scalar; a part that occurs twice is computed once."""
+    """Evaluate a tree to a float64 array or scalar; a shared part is computed once."""
     return _evaluate(node, values, {})
 
 
 def _evaluate(
     node: Node, values: Mapping[str, npt.NDArray[np.float64]], known: dict[int, Value]
 ) -> Value:
+    # Parts are shared by identity: operators reuse node objects, and equality would compare whole
+    # trees.
     if id(node) in known:
         return known[id(node)]
     result: Value
+
     match node:
         case Constant(value):
             return np.float64(value)  # not a Python float, whose 1/0 and 9**999 raise
         case Variable(name):
             return values[name]
+        # Arguments are always evaluated, both branches of `where` too: arrays need both.
         case Operation(name, arguments):
             result = OPERATIONS[name](*(_evaluate(it, values, known) for it in arguments))
         case Comparison(signs, operands):
@@ -117,12 +122,14 @@ def _evaluate(
             result = _all(
                 *(COMPARISONS[sign](sides[k], sides[k + 1]) for k, sign in enumerate(signs))
             )
+
+    # Constants and variables are not stored: looking them up again costs nothing.
     known[id(node)] = result
     return result
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Every part of a tree, those that are shared once."""
+    """Yield every part of a tree, shared parts once, in no particular order."""
     parts: list[Node] = [node]
     seen: set[int] = set()
     while parts:
@@ -137,6 +144,7 @@ def walk(node: Node) -> Iterator[Node]:
             parts += part.operands
 
 
+# Logical operations return float64 0 or 1, so that results can enter arithmetic.
 def _not(value: Value) -> Value:
     return np.logical_not(value).astype(np.float64)
 
@@ -175,6 +183,7 @@ def _erf(value: Value) -> Value:
     return erf(value)
 
 
+# The whitelist: a tree may hold these operations and no others, so evaluation can do nothing else.
 COMPARISONS: dict[str, Callable[[Value, Value], Value]] = {
     "<": np.less,
     "<=": np.less_equal,
@@ -223,6 +232,8 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "heaviside": lambda value: np.heaviside(value, 0.5),
 }
 # Fewest and most arguments of each operation.
+# Signs take exactly one or two; and, or, min, max and hypot are reduced over any number from two
+# on.
 ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | {
     **{
         name: (2, 2)
@@ -240,7 +251,7 @@ ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | 
     **{name: (2, math.inf) for name in ("and", "or", "min", "max", "hypot")},
     **{name: (3, 3) for name in ("where", "clip")},
 }
-# What a person may call by name; the others are written with signs.
+# Functions that the user may call by name; all other operations are written with signs or words.
 _SIGNS = {
     "add",
     "subtract",
@@ -255,19 +266,21 @@ _SIGNS = {
 FUNCTIONS = tuple(sorted({*OPERATIONS} - _SIGNS - {"not", "and", "or"}))
 
 
-# Expressions: how a formula in a configuration becomes what can be computed, and nothing else.
+# Expressions: from the text of a configuration to a formula, and to nothing else.
 #
-# The text is parsed by `ast.parse` and every node is held against a list of what is allowed; the
-# result is a tree that knows only numbers, names and operations (`formula.py`). There is no `eval`
-# and no attribute access.
+# `ast.parse` parses the text, and every node is checked against a whitelist; the result is a tree
+# of numbers, names and operations. There is no `eval` and no attribute access.
 
-# CPython 3.11 counts the depth of trees for all threads together.
+# CPython 3.11 counts the recursion depth of syntax trees for all threads together, so only one
+# thread parses at a time.
 _PARSING = threading.Lock()
+# Limits that keep parsing and evaluation cheap, whatever a configuration holds.
 LONGEST = 2000  # characters
 # Nested operations; far from the interpreter's own limit, so that evaluating cannot fail.
 DEEPEST = 100
 CONSTANTS = {"pi": math.pi, "e": math.e}
-# What may be called besides functions: fewest and most arguments, or why it cannot be called here.
+# Names that may be called besides functions: fewest and most arguments, or the reason why a name
+# cannot be called here.
 Operators = Mapping[str, tuple[float, float] | str]
 _NONE: Operators = {}
 
@@ -289,7 +302,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
 }
-# How things that are not allowed are called in messages.
+# Names of forbidden constructs in error messages.
 _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Attribute: "a dot",
     ast.Subscript: "an index in brackets",
@@ -314,8 +327,8 @@ class ExpressionError(ValueError):
     """A formula that cannot be used.
 
     Attributes:
-        message: what was found, what is allowed.
-        column: where in the text, counted from 1.
+        message: the problem found, and what is allowed.
+        column: position in the text, counted from 1.
     """
 
     def __init__(self, message: str, column: int) -> None:
@@ -327,25 +340,28 @@ class ExpressionError(ValueError):
 def compile_expression(
     text: str, names: Collection[str], operators: Operators = _NONE
 ) -> Expression:
-    """Check a formula.
+    """Parse and check a formula.
 
     >>> compile_expression("100*exp(-x**2) if x > 0 else T0", ["x", "T0"])(x=0.0, T0=20.0)
     20.0
 
     Args:
         text: the formula.
-        names: the variables it may use; pi and e are always there.
-        operators: what it may call besides functions; they become operations of the tree, and
-            whoever allows them replaces them.
+        names: the variables it may use; pi and e are always defined.
+        operators: callable names besides functions; they become operations of the tree, which the
+            caller must replace before evaluation.
 
     Raises:
-        ExpressionError: it is no formula, or it uses something that is not allowed.
+        ExpressionError: the text is no formula, or uses something that is not allowed.
     """
     return Expression(text=text, tree=_Reader(text, names, operators).read())
 
 
 def usable_name(name: str) -> str | None:
-    """Why `name` cannot be the name of a variable or constant, as a sentence; None if it can."""
+    """Say why `name` cannot be the name of a variable or constant, as a sentence; None if it
+    can.
+    """
+    # Python's parser normalizes identifiers to NFKC, so any other spelling would never match.
     if (
         not name.isidentifier()
         or keyword.iskeyword(name)
@@ -361,30 +377,32 @@ def usable_name(name: str) -> str | None:
 
 
 class _Reader:
-    """Turns the parsed text into a tree, and knows where in the text each part stands."""
+    """Converts text to a tree, and maps every part back to its column for error messages."""
 
     def __init__(self, text: str, names: Collection[str], operators: Operators) -> None:
-        # White space of any kind is a blank, so that a line break in YAML means nothing and columns
-        # stay what they are.
+        # Any white space counts as one blank, so a line break in YAML means nothing and columns
+        # stay as they are.
         self.text = "".join(" " if character.isspace() else character for character in text)
         self.names = frozenset(names)
         self.callable = {**{name: ARITY[name] for name in FUNCTIONS}, **operators}
 
     def read(self) -> Node:
-        """The tree of the whole text."""
+        """Return the tree of the whole text."""
         if len(self.text) > LONGEST:
             msg = f"the expression has {len(self.text)} characters; at most {LONGEST} are allowed"
             raise ExpressionError(msg, LONGEST + 1)
         if not self.text.strip():
             msg = "the expression is empty"
             raise ExpressionError(msg, 1)
+
+        # Python would take the rest of the line for a comment and silently ignore it.
         if "#" in self.text:
             msg = "'#' is not allowed in an expression"
             raise ExpressionError(msg, self.text.index("#") + 1)
         return self.convert(self.parse(), depth=1)
 
     def parse(self) -> ast.expr:
-        """The syntax tree of the text as Python sees it."""
+        """Return Python's syntax tree of the text, its errors turned into `ExpressionError`."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)  # "1if x else 2" is ugly, but clear
@@ -392,9 +410,12 @@ class _Reader:
                 with _PARSING:
                     return ast.parse(self.text.lstrip(), mode="eval").body
         except SyntaxError as error:
+            # Columns refer to the text as the user wrote it, so stripped leading blanks are added
+            # back.
             if not error.offset:  # the parser was still reading when the text ended
                 msg = "this is not a formula: something is missing at its end"
                 raise ExpressionError(msg, len(self.text)) from None
+
             column = min(error.offset + len(self.text) - len(self.text.lstrip()), len(self.text))
             msg = "this is not a formula" + (
                 f" ({error.msg})" if error.msg != "invalid syntax" else ""
@@ -411,13 +432,16 @@ class _Reader:
             raise ExpressionError(msg, 1) from None
 
     def column(self, node: ast.expr) -> int:
-        """Where `node` begins, counted from 1; Python counts bytes of UTF-8."""
+        """Return the column at which `node` begins, counted from 1; Python's own offset counts
+        UTF-8 bytes.
+        """
         stripped = self.text.lstrip()
         characters = len(stripped.encode()[: node.col_offset].decode())
         return len(self.text) - len(stripped) + characters + 1
 
     def convert(self, node: ast.expr, depth: int) -> Node:
-        """The tree of one part, if all of it is allowed."""
+        """Convert one part to a tree, if all of it is allowed."""
+        # The depth is limited here, so that the recursive evaluation later cannot fail.
         if depth > DEEPEST:
             msg = (
                 f"the expression is nested too deeply; at most {DEEPEST} operations may be inside "
@@ -449,6 +473,7 @@ class _Reader:
             case ast.Call():
                 return self.call(node, below)
 
+        # Whatever no case above matched is forbidden: new syntax of Python is refused by default.
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
             raise ExpressionError(_NO_POWER, self.column(node.right) - 1)
         what = _FORBIDDEN.get(type(node), "this operation")
@@ -459,7 +484,8 @@ class _Reader:
         raise ExpressionError(msg, self.column(node))
 
     def number(self, node: ast.Constant) -> Constant:
-        """A constant, if it is a number; every number is a float, so that 9**9**9 costs nothing."""
+        """Convert a number; every number becomes a float, so that 9**9**9 costs nothing."""
+        # bool is a subclass of int, but True is not a number here.
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             what = "text in quotes" if isinstance(node.value, str | bytes) else repr(node.value)
             msg = f"{what} is not a number; expressions know only real numbers"
@@ -474,11 +500,13 @@ class _Reader:
         return Constant(value)
 
     def name(self, node: ast.Name) -> Node:
-        """A variable or a constant, if it is known."""
+        """Convert a name to a variable or a constant, if it is known."""
         if node.id in self.names:
             return Variable(node.id)
         if node.id in CONSTANTS:
             return Constant(CONSTANTS[node.id])
+
+        # Unknown: suggest a near name in the message.
         known = sorted({*self.names, *CONSTANTS})
         if node.id in self.callable:
             msg = f"{node.id} is a function; write {node.id}(...)"
@@ -488,7 +516,7 @@ class _Reader:
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:
-        """A comparison such as a < b, or a chain such as a < b < c."""
+        """Convert a comparison such as a < b, or a chain such as a < b < c."""
         if not all(type(sign) in _COMPARE for sign in node.ops):
             msg = "'is' and 'in' are not allowed; comparisons are <, <=, >, >=, == and !="
             raise ExpressionError(msg, self.column(node))
@@ -498,7 +526,7 @@ class _Reader:
         )
 
     def call(self, node: ast.Call, depth: int) -> Node:
-        """A function of the list, with as many arguments as it takes."""
+        """Convert a call of a listed function, after checking its number of arguments."""
         if not isinstance(node.func, ast.Name):
             msg = "only a function's name can stand before '('; write * to multiply"
             raise ExpressionError(msg, self.column(node))
@@ -509,7 +537,7 @@ class _Reader:
             if name in self.names or name in CONSTANTS:
                 msg = f"{name} is not a function; write * to multiply"
             else:
-                # Operators named after stencils of a catalogue, which have digits, are too many.
+                # Operators named after catalogue stencils, which have digits, are too many to list.
                 known = [
                     it
                     for it, arity in self.callable.items()
@@ -520,6 +548,8 @@ class _Reader:
                     f"{', '.join(known)}"
                 )
             raise ExpressionError(msg, column)
+
+        # A known operator that is not available in this place carries its reason as text.
         if isinstance(arity, str):
             raise ExpressionError(arity, column)
 

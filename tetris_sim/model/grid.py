@@ -1,4 +1,6 @@
-"""Grid: the points that are computed, and where they lie in space."""
+"""Grid: the interior points, their positions, and the embedding of 1D and 2D grids into three
+axes.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,17 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-# Three axes: kernels and files know three, whatever a problem has. Along those that it lacks there
+# Three axes: kernels and files always use three, whatever a problem has. Along a missing axis there
 # is one point.
 #
-# The last axis of a problem is always the last of the three, so that rows stay rows. A problem of
-# two axes can have its first axis in either of the two other places:
+# The last axis of a problem is always the last of the three, so rows stay rows. The first axis of a
+# 2D problem can take either of the two other positions:
 #
-# `LAST` one plane of many rows. So GPU kernels have it, in which threads lie side by side along the
-# last two axes, and CUDA allows 65,535 blocks of threads, hence planes, along the first. So have
-# files, in which (y, x) comes last. `OUTER` many planes of one row. So CPU kernels have it: threads
-# divide, and streams walk along, the first axis.
+# `LAST`: one plane of many rows. GPU kernels use it, whose threads lie side by side along the last
+# two axes, and because CUDA allows only 65,535 blocks of threads, hence planes, along the first. So
+# do files, in which (y, x) comes last.
+# `OUTER`: many planes of one row. CPU kernels use it: they divide the first axis among threads, and
+# stream along it.
 
 T = TypeVar("T")
 Places = Mapping[int, tuple[int, ...]]  # of so many axes: for each its number among the three
@@ -29,7 +32,7 @@ OUTER: Places = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
 
 
 def on_three(values: Sequence[T], missing: T, places: Places = LAST) -> tuple[T, T, T]:
-    """What is given per axis of a problem as three values.
+    """Extend per-axis values of a problem to three axes.
 
     >>> on_three((5, 7), 1), on_three((5, 7), 1, OUTER)
     ((1, 5, 7), (5, 1, 7))
@@ -37,7 +40,7 @@ def on_three(values: Sequence[T], missing: T, places: Places = LAST) -> tuple[T,
     Args:
         values: one per axis of the problem.
         missing: the value of an axis that the problem lacks.
-        places: where its axes are.
+        places: positions of its axes among the three.
     """
     three = [missing] * 3
     for axis, value in zip(places[len(values)], values, strict=True):
@@ -61,10 +64,14 @@ class Grid:
         spacing: distance between neighbouring points per axis [m]; along a graded axis the smallest
             width of a cell.
         origin: position of the first interior point per axis [m].
-        cut: of a slice through a grid of more axes: those that it lacks, by name, and where it lies
-            on them [m].
+        cut: of a slice through a grid of more axes: the names of the axes that it lacks, and its
+            position on them [m].
         edges: per axis the ends of its cells [m], (n + 1), ascending, if it is graded, so that
             cells differ in width; None for an even one. Empty if all axes are even.
+
+    Raises:
+        ValueError: lengths disagree, an axis has no point, edges do not ascend, or a spacing is not
+            positive and finite.
     """
 
     shape: tuple[int, ...]
@@ -88,6 +95,8 @@ class Grid:
         if any(n < 1 for n in self.shape):
             msg = f"a grid has at least one point per axis, got shape {self.shape}"
             raise ValueError(msg)
+
+        # `strict` holds only if there are edges: the empty tuple stands for all axes even.
         for n, ends in zip(self.shape, self.edges, strict=bool(self.edges)):
             if ends is not None and (len(ends) != n + 1 or not (np.diff(ends) > 0).all()):
                 msg = f"{n} cells need {n + 1} ascending edges, got {len(ends)}"
@@ -98,7 +107,7 @@ class Grid:
 
     @classmethod
     def box(cls, shape: tuple[int, ...], size: tuple[float, ...]) -> Grid:
-        """Cell-centred grid of a box with one corner at zero.
+        """Create the cell-centred grid of a box with one corner at zero.
 
         Args:
             shape: points per axis, array order.
@@ -124,7 +133,7 @@ class Grid:
         size: tuple[float, ...],
         edges: Sequence[Sequence[float] | None],
     ) -> Grid:
-        """Grid of a box with one corner at zero, some of whose axes are graded.
+        """Create the grid of a box with one corner at zero, some of whose axes are graded.
 
         Args:
             shape: points per axis, array order.
@@ -135,6 +144,7 @@ class Grid:
         spacing, origin = list(even.spacing), list(even.origin)
         for axis, ends in enumerate(edges):
             if ends is not None:
+                # By convention the `spacing` of a graded axis is its smallest cell width.
                 spacing[axis] = float(np.diff(ends).min())
                 origin[axis] = (ends[0] + ends[1]) / 2
         ends_of = tuple(None if ends is None else tuple(ends) for ends in edges)
@@ -157,7 +167,7 @@ class Grid:
     def cell_volume(self) -> float:
         """Volume a point stands for [m^3]; an area [m^2] in 2D, a length [m] in 1D.
 
-        The mean of all cells where axes are graded: `volumes` has them one by one.
+        The mean over all cells where axes are graded; `volumes` has them one by one.
         """
         if self.is_graded:
             return math.prod(self.size) / self.n_points
@@ -172,13 +182,13 @@ class Grid:
         )
 
     def bounds(self, axis: int) -> tuple[float, float]:
-        """Where the box begins and ends along an axis [m]."""
+        """Return both ends of the box along an axis [m]."""
         ends = self._edges(axis)
         low = self.origin[axis] - self.spacing[axis] / 2 if ends is None else ends[0]
         return low, low + self.size[axis] if ends is None else ends[-1]
 
     def ends(self, axis: int) -> npt.NDArray[np.float64]:
-        """Where the cells of an axis begin and, the last one, end [m], (n + 1)."""
+        """Return all cell boundaries of an axis [m], ascending, (n + 1,)."""
         if (ends := self._edges(axis)) is not None:
             return np.array(ends)
         return np.asarray(
@@ -186,7 +196,7 @@ class Grid:
         )
 
     def widths(self, axis: int, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float64]:
-        """Widths of the cells start..stop-1 along `axis` [m], (stop - start,)."""
+        """Return the widths of the cells start..stop-1 along `axis` [m], (stop - start,)."""
         ends = self._edges(axis)
         stop = self.shape[axis] if stop is None else stop
         if ends is None:
@@ -194,15 +204,15 @@ class Grid:
         return np.diff(np.array(ends[start : stop + 1]))
 
     def volumes(self, box: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
-        """Volumes of the cells of a box of global indices [m^3], of its shape."""
+        """Return the volumes of the cells of a box of global indices [m^3], of its shape."""
         found = np.ones(())
         for axis, span in enumerate(box):
             found = np.multiply.outer(found, self.widths(axis, *span))
         return found
 
     def on_shape(self, shape: Sequence[int]) -> Grid:
-        """The same spacing and the same first point with other numbers of points; graded axes can
-        only be cut.
+        """Change the numbers of points but keep spacing and first point; graded axes can only be
+        cut.
         """
         edges = tuple(
             None if ends is None else ends[: n + 1]
@@ -211,17 +221,19 @@ class Grid:
         return Grid(tuple(shape), self.spacing, self.origin, edges=edges)
 
     def part(self, axes: Sequence[tuple[int, int] | None], cut: Mapping[str, float]) -> Grid:
-        """The grid of some of its points.
+        """Return the grid of some of its points.
 
         Args:
             axes: per axis the points start..stop-1, or None where a slice cuts it.
-            cut: where it does, by the name of the axis [m].
+            cut: position of the slice, by the name of the axis [m].
         """
         kept = [(axis, *span) for axis, span in enumerate(axes) if span is not None]
         edges = tuple(
             None if (ends := self._edges(axis)) is None else ends[start : stop + 1]
             for axis, start, stop in kept
         )
+
+        # A part of a graded axis has its own smallest width.
         return Grid(
             shape=tuple(stop - start for _, start, stop in kept),
             spacing=tuple(
@@ -238,15 +250,15 @@ class Grid:
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        """Names of the axes in array order, the last one being x: ("z", "y", "x") in 3D; of a slice
-        normal to y ("z", "x").
+        """Names of the axes in array order, the last one being x: ("z", "y", "x") in 3D, ("z", "x")
+        for a slice normal to y.
         """
         lacking = dict(self.cut)
         whole = AXIS_NAMES[: self.ndim + len(lacking)]
         return tuple(name for name in reversed(whole) if name not in lacking)
 
     def within(self, axis: int, low: float, high: float) -> tuple[int, int]:
-        """The points start..stop-1 of an axis that lie between two positions [m], both included.
+        """Return the points start..stop-1 of an axis between two positions [m], both included.
 
         >>> Grid.box((10,), (1.0,)).within(0, 0.25, 0.4)
         (2, 4)
@@ -254,14 +266,14 @@ class Grid:
         n = self.shape[axis]
         slack = 1e-9 * n  # a point on a bound may be off by a rounding
         begin, end = (self.index_at(axis, place) for place in (low, high))
+        # Clamp before rounding: positions may lie far outside the grid, or at infinity.
         start = math.ceil(min(max(begin - slack, 0), n))
         stop = math.floor(min(max(end + slack, -1), n - 1)) + 1
         return start, max(start, stop)
 
     def index_at(self, axis: int, position: float, *, periodic: bool = False) -> float:
-        """How many points a position [m] is away from the first one; between two points by the
-        share of their distance. Beyond the ends of an axis lie the points that mirror its own, or
-        repeat them if it is periodic.
+        """Convert a position [m] to a fractional index, 0 at the first point, linear between
+        points. Beyond the ends of an axis lie its mirror points, or its periodic images.
 
         >>> Grid.graded((2,), (6.0,), ((0.0, 2.0, 6.0),)).index_at(0, 3.0)
         0.6666666666666666
@@ -269,6 +281,8 @@ class Grid:
         if self._edges(axis) is None:
             return (position - self.origin[axis]) / self.spacing[axis]
 
+        # On a graded axis, add one ghost point at either end: the ghost cell is as wide as the cell
+        # that it mirrors or repeats.
         points, widths = self.coordinates(axis), self.widths(axis)
         low, high = self.bounds(axis)
         before, after = (widths[-1], widths[0]) if periodic else (widths[0], widths[-1])
@@ -278,11 +292,14 @@ class Grid:
         return float(below - 1 + share)
 
     def cell_at(self, axis: int, position: float) -> int:
-        """The cell that holds a position inside the box [m]; of two that meet there the upper."""
+        """Return the cell that holds a position inside the box [m]; at a boundary of two, the upper
+        one.
+        """
         if (ends := self._edges(axis)) is not None:
             found = int(np.searchsorted(ends, position, "right")) - 1
         else:
             found = math.floor((position - self.bounds(axis)[0]) / self.spacing[axis])
+        # The far end of the box belongs to the last cell.
         return min(found, self.shape[axis] - 1)
 
     def coordinates(
@@ -290,13 +307,15 @@ class Grid:
     ) -> npt.NDArray[np.float64]:
         """Positions of the points start..stop-1 along `axis` [m], (stop - start,).
 
-        A point's position depends on its global index only, so every slab sees the same bits.
+        A position depends on the global index only, so every slab computes the same bits.
         """
         stop = self.shape[axis] if stop is None else stop
         return self.positions(axis, np.arange(start, stop))
 
     def positions(self, axis: int, indices: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Positions of any points along `axis` by their global indices [m], of their shape."""
+        """Positions of any points along `axis` by their global indices [m], of the shape of
+        `indices`.
+        """
         index = np.asarray(indices)
         if (ends := self._edges(axis)) is None:
             return np.asarray(self.origin[axis] + index * self.spacing[axis])

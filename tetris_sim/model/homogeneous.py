@@ -1,9 +1,8 @@
-"""Bodies that are alike at every point: their step is one stencil, and a face may be one course of
-numbers.
+"""Homogeneous bodies: their step is a single stencil, and a face may have one time function.
 
-A body of one material that nothing heats makes the step of a stencil; only what holds at its faces
-needs rules. Kernels that know one stencil and no faces take it, the frame along the faces follows
-the rules (`gpu_kernels/boundary/frame.py`).
+A body of one material without sources makes the step of a stencil; only its boundary conditions
+need rules. Kernels for one stencil without faces advance its interior, and the boundary strip along
+the faces follows the rules (`gpu_kernels/boundary/frame.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from tetris_sim.model.stencil import Stencil
 
 
 def one_stencil(problem: Problem) -> Stencil | None:
-    """What the step of every point is, faces aside; None if points differ.
+    """Return the single stencil that advances every point, faces aside; None if points differ.
 
-    In float16 none that is kept as a body: its rounding errors are bounded by the chain of
-    conduction (half_precision.py).
+    None in float16 for any problem with conduction: its rounding errors are bounded by the chain of
+    operations of conduction.
     """
     if problem.equations is not None:
         return None
@@ -35,6 +34,8 @@ def one_stencil(problem: Problem) -> Stencil | None:
     if medium.n_ids > 1 or not np.isfinite(medium.capacity).all() or problem.dtype == np.float16:
         return None
 
+    # Collect the chain of conduction into weights: dt K / (rho c) per neighbour, and the rest at
+    # the centre, so that the weights sum to 1.
     offsets = star_mean(problem.grid.ndim).offsets
     beside = [float(rate) for rate in it.rates(problem.dt)[0] * medium.conductance[:, 0, 0]]
     along = {offset: beside[k] for offset in offsets for k, step in enumerate(offset) if step}
@@ -44,7 +45,7 @@ def one_stencil(problem: Problem) -> Stencil | None:
 
 @dataclass(frozen=True, eq=False)
 class FaceTimeFunction:
-    """A face whose ghosts are a + b * mirror, with one a for all of it at a time.
+    """An affine face, ghost = a + b * mirror, with one time function a for the whole face.
 
     Attributes:
         a: a number, or numbers by time.
@@ -56,12 +57,14 @@ class FaceTimeFunction:
 
 
 def face_course(face: Face) -> FaceTimeFunction | None:
-    """The course of a rule of a body of one material; None if there is none."""
+    """Extract the time function of a ruled face of a homogeneous body; None if it has none."""
     if not isinstance(face, RuledFace) or face.stepwise or face.patches is not None:
         return None
     if not face.is_affine:
         return None
     given = {parameter.name: parameter for parameter in face.rule.parameters}
+
+    # `AFFINE` names its inputs a and b. |b| <= 1 keeps the recurrence of deep ghosts from growing.
     a, b = given["a"], given["b"]
     if callable(b.values) or b.values.size != 1 or not abs(float(b.values[0])) <= 1:
         return None
@@ -69,8 +72,8 @@ def face_course(face: Face) -> FaceTimeFunction | None:
 
 
 def stepwise(problem: Problem) -> Problem:
-    """The same with faces whose ghosts follow from the step before at every step, but for those
-    that last without a course.
+    """Mark all faces with a time function as `stepwise`: their ghosts follow from the step before
+    at every step. Faces that last without one are unchanged.
     """
 
     def marked(face: Face) -> Face:

@@ -1,4 +1,9 @@
-"""Method and Stepper: the two Protocols behind which every way to advance a slab lives."""
+"""The protocols `Method` and `Stepper`, behind which every way to advance a slab lives, and the
+optional capabilities of steppers.
+
+A scheduler asks a method whether it can do a problem (`refusal`), tunes its parameters, and lets it
+`prepare` a stepper per slab; from then on it talks to the stepper only.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
 
 DeviceKind = Literal["cpu", "gpu"]
-# what a tuner may choose for a method: tile sizes, fusion depth, ...
+# Tunable parameters of a method: tile sizes, fusion depth, ...
 Parameters = Mapping[str, int]
-# the parameter that says how many steps a method makes on a tile before the next
+# The parameter for the depth of temporal blocking: steps made on a tile before the next tile.
 STEPS_PER_BLOCK = "steps_per_block"
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
 Fetch = Callable[[], Field]  # called once, from any thread
@@ -24,27 +29,28 @@ _NO_NEIGHBOUR = "this stepper has the whole grid: it has no neighbour and no hal
 
 
 class EdgePlanes(Protocol):
-    """Planes on their way to a neighbour: an array of the host, or what becomes one if asked.
+    """Planes on their way to a neighbour: a host array, or an object that converts to one on
+    demand.
 
-    A stepper that knows the device on which they lie may take them from there.
+    A stepper that knows the device on which they lie may take them from there (peer transfer).
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n_fields, ...)."""
+        """Shape, (n_fields, ...)."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all planes."""
+        """Size of all planes in bytes."""
 
     def __array__(self) -> npt.NDArray[Any]:
-        """The planes in host memory."""
+        """Return the planes in host memory."""
 
 
 @dataclass(frozen=True)
 class LastingPlanes:
-    """Planes in contiguous memory of the host that lasts, and into which a stepper puts its edges
-    again and again: a device may remember it.
+    """Planes in contiguous host memory that persists, and into which a stepper puts its edges again
+    and again: a device may register it once.
 
     Attributes:
         memory: the planes, (n_fields, ...).
@@ -54,26 +60,27 @@ class LastingPlanes:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n_fields, ...)."""
+        """Shape, (n_fields, ...)."""
         return self.memory.shape
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all planes."""
+        """Size of all planes in bytes."""
         return self.memory.nbytes
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """The planes themselves."""
+        """Return the planes themselves, without a copy unless another dtype is requested."""
         return self.memory if dtype is None else self.memory.astype(dtype, copy=False)
 
 
 class Stepper(Protocol):
-    """One slab's state in the layout its method likes, and how to advance it.
+    """The state of one slab, in the layout that its method prefers, and the operations to advance
+    it.
 
-    Global indices throughout. A stepper fills the physical ghost ring itself at every step; the
-    halo it gets from its neighbours through `set_halo`.
+    Global indices throughout. A stepper fills the physical ghost ring itself at every step; it
+    receives the halo from its neighbours through `set_halo`.
     """
 
     slab: Slab
@@ -83,19 +90,20 @@ class Stepper(Protocol):
 
         Args:
             initial: the state.
-            step: steps that it has behind it; a stepper counts on from there, for what changes with
-                time.
+            step: steps that the state has behind it; the stepper counts on from there, for anything
+                that changes with time.
         """
 
     def advance(self, steps: int) -> None:
-        """Advance the owned points by `steps`; may return early, whatever is called next waits.
+        """Advance the owned points by `steps`; may return early, in which case the next call waits.
 
         Uses up the halo: needs steps * radius <= halo on every side that has one, and a fresh halo
         afterwards.
         """
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
-        """The outermost owned planes along `axis` that the neighbour on `side` needs as its halo.
+        """Return the outermost owned planes along `axis` that the neighbour on `side` needs as its
+        halo.
 
         (n_fields, ...) with halo planes along `axis`, owned points along later axes, and owned
         points plus halo along earlier axes: halos are exchanged axis by axis including those just
@@ -103,28 +111,32 @@ class Stepper(Protocol):
         """
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Take the halo beyond `side`, of the shape `edge` has."""
+        """Set the halo beyond `side`, in the shape that `edge` returns."""
 
     def interior(self, box: Box | None = None) -> Field:
-        """The owned points, or those inside `box`: (n_fields, ...), a copy in host memory."""
+        """Return the owned points, or those inside `box`: (n_fields, ...), a copy in host
+        memory.
+        """
 
     def find_nonfinite(self) -> Box | None:
-        """The first small box of owned points with a NaN or an infinity; None if there is none."""
+        """Return the first small box of owned points with a NaN or an infinity; None if there is
+        none.
+        """
 
     def wait(self) -> None:
         """Return when everything that was started is done."""
 
     def close(self) -> None:
-        """Give memory and devices back."""
+        """Release memory and devices."""
 
 
 @runtime_checkable
 class InnerFirst(Stepper, Protocol):
-    """A stepper that can begin a block before all halos are there."""
+    """A stepper that can begin a block before all halos have arrived, to overlap the exchange."""
 
     def advance_inner(self, steps: int, axis: int) -> None:
         """Advance by `steps` the points that no halo along `axis` reaches meanwhile; may return
-        early, and does nothing where there are too few of them.
+        early, and does nothing if there are too few of them.
 
         The state is whole again after `advance(steps)`, which must follow and makes the rest;
         between the two only `set_halo` along `axis` and `wait` may be called.
@@ -133,44 +145,48 @@ class InnerFirst(Stepper, Protocol):
 
 @runtime_checkable
 class ReducedPrecision(Protocol):
-    """A method that computes with other numbers than those of the state, for who asks for them."""
+    """A method that computes in another precision than that of the state."""
 
     @property
     def epsilon(self) -> float:
-        """By which an operation may be off, relative to the largest of its terms."""
+        """Relative rounding error of one operation, relative to the largest of its terms."""
 
 
 @runtime_checkable
 class Snapshots(Stepper, Protocol):
-    """A stepper whose device may have memory for a copy of its state."""
+    """A stepper that can keep a copy of its state in device memory for asynchronous output."""
 
     def kept(self) -> Fetch | None:
-        """Keep a copy of the owned points as they are now: what fetches it, (n_fields, ...), while
-        the stepper goes on; None if there is no memory for one.
+        """Copy the owned points as they are now, while the stepper goes on.
+
+        Returns:
+            A function that fetches the copy, (n_fields, ...); None if there is no memory for one.
         """
 
 
 class Event(Protocol):
-    """When a stepper has done all that it was told before."""
+    """A marker in the work of a stepper: it completes with everything enqueued before it."""
 
     def wait(self) -> None:
-        """Return when it has come."""
+        """Return when the event has completed."""
 
     def since(self, earlier: Event) -> float:
-        """Time from another moment of the same stepper, when both have come [s]."""
+        """Return the time from an earlier event of the same stepper, once both have completed
+        [s].
+        """
 
 
 @runtime_checkable
 class RunsAhead(InnerFirst, Protocol):
-    """A stepper that can be told of a block while it still computes the one before."""
+    """A stepper that can enqueue a block while it still computes the one before."""
 
     def settle(self) -> None:
-        """Return when all may be done but the block that it was told of last."""
+        """Return when all work may be done except the block that was enqueued last."""
 
 
 @runtime_checkable
 class CopiesInBlocks(Protocol):
-    """A stepper that says whether what its blocks take contains the copies of its halos and edges.
+    """A stepper that declares whether the time of its blocks includes copies of halos and edges.
 
     Attributes:
         copies_in_blocks: whether it does.
@@ -181,35 +197,35 @@ class CopiesInBlocks(Protocol):
 
 @runtime_checkable
 class Timed(RunsAhead, Protocol):
-    """One that knows when it did what it was told."""
+    """An asynchronous stepper whose progress can be timed with events."""
 
     def mark(self) -> Event:
-        """When all that it was told so far is done."""
+        """Return an event that completes when all work enqueued so far is done."""
 
 
 @runtime_checkable
 class Substepper(Stepper, Protocol):
-    """A stepper of equations with `Substeps`, whose steps are made of substeps."""
+    """A stepper of equations with adaptive time stepping (`Substeps`)."""
 
     def substep(self, time: float, length: float) -> None:
-        """Make one; may return early. Halos stay as they are.
+        """Make one substep; may return early. Halos stay as they are.
 
         Args:
-            time: when it begins [s].
-            length: of it [s].
+            time: at which it begins [s].
+            length: of the substep [s].
         """
 
     def undo(self) -> None:
-        """Let the state, halos included, be what it was before the last substep."""
+        """Restore the state, halos included, to what it was before the last substep."""
 
     def peaks(self) -> npt.NDArray[np.float64]:
-        """Largest magnitudes of each field and of its error in the last substep, of owned points,
-        (2, n_fields); not a number where one of them is none.
+        """Return the largest magnitudes of each field and of its error in the last substep over
+        owned points, (2, n_fields); NaN where a value is NaN.
         """
 
 
 def roundings(method: object, dtype: np.dtype[Any]) -> float:
-    """How many times as much as a dtype a method rounds.
+    """Return the rounding error of a method in multiples of that of a dtype, at least 1.
 
     >>> roundings(object(), np.dtype("float64"))
     1.0
@@ -219,23 +235,25 @@ def roundings(method: object, dtype: np.dtype[Any]) -> float:
 
 
 class KnownGpu(Protocol):
-    """What is known of a GPU without using it; `scheduler/machine/devices.py` finds it out."""
+    """Properties of a GPU known without using it; `scheduler/machine/devices.py` determines
+    them.
+    """
 
     @property
     def architecture(self) -> str:
-        """For example "sm_90"."""
+        """Compute architecture, for example "sm_90"."""
 
     @property
     def multiprocessors(self) -> int:
-        """How many it has; 0 if nobody looked."""
+        """Number of multiprocessors; 0 if unknown."""
 
     @property
     def clock(self) -> float:
-        """The highest of its cores [Hz]; 0 if the driver does not say."""
+        """Highest clock rate of its cores [Hz]; 0 if the driver does not report it."""
 
     @property
     def bandwidth(self) -> float | None:
-        """Of its memory [bytes/s]; None if the driver does not say."""
+        """Memory bandwidth [bytes/s]; None if the driver does not report it."""
 
 
 class Method(Protocol):
@@ -243,69 +261,73 @@ class Method(Protocol):
 
     @property
     def name(self) -> str:
-        """For example "cpu.plain"."""
+        """Identifier, for example "cpu.plain"."""
 
     @property
     def device(self) -> DeviceKind:
-        """What it runs on."""
+        """Kind of device that it runs on."""
 
     @property
     def exact(self) -> bool:
-        """Whether it makes one fixed chain of operations per point, the same as all exact methods.
+        """Whether it computes one fixed chain of operations per point, the same as all exact
+        methods.
 
-        Their results have the same bits, and do not depend on where a point lies. Others fuse steps
-        on tiles anchored to the grid: equal to within rounding only.
+        Their results are bitwise identical, and do not depend on the location of a point. Other
+        methods fuse steps on tiles anchored to the grid: equal to within rounding only.
         """
 
     def refusal(self, problem: Problem) -> str | None:
-        """Why this method cannot do this problem, as a sentence for the user; None if it can."""
+        """Say why this method cannot do this problem, as a sentence for the user; None if it
+        can.
+        """
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """What a tuner may try for this problem, the best guess first; never empty.
+        """Return the candidates for autotuning this problem, the best guess first; never empty.
 
-        `prepare` must take each of them for smaller grids too, on which the tuner tries them.
+        `prepare` must accept each of them for smaller grids too, on which the tuner tries them.
         """
 
     def fixed_at_compile(self, parameter: str) -> bool:
-        """Whether code is compiled for a value of this parameter; what is not is an argument."""
+        """Whether code is compiled for a value of this parameter; otherwise it is an argument."""
 
     def explain(
         self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
     ) -> str | None:
-        """What to say beside a measured rate, such as what a model predicts; None for nothing.
+        """Comment on a measured rate, for example with the prediction of a model; None for no
+        comment.
 
         Args:
-            problem: what was advanced.
+            problem: the problem that was advanced.
             parameters: values that it was advanced with.
             rate: measured speed [points/s].
-            gpu: where; None on CPU threads.
+            gpu: the GPU that was used; None on CPU threads.
         """
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Bytes of device memory that `prepare` will take."""
+        """Return the bytes of device memory that `prepare` will take."""
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Stepper:
-        """Compile for this stencil and dtype and take memory. Slow; called once per slab.
+        """Compile for this stencil and dtype, and allocate memory. Slow; called once per slab.
 
         Args:
-            problem: what to advance.
+            problem: the problem to advance.
             slab: part of the grid that is taken.
             parameters: one of `parameters(problem)`.
-            device: what it runs on: a `ThreadTeam` for CPU methods.
+            device: the device to run on: a `ThreadTeam` for CPU methods.
         """
 
 
 @runtime_checkable
 class SlabTuned(Method, Protocol):
-    """A method whose parameters for a thin slab are others than for the whole grid."""
+    """A method whose best parameters for a thin slab differ from those for the whole grid."""
 
     def fitted(
         self, problem: Problem, slab: Slab, parameters: Parameters, threads: int
     ) -> Parameters:
-        """Those with which so many threads advance a slab with neighbours.
+        """Adapt parameters to a slab with neighbours that a number of threads advances.
 
         Args:
-            problem: what is advanced.
+            problem: the problem that is advanced.
             slab: a part of it; its halos say how many steps a block has.
             parameters: that suit the whole grid.
             threads: that share the work.
@@ -313,34 +335,38 @@ class SlabTuned(Method, Protocol):
 
 
 class WithoutParameters:
-    """What a `Method` says that has nothing to choose."""
+    """Mixin for a `Method` without tunable parameters."""
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Nothing to choose."""
+        """Return the single, empty choice."""
         return ({},)
 
     def fixed_at_compile(self, parameter: str) -> bool:
-        """There are none."""
+        """Return False: there are no parameters."""
         return False
 
     def explain(
         self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
     ) -> str | None:
-        """Nothing to say."""
+        """Return None: there is nothing to explain."""
         return None
 
 
 class WholeGrid:
-    """What a `Stepper` says that has the whole grid, so that nobody needs its edges."""
+    """Mixin for a `Stepper` that owns the whole grid and has no neighbours."""
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
-        """There is no neighbour.
+        """Refuse: there is no neighbour.
 
         Raises:
-            TypeError: somebody takes the grid for a part of one.
+            TypeError: always; the caller took the grid for a part of one.
         """
         raise TypeError(_NO_NEIGHBOUR)
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """As `edge`."""
+        """Refuse: there is no neighbour.
+
+        Raises:
+            TypeError: always, as `edge` does.
+        """
         raise TypeError(_NO_NEIGHBOUR)

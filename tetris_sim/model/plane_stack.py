@@ -1,6 +1,8 @@
-"""Planes: grids of two axes as the planes of one of three, along whose first axis nothing is read.
+"""Stacks of planes: several 2D grids as the planes of one 3D grid, with no coupling along its first
+axis.
 
-Methods advance them together, every point by the same chain as alone.
+Methods advance an ensemble of small grids together, every point by the same chain as alone
+(docs/decisions/0042).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tetris_sim.model.stencil import Stencil
 
 
 def stacked(stencil: Stencil) -> Stencil:
-    """The same at every plane of one more axis.
+    """Apply a stencil within every plane of one more, leading axis.
 
     >>> stacked(Stencil(((-1,), (1,)), (0.25, 0.75)))
     Stencil(offsets=((0, -1), (0, 1)), weights=(0.25, 0.75))
@@ -27,7 +29,7 @@ def stacked(stencil: Stencil) -> Stencil:
 
 
 def in_planes(stencil: Stencil) -> Stencil:
-    """The same within one plane.
+    """Drop the leading axis of a stencil that stays within a plane.
 
     >>> in_planes(Stencil(((0, -1), (0, 1)), (0.25, 0.75)))
     Stencil(offsets=((-1,), (1,)), weights=(0.25, 0.75))
@@ -42,9 +44,10 @@ def in_planes(stencil: Stencil) -> Stencil:
 
 
 def why_not_planes(problems: Sequence[Problem]) -> str | None:
-    """Why problems cannot be the planes of one, as a sentence; None if they can.
+    """Say why problems cannot be the planes of one, as a sentence; None if they can.
 
-    They differ in their initial field only, and a step is one stencil on a grid of two axes.
+    They may differ in their initial field only, and a step must be one stencil on a grid of two
+    axes.
     """
     first = problems[0]
     if (why_not := first.why_not_one_stencil) is not None:
@@ -56,6 +59,7 @@ def why_not_planes(problems: Sequence[Problem]) -> str | None:
     if first.view is not None:
         return "what is written down is not the state itself"
 
+    # Everything that determines a step must agree; `initial` and `dt_limit` need not.
     for name in ("grid", "stencil", "boundary", "dt", "steps", "dtype", "variables", "start"):
         if any(getattr(problem, name) != getattr(first, name) for problem in problems[1:]):
             return f"they differ in more than their initial fields: {name}"
@@ -63,21 +67,23 @@ def why_not_planes(problems: Sequence[Problem]) -> str | None:
 
 
 def together(problems: Sequence[Problem]) -> Problem:
-    """One problem whose plane k is the whole grid of problem k.
+    """Stack problems into one whose plane k is the whole grid of problem k.
 
     Raises:
-        ValueError: as of `why_not_planes`.
+        ValueError: for the reason that `why_not_planes` gives.
     """
     if (why_not := why_not_planes(problems)) is not None:
         raise ValueError(why_not)
     first = problems[0]
     grid = first.grid
 
+    # A slab of the stack may hold some of the planes only; each is initialized by its own problem.
     def initial(slab: Slab) -> Field:
         part = Slab.box(slab.spans[1:])
         members = problems[slab.start[0] : slab.stop[0]]
         return np.stack([problem.initial(part) for problem in members], axis=1)
 
+    # Spacing and origin of the stacking axis are arbitrary, since nothing is read along it.
     return replace(
         first,
         grid=Grid((len(problems), *grid.shape), (1.0, *grid.spacing), (0.0, *grid.origin)),

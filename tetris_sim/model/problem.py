@@ -1,4 +1,4 @@
-"""Problem: the mathematics of one simulation, and nothing about machines."""
+"""Problem: the mathematics of one simulation, independent of any machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
 
-# host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
+# Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
 Field = npt.NDArray[np.floating[Any]]
 PRECISIONS = ("float64", "float32", "float16")  # that a state can have
-# What a GPU may keep a float64 in, as two float32 (`gpu_kernels/common/pairs.py`): no state that
-# anybody else sees is of it.
+# Storage type of a float64 as a pair of float32 on a GPU (`gpu_kernels/common/pairs.py`,
+# docs/decisions/0049). It never leaves the device: states elsewhere are float64.
 PAIR = np.dtype(np.complex64)
 PAIRS = "float32x2"  # the precision of a float64 that may be kept so
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
@@ -29,15 +29,16 @@ InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *sl
 
 @dataclass(frozen=True)
 class RandomNumbers:
-    """Random numbers for the points of a grid, the same wherever they are made.
+    """Random numbers for the points of a grid, reproducible on any device and decomposition.
 
-    The grid is cut into blocks, each with a stream of NumPy's Philox of its own; points of a block
-    take its numbers in their order, as (1 - unit) low + unit high of units in [0, 1) with 53 bits.
+    The grid is cut into blocks, each with its own stream of NumPy's Philox generator; points of a
+    block take its numbers in their order, as (1 - unit) low + unit high of units in [0, 1) with 53
+    bits.
 
     Attributes:
         seed: of all streams.
         low: least value.
-        high: bound of the values.
+        high: upper bound of the values.
         shape: points of the grid, array order.
         block: points of a block along each axis; the last ones are smaller.
     """
@@ -49,38 +50,39 @@ class RandomNumbers:
     block: tuple[int, ...]
 
     def key(self, place: tuple[int, ...]) -> npt.NDArray[np.uint64]:
-        """The two words that make the stream of a block, whose number along each axis is given."""
+        """Return the two key words of the stream of a block, given its number along each axis."""
+        # Blocks are numbered in C order; the number seeds an independent child sequence.
         counts = [-(-n // width) for n, width in zip(self.shape, self.block, strict=True)]
         number = int(np.ravel_multi_index(place, counts))
         seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
         return seeds.generate_state(2, np.uint64).astype(np.uint64, copy=False)
 
     def stream(self, place: tuple[int, ...]) -> np.random.Philox:
-        """The generator of a block. Its raw output is fixed by NumPy's compatibility promise (that
-        of `uniform` is not).
+        """Return the generator of a block. NumPy's compatibility promise fixes its raw output (but
+        not that of `uniform`).
         """
         return np.random.Philox(key=self.key(place))
 
 
 @dataclass(frozen=True)
 class RandomField:
-    """An initial field of random numbers, which a device may also make by itself.
+    """An initial field of random numbers, which a device may also generate by itself.
 
     Attributes:
-        values: the field in the memory of the host.
-        numbers: what it is.
+        values: the field in host memory.
+        numbers: its generator parameters.
     """
 
     values: InitialField
     numbers: RandomNumbers
 
     def __call__(self, slab: Slab) -> Field:
-        """The owned points of a slab, (1, *slab.shape)."""
+        """Return the owned points of a slab, (1, *slab.shape)."""
         return self.values(slab)
 
 
 def arithmetic_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """What a state of some dtype is computed in.
+    """Return the dtype in which a state of a given dtype is computed.
 
     >>> arithmetic_of("float16"), arithmetic_of("float64")
     (dtype('float32'), dtype('float64'))
@@ -89,7 +91,7 @@ def arithmetic_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def state_dtype(precision: str) -> np.dtype[Any]:
-    """The dtype of a state by `compute.precision`.
+    """Return the dtype of a state for a value of `compute.precision`.
 
     >>> state_dtype("float32x2"), state_dtype("float32")
     (dtype('float64'), dtype('float32'))
@@ -99,13 +101,13 @@ def state_dtype(precision: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Total:
-    """What the integral of a variable over the domain means.
+    """The physical meaning of the integral of a variable over the domain.
 
     Attributes:
         name: for example "heat".
         unit: for example "J/m" (per metre of depth in 2D).
-        density: factor from the variable to the integrand, for example rho * c [J/(m^3 K)]; not a
-            number where it differs from place to place.
+        density: factor from the variable to the integrand, for example rho * c [J/(m^3 K)]; NaN
+            where it varies in space.
     """
 
     name: str
@@ -115,7 +117,7 @@ class Total:
 
 @dataclass(frozen=True)
 class StateVariable:
-    """One field of the state, for the people and programs that read the output.
+    """Metadata of one field of the state, for readers of the output.
 
     Attributes:
         name: identifier in files, for example "temperature".
@@ -132,13 +134,14 @@ class StateVariable:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What people see of a state that is kept as something else.
+    """The output variables of a state that is stored as another quantity.
 
     Attributes:
-        variables: what they see, one per field of the result.
-        look: it, (n_variables, ...), in a box of global indices, from the state there,
-            (n_fields, ...).
-        keep: the state from the first of the variables, in a dtype; None if that does not tell it.
+        variables: of the output, one per field of the result.
+        look: from a box of global indices and the state there, (n_fields, ...), to the output
+            variables, (n_variables, ...).
+        keep: from the first of the variables back to the state, in a dtype; None if it does not
+            determine the state.
     """
 
     variables: tuple[StateVariable, ...]
@@ -154,23 +157,27 @@ class Problem:
         grid: the points.
         stencil: one time step; with `conduction` or `equations` only how far it reads
             (`star_mean`).
-        boundary: what holds on the faces; with `conduction` each face is periodic or ruled, with
-            `equations` that of the first field.
+        boundary: conditions on the faces; with `conduction` each face is periodic or ruled, with
+            `equations` it is that of the first field.
         initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart
             passes another one.
         dt: time step [s].
         steps: number of steps of the whole run.
-        dtype: float64, float32 or float16; of the state, and but for float16 (`arithmetic`) of
+        dtype: float64, float32 or float16; of the state, and except for float16 (`arithmetic`) of
             weights and operations.
         variables: one per field.
-        dt_limit: largest stable dt [s]; infinite where a time step means nothing.
-        conduction: one time step where it is not the same at every point and time.
+        dt_limit: largest stable dt [s]; infinite where a time step has no meaning.
+        conduction: one time step where it varies in space or time.
         equations: one time step of several fields or by formulas; without it and `conduction` the
-            stencil is all.
-        view: what is written down instead of the state; None for the state itself.
-        start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only where a
-            run was continued with another dt, and of a steady state, which is of time 0.
+            stencil is the whole step.
+        view: output variables instead of the state; None for the state itself.
+        start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only for a
+            run continued with another dt, and for a steady state, which is of time 0.
         pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
+
+    Raises:
+        ValueError: parts disagree in axes, faces or fields, the grid is narrower than the stencil
+            reaches, or dtype, dt or steps are out of range.
     """
 
     grid: Grid
@@ -196,6 +203,7 @@ class Problem:
             )
             raise ValueError(msg)
 
+        # With conduction every face that is not periodic has a rule; without it, none has.
         self._check_equations()
         ruled = [isinstance(face, RuledFace) for pair in self.boundary.faces for face in pair]
         joined = [self.boundary.periodic(axis) for axis in range(self.grid.ndim) for _ in SIDES]
@@ -206,6 +214,8 @@ class Problem:
             )
             raise ValueError(msg)
 
+        # A ghost mirrors an interior point, so the grid must hold as many points as the stencil
+        # reaches.
         for axis, (n, radius) in enumerate(zip(self.grid.shape, self.stencil.radii, strict=True)):
             if n < radius:
                 msg = (
@@ -215,6 +225,7 @@ class Problem:
                 )
                 raise ValueError(msg)
 
+        # `PAIR` is accepted too: GPU steppers use a problem of that dtype internally.
         if np.dtype(self.dtype).name not in PRECISIONS and np.dtype(self.dtype) != PAIR:
             msg = (
                 f"dtype must be {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, got {self.dtype}"
@@ -229,12 +240,14 @@ class Problem:
         equations, names = self.equations, tuple(it.name for it in self.variables)
         if equations is None:
             return
+
         if self.conduction is not None or equations.fields != names:
             msg = (
                 "a problem with equations has a variable for each of their fields and no "
                 f"conduction, got {names} for {equations.fields}"
             )
             raise ValueError(msg)
+        # `stencil` stands for the equations wherever only the halo width matters.
         if equations.radii != self.stencil.radii:
             msg = f"the equations reach {equations.radii}, the stencil {self.stencil.radii}"
             raise ValueError(msg)
@@ -251,16 +264,16 @@ class Problem:
 
     @property
     def arithmetic(self) -> np.dtype[Any]:
-        """What weights, ghost coefficients and sums are: float32 where the state is float16, else
-        as the state.
+        """The dtype of weights, ghost coefficients and sums: float32 if the state is float16, else
+        that of the state.
 
-        What is stored, points and ghosts, is then rounded to float16 once.
+        Stored values, points and ghosts alike, are then rounded to float16 once.
         """
         return arithmetic_of(self.dtype)
 
     @property
     def precision(self) -> str:
-        """As `compute.precision` has it."""
+        """The precision as spelled in `compute.precision`."""
         return PAIRS if self.pairs else np.dtype(self.dtype).name
 
     @property
@@ -275,14 +288,14 @@ class Problem:
 
     @property
     def field_bytes(self) -> int:
-        """Bytes of the whole state in a file for other programs: hardly any reads float16, so it
+        """Bytes of the whole state in an exported file: hardly any program reads float16, so it
         becomes float32.
         """
         return math.prod(self.seen.state_shape) * self.arithmetic.itemsize
 
     @property
     def seen(self) -> Problem:
-        """The same for those who write it down: with the variables that people see."""
+        """The problem as written to output, with the variables of `view`."""
         if self.view is None:
             return self
         return replace(
@@ -290,19 +303,21 @@ class Problem:
         )
 
     def see(self, state: InitialField) -> InitialField:
-        """What people see of a state."""
+        """Convert a state, as a function of slabs, to the variables of the output."""
         if (view := self.view) is None:
             return state
         return lambda slab: view.look(slab.spans, state(slab))
 
     @property
     def substeps(self) -> Substeps | None:
-        """How a step is divided, if errors say how."""
+        """Error control of adaptive time stepping, if the equations have it."""
         return None if self.equations is None else self.equations.substeps
 
     @property
     def why_not_one_stencil(self) -> str | None:
-        """Why what makes the same step everywhere cannot do it, as a sentence; None if it can."""
+        """Reason why a method that makes the same step everywhere cannot do this problem, as a
+        sentence; None if it can.
+        """
         if self.equations is not None:
             return "it makes one linear step of one field, and this problem has equations"
         if self.conduction is None:
@@ -313,27 +328,35 @@ class Problem:
 
     @property
     def why_not_substeps(self) -> str | None:
-        """Why what keeps no names of equations cannot do it, as a sentence; None if it can."""
+        """Reason why a method that does not keep the names of equations cannot do this problem, as
+        a sentence; None if it can.
+        """
         if self.substeps is None:
             return None
         return "steps follow the errors at all points (time.tolerance), which it does not keep"
 
     @property
     def why_not_temperatures(self) -> str | None:
-        """Why what advances temperatures cannot do it, as a sentence; None if it can."""
+        """Reason why a method that advances temperatures cannot do this problem, as a sentence;
+        None if it can.
+        """
         if self.conduction is None or self.conduction.enthalpy is None:
             return None
         return "it advances temperatures, and the state of this body is its heat content"
 
     def on_shape(self, shape: Sequence[int]) -> Problem:
-        """The same on a grid of another shape, with the same spacing and the same first point.
+        """Move the problem to a grid of another shape, with the same spacing and the same first
+        point.
 
-        A body that ends before such a grid does begins anew there.
+        On a larger grid, a body is repeated periodically beyond its own extent.
         """
         grid = self.grid.on_shape(shape)
         old = self.grid.shape
+
+        # Cutting needs nothing: materials and coefficients are functions of global indices.
         if all(n <= m for n, m in zip(shape, old, strict=True)):
             return replace(self, grid=grid)
+        # A larger grid asks for indices beyond the body, which therefore repeats.
         if self.equations is not None:
             return replace(self, grid=grid, equations=self.equations.repeated(old))
         if self.conduction is None:
@@ -343,40 +366,47 @@ class Problem:
         return replace(self, grid=grid, boundary=boundary, conduction=self.conduction.repeated(old))
 
     def time(self, step: int) -> float:
-        """Simulated time after `step` steps [s], from `start` on; never accumulated, so it does not
-        drift.
+        """Return the simulated time after `step` steps [s], from `start` on; never accumulated, so
+        it does not drift.
         """
         first, begun = self.start
         return begun + (step - first) * self.dt
 
     def padded_ids(self, box: Ranges) -> Ids:
-        """Materials of a box of global indices that may reach beyond the grid: see `padded`."""
+        """Return the material ids of a box of global indices that may reach beyond the grid; see
+        `padded`.
+        """
         assert self.conduction is not None
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.conduction.medium.ids, box, self.grid.shape, periodic)
 
     def padded_coefficient(self, name: str, box: Ranges) -> npt.NDArray[np.float64]:
-        """A coefficient of the equations in a box of global indices that may reach beyond the grid:
-        see `padded`.
+        """Return a coefficient of the equations in a box of global indices that may reach beyond
+        the grid; see `padded`.
         """
         assert self.equations is not None
         assert self.equations.coefficients is not None
+        # Such a coefficient is a function of any box, on either side of a face.
         if name in self.equations.outside:
             return np.asarray(self.equations.coefficients[name](box), np.float64)
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
     def stored_ids(self, box: Ranges) -> Ids:
-        """Ids of what a kernel's array of the state holds in such a box: `padded_ids`. Where states
-        are heat contents, ghosts beyond ruled faces are potentials, and their ids n_ids more.
+        """Return the ids of the values that a kernel's state array holds in a box as of
+        `padded_ids`. With enthalpy, ghosts beyond ruled faces are potentials, and their ids are
+        larger by n_ids.
         """
         ids, conduction = self.padded_ids(box), self.conduction
         assert conduction is not None
         if conduction.enthalpy is None:
             return ids
         n_ids = conduction.medium.n_ids
+
+        # The id type may be too narrow for twice as many ids.
         ids = ids.astype(np.result_type(ids.dtype, np.min_scalar_type(2 * n_ids - 1)))
         beyond = np.zeros(ids.shape, np.bool_)
+        # A point is a ghost if it lies outside along any axis that is not periodic.
         for axis, ((low, high), n) in enumerate(zip(box, self.grid.shape, strict=True)):
             if not self.boundary.periodic(axis):
                 along = np.arange(low, high)
@@ -386,7 +416,7 @@ class Problem:
         return ids
 
     def ruled_face(self, axis: int, side: Side) -> RuledFace:
-        """The rule at a face that is not periodic, of a problem with conduction."""
+        """Return the rule at a face that is not periodic, of a problem with conduction."""
         face = self.boundary.faces[axis][SIDES.index(side)]
         assert isinstance(face, RuledFace)
         return face

@@ -1,11 +1,11 @@
-"""Program: what is computed for one point, as a list of operations in one order for every device.
+"""Programs: formulas as lists of operations in one order for every device.
 
-A formula (`formula.py`) is a tree; a program is the same as instructions on registers: parts that
-occur twice are computed once, products that are added become fused multiply-adds, and everything
-that has several meanings in different languages (minimum, remainder, powers) is written out.
-`reference.py` computes the tree with NumPy; `cpu_kernels` and `gpu_kernels` print the instructions,
-one line each. What is made of + - * /, sqrt, fma, comparisons and `where` has the same bits
-wherever it is printed; sin, exp and the like have those of the library of one kind of device.
+A formula (`formula.py`) is a tree; a program holds the same as instructions on registers: common
+subexpressions are computed once, sums of products become fused multiply-adds, and everything that
+has several meanings in different languages (minimum, remainder, powers) is written out.
+`reference.py` evaluates the tree with NumPy; `cpu_kernels` and `gpu_kernels` print the
+instructions, one line each. Programs of + - * /, sqrt, fma, comparisons and `where` are bitwise
+identical wherever they are printed; sin, exp and the like depend on the math library of a device.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tetris_sim.model.formula import evaluate as evaluate_tree
 INPUT, CONSTANT = "input", "constant"
 LOGICAL = frozenset({*COMPARISONS, "and", "or", "not"})  # whose results are true or false
 _LARGEST_POWER = 64  # that is written out as products
-# Every other operation that instructions may have; their arguments and results are numbers, but for
-# the first argument of `where`, which is true or false.
+# Every other operation that instructions may have; their arguments and results are numbers, except
+# for the first argument of `where`, which is true or false.
 NUMERIC = frozenset(
     {"add", "subtract", "multiply", "divide", "fma", "negative", "where", "sqrt", "abs"}
     | {"floor", "ceil", "fmod", "power", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"}
     | {"sinh", "cosh", "tanh", "exp", "log", "log10", "erf"}
 )
-# Those whose last bits depend on the library of a device.
+# Operations whose last bits depend on the math library of a device.
 INEXACT = NUMERIC - {
     *("add", "subtract", "multiply", "divide", "fma", "negative", "where", "sqrt", "abs"),
     *("floor", "ceil", "fmod"),
@@ -39,7 +39,7 @@ INEXACT = NUMERIC - {
 
 @dataclass(frozen=True)
 class Instruction:
-    """One register and how it comes about.
+    """One register and the operation that computes it.
 
     Attributes:
         operation: of `NUMERIC` or `LOGICAL`, or `INPUT` or `CONSTANT`.
@@ -60,7 +60,7 @@ class Instruction:
 
     @property
     def is_given(self) -> bool:
-        """Whether nothing is computed for it."""
+        """Whether the register is an input or a constant, so nothing is computed for it."""
         return self.operation in (INPUT, CONSTANT)
 
 
@@ -76,7 +76,7 @@ class Program:
 
     @functools.cached_property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The registers in the order in which they are computed; the last one is the result."""
+        """Registers in the order in which they are computed; the last one is the result."""
         return _Lowering().lower(self.tree)
 
     @property
@@ -87,7 +87,7 @@ class Program:
 
 @dataclass(frozen=True, eq=False)
 class Programs:
-    """Several formulas that are computed together; what they share is computed once.
+    """Several formulas that are computed together, common subexpressions once.
 
     Attributes:
         trees: the formulas; their variables are the inputs.
@@ -103,7 +103,7 @@ class Programs:
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The registers in the order in which they are computed."""
+        """Registers in the order in which they are computed."""
         return self._lowered[0]
 
     @property
@@ -122,11 +122,12 @@ def print_lines(
     phrase: Callable[[Instruction, tuple[str, ...]], str],
     prefix: str = "r",
 ) -> Iterator[tuple[str, str, Instruction]]:
-    """The registers of a program as text: (name of the register, expression, instruction).
+    """Yield the registers of a program as text: (name of the register, expression, instruction).
 
     Args:
-        program: what is printed.
-        phrase: an instruction and the names of its arguments as an expression of some language.
+        program: the program to print.
+        phrase: from an instruction and the names of its arguments to an expression of some
+            language.
         prefix: of the names of registers.
     """
     for number, it in enumerate(program.instructions):
@@ -137,7 +138,8 @@ def print_lines(
 def _used(
     registers: list[Instruction], results: tuple[int, ...]
 ) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
-    """Registers and results without what no result needs: products that became parts of sums."""
+    """Drop registers that no result needs (products that became parts of sums), and renumber."""
+    # Arguments precede their users, so one backward pass finds everything that is needed.
     needed = {*results}
     for number in reversed(range(len(registers))):
         if number in needed:
@@ -150,7 +152,7 @@ def _used(
 
 @dataclass
 class _Lowering:
-    """Turns a tree into registers; equal ones are made once."""
+    """Lowers trees to registers; equal instructions share a register (value numbering)."""
 
     registers: list[Instruction] = field(default_factory=list)
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -158,6 +160,9 @@ class _Lowering:
 
     def lower(self, tree: Node) -> tuple[Instruction, ...]:
         result = self.number(self.visit(tree))
+
+        # The last register must be the result. Adding -0.0 copies it without changing any value,
+        # not even the sign of zero.
         if result != len(self.registers) - 1:  # shared with what came before
             self.registers.append(Instruction("add", (result, self.constant(-0.0))))
         return tuple(self.registers)
@@ -171,6 +176,7 @@ class _Lowering:
         match node:
             case Constant(value):
                 return self.constant(value)
+            # Inputs and constants take part in value numbering like any other instruction.
             case Variable(name):
                 return self.put(Instruction(INPUT, name=name))
             case Comparison(signs, operands):
@@ -181,8 +187,8 @@ class _Lowering:
                 return self.operation(name, [self.visit(argument) for argument in arguments])
 
     def put(self, it: Instruction) -> int:
-        """The register of an instruction."""
-        # Python takes 0.0 and -0.0 for equal, which they are not here.
+        """Return the register of an instruction, a new one if it is not there yet."""
+        # 0.0 == -0.0 in Python, but they are different constants here, so the key holds the sign.
         key = (it.operation, it.arguments, it.name, it.value, math.copysign(1.0, it.value))
         if key not in self.numbers:
             self.numbers[key] = len(self.registers)
@@ -196,18 +202,18 @@ class _Lowering:
         return self.put(Instruction(operation, arguments))
 
     def value(self, register: int) -> float | None:
-        """The value of a register that is a constant."""
+        """Return the value of a register that is a constant, else None."""
         it = self.registers[register]
         return it.value if it.operation == CONSTANT else None
 
     def number(self, register: int) -> int:
-        """A register as a number: true counts as 1."""
+        """Convert a register to a number: true counts as 1."""
         if not self.registers[register].is_logical:
             return register
         return self.emit("where", register, self.constant(1.0), self.constant(0.0))
 
     def truth(self, register: int) -> int:
-        """A register as true or false: any number but 0 is true."""
+        """Convert a register to true or false: any number but 0 is true."""
         if self.registers[register].is_logical:
             return register
         return self.emit("!=", register, self.constant(0.0))
@@ -222,6 +228,7 @@ class _Lowering:
         if name == "where":
             return self.where(self.truth(given[0]), self.number(given[1]), self.number(given[2]))
 
+        # Constant folding uses the NumPy evaluation, so the reference agrees.
         given = [self.number(it) for it in given]
         constants = [self.value(it) for it in given]
         if all(it is not None for it in constants):
@@ -229,6 +236,7 @@ class _Lowering:
             with np.errstate(all="ignore"):
                 return self.constant(float(evaluate_tree(tree, {})))
 
+        # Operations with their own lowering are found by name; all others are emitted as they are.
         special = getattr(self, f"lower_{name}", None)
         return special(*given) if special else self.emit(name, *given)
 
@@ -236,7 +244,7 @@ class _Lowering:
         return yes if yes == no else self.emit("where", condition, yes, no)
 
     def factors(self, register: int) -> tuple[int, int] | None:
-        """The factors of a register that is a product."""
+        """Return the factors of a register that is a product, else None."""
         it = self.registers[register]
         return (it.arguments[0], it.arguments[1]) if it.operation == "multiply" else None
 
@@ -247,12 +255,16 @@ class _Lowering:
         return self.emit("negative", a)
 
     def lower_add(self, a: int, b: int) -> int:
+        # Contract a product and a sum to one fma here, so that no compiler decides it. If both
+        # sides are products, the left one is contracted.
         for product, other in ((a, b), (b, a)):
             if (factors := self.factors(product)) is not None:
                 return self.emit("fma", *factors, other)
         return self.emit("add", a, b)
 
     def lower_subtract(self, a: int, b: int) -> int:
+        # a - p q = fma(-p, q, a) and p q - b = fma(p, q, -b): negation is exact, so each rounds
+        # once.
         if (factors := self.factors(b)) is not None:
             return self.emit("fma", self.emit("negative", factors[0]), factors[1], a)
         if (factors := self.factors(a)) is not None:
@@ -260,6 +272,8 @@ class _Lowering:
         return self.emit("subtract", a, b)
 
     def lower_divide(self, a: int, b: int) -> int:
+        # Division by a power of two equals multiplication by its inverse, which is exact; the
+        # bounds keep the inverse away from overflow and subnormals.
         by = self.value(b)
         if (
             by is not None
@@ -271,6 +285,7 @@ class _Lowering:
         return self.emit("divide", a, b)
 
     def lower_power(self, a: int, b: int) -> int:
+        # Small whole powers become products and square roots: `pow` differs between math libraries.
         exponent = self.value(b)
         if exponent is None or not (exponent == 0.5 or self.is_small(exponent)):
             return self.emit("power", a, b)
@@ -284,7 +299,7 @@ class _Lowering:
         return abs(exponent) <= _LARGEST_POWER and exponent.is_integer()
 
     def product(self, a: int, n: int) -> int:
-        """A to the power of n by squaring."""
+        """Return a to the power of n, by squaring."""
         if n == 0:
             return self.constant(1.0)
         if n == 1:
@@ -294,12 +309,13 @@ class _Lowering:
         return self.emit("multiply", square, a) if n % 2 else square
 
     def lower_remainder(self, a: int, b: int) -> int:
-        # As in Python: of the sign of b.
+        # As in Python, the result has the sign of b, while fmod has that of a.
         rest, zero = self.emit("fmod", a, b), self.constant(0.0)
         other_sign = self.emit("<", self.emit("multiply", rest, b), zero)
         return self.where(other_sign, self.emit("add", rest, b), rest)
 
     def lower_floor_divide(self, a: int, b: int) -> int:
+        # (a - remainder) / b is a whole number up to rounding, and + 1/2 makes `floor` hit it.
         whole = self.emit("divide", self.emit("subtract", a, self.lower_remainder(a, b)), b)
         return self.emit("floor", self.emit("add", whole, self.constant(0.5)))
 
@@ -310,7 +326,7 @@ class _Lowering:
         return functools.reduce(lambda a, b: self.smaller(a, b, ">="), given)
 
     def smaller(self, a: int, b: int, sign: str) -> int:
-        # A NaN on either side is passed on.
+        # A NaN on either side propagates: a if a is NaN, and b if the comparison with it is false.
         first = self.emit("or", self.emit(sign, a, b), self.emit("!=", a, a))
         return self.where(first, a, b)
 
@@ -318,6 +334,8 @@ class _Lowering:
         return self.smaller(self.smaller(a, low, ">="), high, "<=")
 
     def lower_hypot(self, *given: int) -> int:
+        # Summed in the order of the arguments, without the scaling that hypot of a math library
+        # has.
         first, *others = given
         total = self.emit("multiply", first, first)
         for it in others:
@@ -326,11 +344,15 @@ class _Lowering:
 
     def lower_sign(self, a: int) -> int:
         zero = self.constant(0.0)
+
+        # NaN and signed zeros fail both comparisons and pass through.
         below = self.where(self.emit("<", a, zero), self.constant(-1.0), a)
         return self.where(self.emit(">", a, zero), self.constant(1.0), below)
 
     def lower_heaviside(self, a: int) -> int:
         zero, half = self.constant(0.0), self.constant(0.5)
+
+        # NaN fails every comparison and passes through.
         at_zero = self.where(self.emit("==", a, zero), half, a)
         below = self.where(self.emit("<", a, zero), zero, at_zero)
         return self.where(self.emit(">", a, zero), self.constant(1.0), below)

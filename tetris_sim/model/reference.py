@@ -1,4 +1,6 @@
-"""The plain NumPy answer: the oracle of every kernel test, short enough to be believed."""
+"""The NumPy reference solution: the oracle of every kernel test, short enough to be trusted, and
+the bounds within which other methods must agree with it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tetris_sim.model.stencil import Stencil
 
 Values = npt.NDArray[Any]
 Seen = dict[str, Values]  # what is seen of points, by the names of a face's inputs
-# by which a number changes, relative to itself, when it is rounded to float16
+# Relative error of rounding to float16, u = 2^-11.
 HALF_PLACE = 2.0**-11
 _SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of its neighbours
 
@@ -34,9 +36,11 @@ _SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of i
 def with_ghosts(
     u: Field, boundary: Boundary, spacing: tuple[float, ...], radii: tuple[int, ...]
 ) -> Field:
-    """Surround (n_fields, n0, ...) by its ghost ring of `radii` points per axis: axis 0 first,
-    corners by the last.
+    """Surround (n_fields, n0, ...) by its ghost ring of `radii` points per axis: axis 0 first, so
+    later axes define the corners.
     """
+    # Coefficients and products of float16 ghosts are float32; the ghost is rounded once, when
+    # stored.
     kind = arithmetic_of(u.dtype).type
     for axis, radius in enumerate(radii):
         along = np.moveaxis(u, axis + 1, 0)
@@ -54,6 +58,8 @@ def with_ghosts(
                     )
                     for (a, b), mirror in zip(pairs, mirrors, strict=True)
                 ]
+            # Low ghosts were computed outwards from the face, and lie in memory the other way
+            # around.
             low, high = ghosts["low"][::-1], ghosts["high"]
 
         rings = [[np.stack(ghosts)] if ghosts else [] for ghosts in (low, high)]
@@ -62,12 +68,15 @@ def with_ghosts(
 
 
 def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...]) -> Field:
-    """One time step of (n_fields, n0, ...); float16 is computed in float32 and rounded at the
+    """Make one time step of (n_fields, n0, ...); float16 is computed in float32 and rounded at the
     end.
     """
     kind = arithmetic_of(u.dtype).type
     padded = with_ghosts(u, boundary, spacing, stencil.radii).astype(kind, copy=False)
     new = np.zeros(u.shape, kind)
+
+    # In the order of `Stencil.offsets`; kernels may use another one (`chain_order`), hence
+    # `tolerance`.
     for offset, weight in zip(stencil.offsets, stencil.weights, strict=True):
         window = tuple(
             slice(radius + shift, radius + shift + n)
@@ -78,7 +87,7 @@ def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, .
 
 
 def conduct(u: Field, problem: Problem, number: int) -> Field:
-    """Step `number` of (1, n0, ...) by conduction through a medium; see `conduction.py`."""
+    """Make step `number` of (1, n0, ...) by conduction through a medium; see `conduction.py`."""
     conduction, grid = problem.conduction, problem.grid
     assert conduction is not None
     medium, coefficients = conduction.medium, conduction.coefficients
@@ -88,6 +97,7 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     heat = u[0].astype(kind)
     here = potentials(conduction, heat, ids)
 
+    # The chain of `conduction.py`: the source first, then the flows axis by axis, low side first.
     gained = np.zeros(grid.shape, kind)
     if conduction.source is not None:
         gained += follow(conduction.source, problem, number, whole, ids.astype(np.int64), {})
@@ -95,6 +105,8 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
             gained *= coefficients.volume(whole).astype(kind)
 
     for axis, side in itertools.product(range(grid.ndim), SIDES):
+        # For every point, the values and the ids of its neighbour on this side. The roll wraps
+        # around, which is right for periodic axes; elsewhere ghosts replace the outermost plane.
         shift = -1 if side == "low" else 1
         edge = _planes(whole, axis, 0 if side == "low" else grid.shape[axis] - 1)
         beside = problem.padded_ids(_planes(whole, axis, shift, grid.shape[axis] + shift))
@@ -106,10 +118,13 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
                 problem, axis, side, number, box=edge, ids=ids[outermost], inside=inside
             )
 
+        # Faces are numbered by the cell below them: the low side of a cell is the upper face of the
+        # one before.
         low = min(shift, 0)
         faces = _planes(whole, axis, low, grid.shape[axis] + low)
         gained += flow(problem, axis, faces, (here, ids), (there, beside))
 
+    # A rate of 0, from an infinite capacity, holds the state.
     rates = conduction.rates(problem.dt, whole)
     rate = rates[ids] if coefficients is None else rates
     new = heat + rate.astype(kind) * gained
@@ -117,13 +132,14 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
 
 
 def evolve(u: Field, problem: Problem, number: int) -> Field:
-    """Step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`; see
+    """Make step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`; see
     `equations.py`.
     """
     equations, grid = problem.equations, problem.grid
     assert equations is not None
     kind, whole = u.dtype.type, tuple((0, n) for n in grid.shape)
     values: Seen = dict(zip(equations.fields, u, strict=True))
+    # Parameters and coordinates are inputs of every stage; coordinates broadcast along their axis.
     given: Seen = {
         it.name: np.asarray(it.rows(problem.time, number, 1)[0, 0], kind)
         for it in equations.parameters
@@ -132,6 +148,7 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
         along = [-1 if k == axis else 1 for k in range(grid.ndim)]
         given[name] = grid.coordinates(axis, 0, grid.shape[axis]).reshape(along).astype(kind)
 
+    # Each stage sees whole arrays of the stage before, so no ordering of points matters.
     for stage in equations.stages:
         seen = dict(given)
         for name, offsets in stage.taps.items():
@@ -144,6 +161,7 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
                 there = with_ghosts(values[name][np.newaxis], boundary, grid.spacing, radii)[0]
             else:
                 there = values[name]
+            # Every tap is a shifted window of the padded array.
             for offset in offsets:
                 moved = [(r + shift, r + shift) for r, shift in zip(radii, offset, strict=True)]
                 seen[tap(name, offset).name] = there[
@@ -162,8 +180,8 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
 def rise_to_face(
     problem: Problem, number: int, axis: int, side: Side, box: Ranges, state: Values
 ) -> Values:
-    """How much warmer the face is than the outermost points of a box of them: half of the way to
-    their ghosts.
+    """Return the temperature rise from the outermost points of a box to the face: half of the way
+    to their ghosts.
 
     Args:
         problem: with conduction.
@@ -179,13 +197,13 @@ def rise_to_face(
     here = potentials(conduction, state.astype(problem.arithmetic.type), ids)
     ghosts = ruled_ghosts(problem, axis, side, number, box=box, ids=ids, inside=here)
     half = (ghosts - here[MIRROR]) / 2
-    # A potential rises by k per degree.
+    # With enthalpy the difference is one of potential, which rises by k per degree.
     return half if conduction.enthalpy is None else half / here[CONDUCTIVITY]
 
 
 def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
-    """What neighbours and faces see of points: what flows by its difference, and with enthalpy also
-    temperature and conductivity.
+    """Return the quantities that neighbours and faces need of points: the one whose difference
+    drives the flow, and with enthalpy also temperature and conductivity.
     """
     enthalpy = conduction.enthalpy
     if enthalpy is None:
@@ -200,15 +218,15 @@ def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
 def flow(
     problem: Problem, axis: int, faces: Ranges, here: tuple[Seen, Ids], there: tuple[Seen, Ids]
 ) -> Values:
-    """What flows into points from their neighbours along an axis: by volume of a cell [W/m^3], or
-    with coefficients as it is [W].
+    """Return the flow into points from their neighbours along an axis: per volume of a cell
+    [W/m^3], or with coefficients in total [W].
 
     Args:
         problem: whose points.
         axis: which axis, array order.
         faces: the cells whose upper faces lie between, global indices.
         here: `potentials` and ids of the points.
-        there: the same of their neighbours; of ghosts, the potential and the ids of the mirrors.
+        there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
     """
     conduction = problem.conduction
     assert conduction is not None
@@ -218,6 +236,8 @@ def flow(
     else:
         between = conduction.coefficients.conductance(axis, faces)
 
+    # Within a material, differences of potential are exact for any k(T); between materials the
+    # temperature is continuous (but for the contact), the potential is not.
     by_potential = between.astype(mine[MIRROR].dtype) * (theirs[MIRROR] - mine[MIRROR])
     enthalpy = conduction.enthalpy
     if enthalpy is None:
@@ -230,11 +250,14 @@ def flow(
 def _between_materials(
     enthalpy: Enthalpy, axis: int, here: Seen, there: Seen, ids: Ids, beside: Ids
 ) -> Values:
-    """What flows from neighbours of other materials: temperature over resistance."""
+    """Return the flow from neighbours of other materials: temperature difference over
+    resistance.
+    """
     kind = here[MIRROR].dtype
     half, contact = enthalpy.half[axis].astype(kind), enthalpy.contact[axis].astype(kind)
     resistance = half[ids] / here[CONDUCTIVITY] + half[beside] / there[CONDUCTIVITY]
     total = resistance + contact[ids, beside]
+    # Infinite or 0 / 0 values belong to pairs of one material, which the caller discards.
     with np.errstate(divide="ignore", invalid="ignore"):  # the other ones are not taken
         return np.asarray((there[TEMPERATURE] - here[TEMPERATURE]) / total)
 
@@ -242,7 +265,7 @@ def _between_materials(
 def ruled_ghosts(
     problem: Problem, axis: int, side: Side, number: int, *, box: Ranges, ids: Ids, inside: Seen
 ) -> Values:
-    """The ghosts beyond a ruled face at step `number`, in the dtype of the state.
+    """Return the ghosts beyond a ruled face at step `number`, in the dtype of the state.
 
     Args:
         problem: whose face.
@@ -268,17 +291,18 @@ def follow(
     codes: npt.NDArray[np.int64],
     seen: Seen,
 ) -> Values:
-    """What a rule gives at the points of a box at step `number`, in the arithmetic of the
-    problem, of the shape of the box or one that is broadcast to it.
+    """Evaluate a rule at the points of a box at step `number`, in the arithmetic of the problem;
+    the result has the shape of the box or broadcasts to it.
 
     Args:
         rule: a program and its parameters.
-        problem: says when the step is and where the points are.
+        problem: for the time of the step and the positions of the points.
         number: of the step.
         box: global indices.
         codes: of the points.
-        seen: what their place provides, by name.
+        seen: inputs that the location provides, by name.
     """
+    # A single number serves all codes; see `Parameter.values`.
     values = dict(seen)
     for parameter in rule.parameters:
         row = parameter.rows(problem.time, number, 1)[0]
@@ -291,7 +315,7 @@ def follow(
 
 
 def _planes(box: Ranges, axis: int, low: int, high: int | None = None) -> Ranges:
-    """A box with other planes along one axis, from `low` to before `high`, or one."""
+    """Replace the planes of a box along one axis: from `low` to before `high`, or just `low`."""
     span = (low, low + 1 if high is None else high)
     return (*box[:axis], span, *box[axis + 1 :])
 
@@ -301,8 +325,8 @@ def _cut(box: Ranges) -> tuple[slice, ...]:
 
 
 def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
-    """`steps` time steps of the whole state (n_fields, n0, ...) at step `first`, in the dtype of
-    `problem`.
+    """Make `steps` time steps of the whole state (n_fields, n0, ...) at step `first`, in the dtype
+    of `problem`.
     """
     u = np.asarray(u, dtype=problem.dtype)
     for number in range(first, first + steps):
@@ -318,11 +342,11 @@ def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
 def tolerance(
     problem: Problem, steps: int, largest: float, dtype: np.dtype[Any] | None = None
 ) -> float:
-    """How far two correct implementations may differ after `steps` steps: each as far from the
-    truth as it may be.
+    """Bound the difference of two correct implementations after `steps` steps: twice the error that
+    each may have.
 
     Args:
-        problem: what was advanced.
+        problem: the problem that was advanced.
         steps: by how many steps.
         largest: largest magnitude of the field and its ghosts during these steps.
         dtype: the coarser type of the two, if it is not the problem's.
@@ -333,42 +357,45 @@ def tolerance(
 def rounding_error(
     problem: Problem, launches: int, largest: float, dtype: np.dtype[Any] | None = None
 ) -> float:
-    """How far from exact arithmetic a method may be that passes over all points so often, one step
+    """Bound the rounding error of a method that passes over all points `launches` times, one step
     or several each.
 
     A step rounds once per product, once per sum and twice in a ghost value, each time by at most
-    eps times the largest partial result; a stable step does not amplify what was there before.
+    eps times the largest partial result; a stable step does not amplify earlier errors.
 
     float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of
-    the value. A step by itself rounds its result and the ghosts that it reads, u (1 + gain). Steps
-    that are fused round once together, but their weights are float16 too; they are rounded so that
-    their sum stays, and their errors add up to at most 3 u times the sum of their magnitudes
+    the value. A step by itself rounds its result and the ghosts that it reads, u (1 + gain). Fused
+    steps round once together, but their weights are float16 too; they are rounded so that their sum
+    stays, and their errors add up to at most 3 u times the sum of their magnitudes
     (`gpu_kernels/fused/formats.py`). So no launch adds more than u (1 + 4 gain). Magnitudes of
     fused weights can add up to gain to the power of the steps; those of a stable stencil hardly
-    exceed gain, which is taken for them.
+    exceed gain, which is used for them.
 
     Args:
-        problem: what was advanced.
+        problem: the problem that was advanced.
         launches: passes over the points.
         largest: largest magnitude of the field and its ghosts.
-        dtype: computed in; the problem's if not given.
+        dtype: of the computation; the problem's if not given.
     """
     stored = np.dtype(dtype or problem.dtype)
     eps = float(np.finfo(arithmetic_of(stored)).eps)
+    # gain bounds partial sums relative to the largest value: at least 1, the sum of |weights|.
     gain = max(1.0, sum(abs(weight) for weight in problem.stencil.weights))
     launch = (2 * problem.stencil.n_points + 2) * eps * gain * largest
     if stored == np.float16:
+        # The smallest float16 spacing bounds the absolute error below the normal range.
         launch += (1 + 4 * gain) * max(HALF_PLACE * largest, _SMALLEST_HALF / 2)
     return launches * launch
 
 
 def largest_magnitude(u: Field, problem: Problem) -> float:
-    """Largest magnitude of a state and of the ghost values it leads to, for `tolerance`.
+    """Return the largest magnitude of a state and of its ghost values, for `tolerance`.
 
-    Where ghosts change with time, of those at time 0.
+    Where ghosts change with time, those at time 0.
     """
     bound = float(np.abs(u).max(initial=0.0))
     ghosts = 0.0
+
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if problem.boundary.periodic(axis):
             continue
@@ -385,7 +412,7 @@ def largest_magnitude(u: Field, problem: Problem) -> float:
 
 
 def _outer_ghosts(u: Field, problem: Problem, axis: int, side: Side) -> Values:
-    """The ghosts beyond a ruled face at time 0."""
+    """Return the ghosts beyond a ruled face at time 0."""
     assert problem.conduction is not None
     whole = tuple((0, n) for n in problem.grid.shape)
     edge = _planes(whole, axis, 0 if side == "low" else problem.grid.shape[axis] - 1)
@@ -394,23 +421,23 @@ def _outer_ghosts(u: Field, problem: Problem, axis: int, side: Side) -> Values:
     return ruled_ghosts(problem, axis, side, 0, box=edge, ids=ids, inside=inside)
 
 
-# How far a method may be from the plain NumPy answer.
+# Measured error bounds: how far another method may be from the NumPy reference.
 
 
 def allowed_error(
     u: Field, expected: Field, problem: Problem, steps: int, first: int = 0
 ) -> npt.NDArray[np.float64]:
-    """How far another correct implementation may be from `reference.advance` after some steps, for
-    each field, (n_fields,).
+    """Bound the error of another correct implementation relative to `reference.advance` after some
+    steps, for each field, (n_fields,).
 
-    By equations errors may grow, so it is measured: another order of the operations may be as far
-    from the truth as this one, 16 times as far as this one is from the same in the next wider type,
-    and by some units in the last place of the largest values.
+    With equations errors may grow, so the bound is measured: another order of the operations may be
+    as far from the truth as this one, allowing 16 times the distance of this one from a run in the
+    next wider type, plus some units in the last place of the largest values.
 
     Args:
         u: the state at step `first`.
-        expected: what `reference.advance` makes of it.
-        problem: what was advanced.
+        expected: the result of `reference.advance` for it.
+        problem: the problem that was advanced.
         steps: how many.
         first: step.
     """
@@ -422,8 +449,8 @@ def allowed_error(
     for number in range(first, first + steps):
         wide = evolve(wide, problem, number)
     space = tuple(range(1, u.ndim))
-    # Where the wider type finds no number, as for a remainder by noise that is 0 in one of the two,
-    # nothing is known of the error, and only rounding is allowed.
+    # Where the wider type yields no finite number, as for a remainder by noise that is 0 in one of
+    # the two, the error is unknown, and only rounding is allowed.
     error = np.abs(wide - expected)
     error = np.where(np.isfinite(error), error, 0).max(axis=space)
     largest_values = np.maximum(np.abs(u).max(axis=space), np.abs(expected).max(axis=space))

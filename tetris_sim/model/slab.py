@@ -1,4 +1,4 @@
-"""Slab: the part of the grid that one worker owns, and the halo it keeps around it."""
+"""Slab: the part of the grid that one worker owns in the domain decomposition, and its halo."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from tetris_sim.model.grid import Grid
 
-# per axis (start, stop), counted from the first owned point; halos are below 0
+# Per axis (start, stop), counted from the first owned point; halo indices are negative or beyond
+# the last owned point.
 Ranges = tuple[tuple[int, int], ...]
 _NONFINITE_EDGE = 8  # points of the box in which a value that is not finite is reported
 
 
 @dataclass(frozen=True)
 class Slab:
-    """A box of global indices.
+    """A box of global indices with the halo that its owner keeps.
 
     Attributes:
         start: first index owned, per axis.
@@ -23,6 +24,9 @@ class Slab:
         halo: planes kept beyond the owned ones per axis, (low side, high side). Zero where the side
             is a face of the domain, or a periodic axis that is not cut: there the stepper fills the
             ghost ring itself.
+
+    Raises:
+        ValueError: lengths disagree, or an axis has no owned plane.
     """
 
     start: tuple[int, ...]
@@ -39,18 +43,18 @@ class Slab:
 
     @classmethod
     def whole(cls, grid: Grid) -> Slab:
-        """The slab that is the whole grid and needs no neighbour."""
+        """Return the slab that is the whole grid and needs no neighbour."""
         return cls(start=(0,) * grid.ndim, stop=grid.shape, halo=((0, 0),) * grid.ndim)
 
     @classmethod
     def box(cls, spans: Ranges) -> Slab:
-        """The slab that owns a box of global indices and needs no neighbour."""
+        """Return the slab that owns a box of global indices and needs no neighbour."""
         start, stop = zip(*spans, strict=True)
         return cls(start, stop, halo=((0, 0),) * len(spans))
 
     @property
     def spans(self) -> Ranges:
-        """What is owned, (start, stop) per axis in global indices."""
+        """The owned box, (start, stop) per axis in global indices."""
         return tuple(zip(self.start, self.stop, strict=True))
 
     @property
@@ -64,14 +68,14 @@ class Slab:
         return math.prod(self.shape)
 
     def globally(self, ranges: Ranges) -> Ranges:
-        """The same points in global indices."""
+        """Convert ranges counted from the first owned point to global indices."""
         return tuple(
             (start + low, start + high)
             for start, (low, high) in zip(self.start, ranges, strict=True)
         )
 
     def local(self, box: Ranges | None = None) -> Ranges:
-        """The owned points inside a box of global indices, all of them if there is no box.
+        """Return the owned points inside a box of global indices, all of them without a box.
 
         >>> Slab((10, 0), (20, 5), ((0, 0), (0, 0))).local(((0, 12), (3, 4)))
         ((0, 2), (3, 4))
@@ -82,25 +86,32 @@ class Slab:
         )
 
     def part(self, ranges: Ranges) -> Slab:
-        """The owned points in a box as a slab without neighbours, for `Problem.initial`."""
+        """Return the owned points in a box as a slab without neighbours, for `Problem.initial`."""
         return Slab.box(self.globally(ranges))
 
     def refuse_short_halo(self, steps: int, radii: tuple[int, ...]) -> None:
-        """Raise if some halo does not last for so many steps of a stencil."""
+        """Raise if some halo is too narrow for so many steps of a stencil.
+
+        Raises:
+            ValueError: a halo is narrower than steps * radius.
+        """
         for halo, radius in zip(self.halo, radii, strict=True):
+            # Width 0 is a side without a neighbour, whose ghosts are filled at every step.
             if any(0 < width < steps * radius for width in halo):
                 msg = f"a halo of {halo} planes does not last for {steps} steps of radius {radius}"
                 raise ValueError(msg)
 
     def around(self, point: tuple[int, ...]) -> Ranges:
-        """The box of a few points in which a value that is not finite is reported.
+        """Return the small box in which a non-finite value is reported.
 
         Args:
-            point: the place of the value, counted as ranges are.
+            point: position of the value, counted from the first owned point.
 
         Returns:
             The box in global indices, anchored to the first owned point.
         """
+        # Boxes of a fixed raster: the report does not depend on which point of a box was found
+        # first.
         edge = _NONFINITE_EDGE
         return tuple(
             (start + i // edge * edge, min(start + (i // edge + 1) * edge, stop))
@@ -108,21 +119,23 @@ class Slab:
         )
 
     def edge_ranges(self, axis: int, side: int) -> Ranges:
-        """The owned planes of `axis` that the neighbour on a side (0 low, 1 high) needs, see
+        """Return the owned planes of `axis` that the neighbour on a side (0 low, 1 high) needs; see
         `Stepper.edge`.
         """
         n, width = self.shape[axis], self.halo[axis][side]
         return self._planes(axis, (0, width) if side == 0 else (n - width, n))
 
     def halo_ranges(self, axis: int, side: int) -> Ranges:
-        """The planes beyond a side that the neighbour there owns."""
+        """Return the planes beyond a side that the neighbour there owns."""
         n, width = self.shape[axis], self.halo[axis][side]
         return self._planes(axis, (-width, 0) if side == 0 else (n, n + width))
 
     def _planes(self, axis: int, span: tuple[int, int]) -> Ranges:
-        """Planes of `axis`: owned points along later axes, owned points and halo along earlier
-        ones.
+        """Return planes of `axis`: owned points along later axes, owned points and halo along
+        earlier ones.
         """
+        # The exchange goes axis by axis. Including the halo of earlier axes carries corners along,
+        # without messages between diagonal neighbours.
         ranges = []
         for other, n in enumerate(self.shape):
             halo = self.halo[other] if other < axis else (0, 0)
@@ -131,19 +144,20 @@ class Slab:
 
 
 def batches(ranges: Ranges, points: int) -> Iterator[Ranges]:
-    """A box cut along its first axis into boxes of about `points` points, one after the other.
+    """Cut a box along its first axis into boxes of about `points` points, one after the other.
 
     >>> list(batches(((0, 5), (2, 4)), 4))
     [((0, 2), (2, 4)), ((2, 4), (2, 4)), ((4, 5), (2, 4))]
     """
     (first, last), *rest = ranges
+    # At least one plane per batch, however large a plane is.
     planes = max(1, points // max(1, math.prod(high - low for low, high in rest)))
     for low in range(first, last, planes):
         yield ((low, min(low + planes, last)), *rest)
 
 
 def slices(ranges: Ranges, whole: Ranges) -> tuple[slice, ...]:
-    """Where the points of a box lie in an array (n_fields, ...) that holds a larger one.
+    """Return the index of a box's points in an array (n_fields, ...) that holds a larger box.
 
     >>> slices(((3, 5),), ((2, 9),))
     (slice(None, None, None), slice(1, 3, None))

@@ -1,5 +1,5 @@
-"""Stencil: one linear update of a point from its neighbours, and what follows from its weights
-alone.
+"""Stencils: a linear update of a point from its neighbours, and properties that follow from its
+weights alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tetris_sim.support.wording import label, svg, table
 Offset = tuple[int, ...]
 _Objective = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.float64]]
 
-# Points per axis of the wave-number grid on which a symbol is first searched; the best of them are
-# then refined.
 _CLOSE, _FLAT = 1e-10, 1e-15  # a simplex of so small corners and values is a point
 _LISTED = 13  # weights in a notebook
+# Points per axis of the wave-number grid on which a symbol is first searched; the best of them are
+# then refined.
 _SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
 
 
@@ -28,8 +28,8 @@ _SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
 class Stencil:
     """u_new(i) = sum over k of weights[k] * u(i + offsets[k]).
 
-    Offsets are kept in lexicographic order whatever the order they were given in: the order of the
-    terms is the order of the roundings, and two ways to write one stencil must give the same bits.
+    Offsets are kept in lexicographic order whatever the order of the input: the order of the terms
+    is the order of the roundings, and two ways to write one stencil must give the same bits.
 
     >>> heat = Stencil(offsets=((0,), (-1,), (1,)), weights=(0.5, 0.25, 0.25))
     >>> heat.offsets, heat.radius
@@ -39,6 +39,9 @@ class Stencil:
         offsets: points read, relative to the point written, array order (dz, dy, dx).
         weights: dimensionless factors, one per offset. (For an operator such as a Laplacian: its
             coefficients.)
+
+    Raises:
+        ValueError: no offset, a repeated one, different lengths, or a weight that is not finite.
     """
 
     offsets: tuple[Offset, ...]
@@ -65,6 +68,7 @@ class Stencil:
             msg = f"weights must be finite, got {self.weights}"
             raise ValueError(msg)
 
+        # A frozen dataclass is normalized through object.__setattr__.
         order = sorted(range(len(self.offsets)), key=lambda k: self.offsets[k])
         object.__setattr__(
             self, "offsets", tuple(tuple(int(c) for c in self.offsets[k]) for k in order)
@@ -97,11 +101,13 @@ class Stencil:
         return table("Stencil", [*rows, *terms, *rest], picture=self._drawing())
 
     def _drawing(self) -> str:
-        """The points in a plane of the last two axes, as large as their weights."""
+        """Draw the points in a plane of the last two axes, their area by the weights' magnitude."""
+        # A 3D stencil is drawn as its planes along z, side by side.
         reach, largest = self.radius, max(map(abs, self.weights)) or 1.0
         side = min(28.0, 200.0 / (2 * reach + 1))
         planes = sorted({offset[0] for offset in self.offsets}) if self.ndim == 3 else [None]
         shapes, rows = [], 2 * reach + 1 if self.ndim > 1 else 1
+
         for number, plane in enumerate(planes):
             left = number * (2 * reach + 1.6) * side
             for offset, weight in zip(self.offsets, self.weights, strict=True):
@@ -109,6 +115,8 @@ class Stencil:
                     continue
                 x = left + (offset[-1] + reach + 0.5) * side
                 y = (reach - offset[-2] + 0.5) * side if self.ndim > 1 else 0.5 * side
+                # A radius by the square root of the weight makes areas proportional to it; red is
+                # positive.
                 size = side * (0.12 + 0.33 * math.sqrt(abs(weight) / largest))
                 fill = "#c8553d" if weight > 0 else "#3d6bc8"
                 shapes.append(
@@ -143,7 +151,7 @@ class Stencil:
 
     @cached_property
     def symmetric(self) -> bool:
-        """Whether opposite offsets have equal weights, so that the symbol is real."""
+        """Whether opposite offsets have equal weights, which makes the symbol real."""
         terms = self.terms
         return all(
             terms.get(tuple(-c for c in offset)) == weight for offset, weight in terms.items()
@@ -155,7 +163,7 @@ class Stencil:
         return all(sum(c != 0 for c in offset) <= 1 for offset in self.offsets)
 
     def is_mirrored(self, axis: int) -> bool:
-        """Whether the stencil stays the same when an axis is turned around."""
+        """Whether the stencil is unchanged when an axis is reversed."""
         terms = self.terms
         return all(
             terms.get((*offset[:axis], -offset[axis], *offset[axis + 1 :])) == weight
@@ -163,7 +171,7 @@ class Stencil:
         )
 
     def dense(self) -> npt.NDArray[np.float64]:
-        """The weights of the whole box around the point, (2 r0 + 1, [2 r1 + 1, [2 r2 + 1]]).
+        """Return the weights of the whole box around the point, (2 r0 + 1, [2 r1 + 1, [2 r2 + 1]]).
 
         >>> Stencil(((-1,), (1,)), (0.25, 0.75)).dense()
         array([0.25, 0.  , 0.75])
@@ -188,7 +196,7 @@ class Stencil:
         return Stencil.from_terms(composed)
 
     def symbol(self, theta: npt.ArrayLike) -> npt.NDArray[np.complex128]:
-        """Factor by which one application multiplies the wave exp(i theta.j).
+        """Return the amplification factor of one application for the wave exp(i theta.j).
 
         Args:
             theta: phase per point along each axis [rad], (ndim, ...).
@@ -205,7 +213,8 @@ class Stencil:
 
     @cached_property
     def spectral_radius(self) -> float:
-        """Largest |symbol|: the factor by which one step can amplify a periodic field.
+        """Largest |symbol|: the factor by which one step can amplify a periodic field (von Neumann
+        analysis).
 
         Above 1 the iteration is unstable. For a symmetric stencil the bound holds with every
         reflecting face too; for others it is the bound of the periodic problem.
@@ -214,12 +223,12 @@ class Stencil:
 
 
 def identity(ndim: int) -> Stencil:
-    """The stencil that changes nothing."""
+    """Return the stencil that changes nothing."""
     return Stencil(offsets=((0,) * ndim,), weights=(1.0,))
 
 
 def add(*stencils: Stencil) -> Stencil:
-    """The stencil whose result is the sum of the results of `stencils`.
+    """Return the stencil whose result is the sum of the results of `stencils`.
 
     >>> add(Stencil(((0,),), (1.0,)), Stencil(((0,), (1,)), (-1.0, 1.0))).terms
     {(0,): 0.0, (1,): 1.0}
@@ -232,17 +241,17 @@ def add(*stencils: Stencil) -> Stencil:
 
 
 def scale(stencil: Stencil, factor: float) -> Stencil:
-    """The stencil with every weight multiplied by `factor`."""
+    """Multiply every weight of a stencil by `factor`."""
     return Stencil(stencil.offsets, tuple(factor * weight for weight in stencil.weights))
 
 
 def compose(first: Stencil, second: Stencil) -> Stencil:
-    """The stencil that applies `first` and then `second`."""
+    """Return the stencil that applies `first` and then `second`."""
     return Stencil.from_terms(_convolve(first.terms, second.terms))
 
 
 def euler_step(operator: Stencil, dt: float) -> Stencil:
-    """Forward Euler for du/dt = operator(u): identity + dt * operator.
+    """Return the forward Euler step of du/dt = operator(u): identity + dt * operator.
 
     Args:
         operator: coefficients [1/s].
@@ -253,7 +262,7 @@ def euler_step(operator: Stencil, dt: float) -> Stencil:
 
 @lru_cache(maxsize=256)
 def largest_stable_dt(operator: Stencil) -> float:
-    """Largest dt [s] for which forward Euler with `operator` [1/s] amplifies no wave.
+    """Return the largest dt [s] for which forward Euler with `operator` [1/s] amplifies no wave.
 
     |1 + dt s|^2 <= 1 for s = symbol(theta) means dt <= -2 Re(s) / |s|^2; the answer is the smallest
     such bound over all waves. It is 0 where some wave grows for every dt, and infinite for an
@@ -282,10 +291,12 @@ def _convolve(first: Mapping[Offset, float], second: Mapping[Offset, float]) -> 
 
 
 def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
-    """Minimum of objective(symbol(theta)) over all theta: a sampled search, then a local refinement
-    of the best.
+    """Minimize objective(symbol(theta)) over all theta: a sampled search, then a local refinement
+    of the best samples.
     """
     ndim = stencil.ndim
+
+    # At least 8 samples per period of the fastest oscillation of the symbol.
     samples = max(_SYMBOL_SAMPLES[ndim], 8 * stencil.radius)
     samples += samples % 2  # an even number contains theta = pi, where the checkerboard wave lies
 
@@ -296,7 +307,7 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
     if not math.isfinite(best):
         return best
 
-    # The lowest samples may lie beside the lowest wave.
+    # The true minimum may lie near any of the lowest samples, so three are refined.
     for index in np.argsort(values)[:3]:
         if not np.isfinite(values[index]):
             continue
@@ -311,6 +322,7 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
 def _parts(
     theta: npt.NDArray[np.float64], width: int = 1 << 16
 ) -> Iterable[npt.NDArray[np.float64]]:
+    # In batches, which bound the memory of the complex exponentials.
     for start in range(0, theta.shape[1], width):
         yield theta[:, start : start + width]
 
@@ -318,16 +330,17 @@ def _parts(
 def _descend(
     objective: Callable[[npt.NDArray[np.float64]], float], simplex: npt.NDArray[np.float64]
 ) -> float:
-    """The lowest value that the downhill simplex method finds.
+    """Return the lowest value that the downhill simplex method finds.
 
     J. A. Nelder and R. Mead, A simplex method for function minimization, The Computer Journal 7
-    (1965) 308: reflection 1, expansion 2, contraction and shrinkage 1/2. With the bits of
+    (1965) 308: reflection 1, expansion 2, contraction and shrinkage 1/2. Bitwise identical to
     `scipy.optimize.minimize`, whose import takes longer than a small run.
 
     Args:
-        objective: what is to be small.
-        simplex: corners to begin with, (n + 1, n).
+        objective: the function to minimize.
+        simplex: initial corners, (n + 1, n).
     """
+    # SciPy's default limits: 200 iterations and evaluations per axis.
     n_axes = simplex.shape[1]
     values = np.array([objective(corner) for corner in simplex])
     most = 200 * n_axes
@@ -340,6 +353,7 @@ def _descend(
         if flat and np.max(np.abs(simplex[1:] - simplex[0])) <= _CLOSE:
             break
 
+        # Reflect the worst corner at the centre of the others.
         middle, worst = simplex[:-1].sum(axis=0) / n_axes, simplex[-1]
         corner = 2.0 * middle - worst
         if left < 1:
@@ -349,7 +363,7 @@ def _descend(
             simplex[-1], values[-1] = corner, value
             continue
 
-        # One more look: further out, or nearer on the better side.
+        # A second trial: expansion, or contraction on the better side.
         outside = value < values[-1]
         if value < values[0]:
             other = 3.0 * middle - 2.0 * worst
@@ -359,6 +373,8 @@ def _descend(
             break
         found, left = objective(other), left - 1
 
+        # Accept the better of both trials, or shrink towards the best corner if the contraction
+        # failed.
         if value < values[0]:
             simplex[-1], values[-1] = (other, found) if found < value else (corner, value)
         elif found <= value if outside else found < values[-1]:
@@ -373,11 +389,11 @@ def _descend(
 
 
 def chain_order(offsets: tuple[Offset, ...]) -> list[int]:
-    """The order in which stepwise methods, on CPU and GPU, add up the terms of a stencil: along the
-    last axis first.
+    """Return the order in which stepwise methods, on CPU and GPU, add up the terms of a stencil:
+    along the last axis first.
 
-    One order for all methods gives the same bits from all of them. This one lets a kernel that
-    walks along a row add a whole column of neighbours, the moment it has loaded them, to every
+    One order for all methods makes their results bitwise identical. This one lets a kernel that
+    walks along a row add a whole column of neighbours, as soon as it has loaded them, to every
     point that needs them.
 
     >>> chain_order(((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)))

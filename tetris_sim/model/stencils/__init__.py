@@ -1,6 +1,6 @@
-"""Stencils with names, one module per domain; `catalogue` is the door to them.
+"""Named stencils, one module per domain; begin with `catalogue.py`, which looks them up by name.
 
 Every module of a domain has `DOMAIN`, its name, and `entries()`, its stencils. Weights are computed
-from formulas in exact fractions (`exact.py`) and carry a statement of what they do to polynomials
-(`entry.py`), which the tests verify.
+from formulas in exact fractions and carry a statement of their effect on polynomials (both in
+`entry.py`), which the tests verify.
 """

@@ -1,4 +1,7 @@
-"""Advection: first derivatives, and time steps that move a field by a fraction of a point."""
+"""Advection: first derivatives, and time steps that move a field by a fraction of a point.
+
+Time steps are written for a flow in the positive direction, so upwind is towards lower indices.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ _VELOCITIES: dict[int, tuple[Fraction, ...]] = {
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_gradients(), *_interpolating(), *_steps_1d(), *_donor_cells())
 
 
@@ -59,6 +62,7 @@ def _gradients() -> tuple[NamedStencil, ...]:
         for order in (2, 4, 6, 8)
     ]
 
+    # One more node upwind than downwind: from -(order + 1)/2 to (order - 1)/2.
     for order in (1, 3, 5):
         nodes = range(-(order + 1) // 2, (order + 1) // 2)
         stencils.append(
@@ -79,7 +83,9 @@ def _gradients() -> tuple[NamedStencil, ...]:
 
 
 def _interpolating() -> tuple[NamedStencil, ...]:
-    """The polynomial through some points, read where the flow comes from: exact to its degree."""
+    """Interpolating schemes: the polynomial through some nodes, evaluated at the departure point of
+    the flow; exact to the polynomial's degree.
+    """
     listed = (
         ("upwind-1d", 1, (-1, 0), "donor cell", _LEVEQUE),
         ("lax-wendroff-1d", 1, (-1, 0, 1), "Lax-Wendroff", _LEVEQUE),
@@ -115,6 +121,7 @@ def _interpolating() -> tuple[NamedStencil, ...]:
 
     stencils = []
     for name, ndim, nodes, what, source in listed:
+        # In one time step the flow arrives from -v, v being the Courant number along each axis.
         velocity = _VELOCITIES[ndim]
         weights = outer(*(fornberg(0, tuple(nodes), at=-v) for v in velocity))
         texts = (f"{what}; {_courant(velocity)}", source)
@@ -128,11 +135,14 @@ def _interpolating() -> tuple[NamedStencil, ...]:
 def _steps_1d() -> tuple[NamedStencil, ...]:
     (nu,) = _VELOCITIES[1]
 
+    # Lax-Friedrichs replaces the centre of the centred scheme by the mean of its neighbours.
     lax = row((1 + nu) / 2, 0, (1 - nu) / 2)
     wendroff, beam = fornberg(0, (-1, 0, 1), at=-nu), fornberg(0, (-2, -1, 0), at=-nu)
     kutta = "W. Kutta, Z. Math. Phys. 46 (1901) 435, on central differences"
 
     def runge_kutta(stages: int, order: int) -> NamedStencil:
+        # For u' = A u with A = -D, s stages of a Runge-Kutta method of order s apply the Taylor
+        # polynomial of exp(A) of degree s.
         weights = polynomial(
             scaled(-1, central(1, order)),
             [Fraction(1, math.factorial(k)) for k in range(stages + 1)],
@@ -172,6 +182,8 @@ def _donor_cells() -> tuple[NamedStencil, ...]:
     for ndim in (2, 3):
         velocity = _VELOCITIES[ndim]
         upwind = fornberg(1, (-1, 0))
+        # All fluxes act on the old state at once, without the corner terms of
+        # `corner-transport-2d`.
         parts = [scaled(-v, along(upwind, axis, ndim)) for axis, v in enumerate(velocity)]
         texts = (f"donor cell, all axes at once; {_courant(velocity)}", _LEVEQUE)
         weights = add(identity(ndim), *parts)
@@ -183,5 +195,6 @@ def _donor_cells() -> tuple[NamedStencil, ...]:
 
 
 def _courant(velocity: tuple[Number, ...]) -> str:
+    # Courant numbers are stored in array order, and printed x first.
     numbers = ", ".join(map(str, velocity[::-1]))
     return f"Courant number {numbers}" if len(velocity) == 1 else f"Courant numbers {numbers}"

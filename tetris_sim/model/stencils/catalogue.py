@@ -1,9 +1,9 @@
-"""The named stencils: offsets, weights, and where each formula comes from.
+"""Catalogue of named stencils: offsets, weights, and the source of each formula.
 
-`named_stencil` gives the weights used by `model.type: stencil` when the configuration names none;
-`laplacian` gives the finite-difference Laplacian of that shape for physics, on any spacing.
-`STENCIL_NAMES` are the benchmark stencils of the papers, `catalogue()` holds all that there are,
-from the modules of `tetris_sim/stencils`, one per domain.
+`named_stencil` looks up the weights for `model.type: stencil` when the configuration gives a name
+instead of weights; `laplacian` makes the finite-difference Laplacian of a shape for physics, on any
+spacing. `STENCIL_NAMES` lists the benchmark stencils of published papers; `catalogue()` holds all
+stencils, from one module per domain in this package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tetris_sim.model.stencils.entry import NamedStencil, along, central
 
 
 def second_derivative(ndim: int, axis: int, spacing: float, order: int = 2) -> Stencil:
-    """Central second derivative along one axis [1/m^2].
+    """Return the central second derivative along one axis [1/m^2].
 
     Args:
         ndim: number of axes of the grid.
@@ -39,6 +39,7 @@ def second_derivative(ndim: int, axis: int, spacing: float, order: int = 2) -> S
         spacing: distance between points [m].
         order: order of accuracy, even.
     """
+    # Exact weights on unit spacing, rounded once and then scaled.
     weights = along(central(2, order), axis, ndim)
     return Stencil.from_terms(
         {offset: float(weight) / spacing**2 for offset, weight in weights.items()}
@@ -46,12 +47,13 @@ def second_derivative(ndim: int, axis: int, spacing: float, order: int = 2) -> S
 
 
 def star_laplacian(spacing: tuple[float, ...], order: int = 2) -> Stencil:
-    """Sum of the central second derivatives [1/m^2], accurate to `order`."""
+    """Return the sum of the central second derivatives [1/m^2], accurate to `order`."""
     return add(*(second_derivative(len(spacing), axis, h, order) for axis, h in enumerate(spacing)))
 
 
 def box_laplacian(spacing: tuple[float, ...]) -> Stencil:
-    """Compact 9-point (2D) or 27-point (3D) Laplacian [1/m^2] whose leading error is isotropic.
+    """Return the compact 9-point (2D) or 27-point (3D) Laplacian [1/m^2] whose leading error is
+    isotropic.
 
     D_i being the 3-point second derivative: sum D_i + sum over pairs (h_i^2 + h_j^2)/12 D_i D_j,
     and in 3D + (h_1^2 h_2^2 + h_2^2 h_3^2 + h_1^2 h_3^2)/90 D_1 D_2 D_3. In 2D this is the
@@ -62,6 +64,7 @@ def box_laplacian(spacing: tuple[float, ...]) -> Stencil:
     ndim = len(spacing)
     along_axes = [second_derivative(ndim, axis, h) for axis, h in enumerate(spacing)]
 
+    # On a 1D grid neither loop adds a term, and the star remains.
     terms = list(along_axes)
     for i, j in itertools.combinations(range(ndim), 2):
         factor = (spacing[i] ** 2 + spacing[j] ** 2) / 12
@@ -74,6 +77,7 @@ def box_laplacian(spacing: tuple[float, ...]) -> Stencil:
     return add(*terms)
 
 
+# Shapes that physics may choose: (number of axes, function of the spacing per axis).
 _LAPLACIANS: dict[str, tuple[int, Callable[[tuple[float, ...]], Stencil]]] = {
     "heat-1d": (1, star_laplacian),
     "star-1d5p": (1, lambda spacing: star_laplacian(spacing, order=4)),
@@ -87,12 +91,12 @@ _LAPLACIANS: dict[str, tuple[int, Callable[[tuple[float, ...]], Stencil]]] = {
 
 
 def laplacian_names(ndim: int) -> tuple[str, ...]:
-    """The names `laplacian` knows for a grid of `ndim` axes, the usual one first."""
+    """Return the names that `laplacian` accepts for a grid of `ndim` axes, the default first."""
     return tuple(name for name, (dimension, _) in _LAPLACIANS.items() if dimension == ndim)
 
 
 def laplacian(name: str, spacing: tuple[float, ...]) -> Stencil:
-    """The finite-difference Laplacian of the named shape [1/m^2].
+    """Return the finite-difference Laplacian of the named shape [1/m^2].
 
     Args:
         name: one of `laplacian_names`.
@@ -102,7 +106,7 @@ def laplacian(name: str, spacing: tuple[float, ...]) -> Stencil:
     return make(spacing)
 
 
-# The benchmark stencils of the papers; most tests and every benchmark go through these.
+# The benchmark stencils of the papers; most tests and all benchmarks use these.
 STENCIL_NAMES: tuple[str, ...] = (
     "heat-1d",
     "star-1d5p",
@@ -116,6 +120,7 @@ STENCIL_NAMES: tuple[str, ...] = (
     "box-3d27p",
 )
 
+# The catalogue lists the domains in this order.
 _DOMAINS = (
     heat,
     advection,
@@ -132,7 +137,9 @@ _DOMAINS = (
 
 @functools.cache
 def catalogue() -> Mapping[str, NamedStencil]:
-    """Every stencil by its name, domain after domain; computing the weights takes 0.2 s, once."""
+    """Return every stencil by its name, domain after domain; computing the weights takes 0.2 s,
+    once.
+    """
     stencils = [
         dataclasses.replace(entry, domain=module.DOMAIN)
         for module in _DOMAINS
@@ -142,9 +149,9 @@ def catalogue() -> Mapping[str, NamedStencil]:
 
 
 def named_stencil(name: str) -> NamedStencil:
-    """Look a stencil of the catalogue up by its name.
+    """Look up a stencil of the catalogue by its name.
 
     Raises:
-        KeyError: there is none of this name.
+        KeyError: the catalogue has no stencil of this name.
     """
     return catalogue()[name]

@@ -1,4 +1,8 @@
-"""Laplacians of order 2 to 8, the biharmonic operator, and other derivatives."""
+"""Laplacians of order 2 to 8, the biharmonic operator, and other derivatives.
+
+Operators are meant to be applied once: `factor=None` scales each by the sum of its magnitudes where
+it is repeated. An approximation of order p to a derivative of order m is exact to degree m + p - 1.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,13 @@ from tetris_sim.model.stencils.entry import (
 
 DOMAIN = "Laplacian and biharmonic operators"
 
-# its table ends with the fourth derivative
+# The table of `FORNBERG` ends with the fourth derivative.
 _FORNBERG_ALGORITHM = "B. Fornberg, Math. Comp. 51 (1988) 699, the recursion of section 3"
 _ABRAMOWITZ = "M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions (1964), 25.3"
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_stars(), *_boxes(), *_biharmonic(), *_odd_and_high())
 
 
@@ -41,6 +45,7 @@ def _operator(
     return named(name, weights, expansion, texts, factor=None)
 
 
+# The error of a central second derivative of even order p begins with degree p + 2.
 def _stars() -> tuple[NamedStencil, ...]:
     return tuple(
         _operator(
@@ -85,6 +90,7 @@ def _boxes() -> tuple[NamedStencil, ...]:
 
 
 def _biharmonic() -> tuple[NamedStencil, ...]:
+    # Composed Laplacians L L: exact to degree 5, and to degree 7 for the fourth-order L.
     return (
         _operator(
             "biharmonic-2d13p",
@@ -110,6 +116,7 @@ def _biharmonic() -> tuple[NamedStencil, ...]:
             biharmonic(3, 5),
             ("Laplacian twice", _ABRAMOWITZ),
         ),
+        # L^3 expands to binomial coefficients: u_6x + 3 u_4x2y + 3 u_2x4y + u_6y.
         _operator(
             "triharmonic-2d25p",
             compose(star(2), star(2), star(2)),
@@ -131,6 +138,7 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
         stencils.append(
             named(name, central(3, order), expansion, (what, FORNBERG), symmetry="odd", factor=None)
         )
+
     for order in (2, 4):
         what = f"central fourth derivative of order {order}: bending of a beam"
         expansion = derivatives({(4,): 1}, order + 3)

@@ -1,4 +1,4 @@
-"""One stencil of the catalogue: weights, source, what it does to polynomials, how it repeats."""
+"""Building blocks of the catalogue: exact stencils, their Taylor expansions, and `NamedStencil`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Literal
 
 from tetris_sim.model.stencil import Offset, Stencil, scale
 
-# Stencils in exact fractions on unit spacing: formulas from their nodes, sums and products.
+# Stencils in exact fractions on unit spacing: finite-difference formulas, sums and products.
 
 Weights = Mapping[Offset, Fraction]
 Number = int | Fraction
 
 
 def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
-    """Weights of the derivative of the polynomial through some nodes, on one axis.
+    """Return the weights of the derivative of the polynomial through some nodes, on one axis.
 
     The recurrence of B. Fornberg, "Generation of finite difference formulas on arbitrarily spaced
     grids", Math. Comp. 51 (1988) 699: node after node is added, each derivative of the new
@@ -31,8 +31,8 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
 
     Args:
         derivative: how often to differentiate; 0 interpolates.
-        nodes: where the function is known, all different, more than `derivative` of them.
-        at: where the derivative is wanted.
+        nodes: positions of the known values, all different, more than `derivative` of them.
+        at: position of the derivative.
     """
     # rows[m][k]: weight of node k in derivative m, for the nodes so far.
     rows = [[Fraction(0)] * len(nodes) for _ in range(derivative + 1)]
@@ -45,6 +45,7 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
             (Fraction(nodes[new] - nodes[old]) for old in range(new)), start=Fraction(1)
         )
 
+        # From the highest derivative down: each uses the next lower one of the previous node set.
         for m in range(derivative, -1, -1):
             lower = rows[m - 1][new - 1] if m else Fraction(0)
             rows[m][new] = (
@@ -61,20 +62,22 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
 
 
 def line(nodes: Sequence[int], weights: Sequence[Number]) -> Weights:
-    """A stencil of one axis; weights that are zero are left out."""
+    """Return a stencil of one axis; zero weights are left out."""
     return {
         (node,): Fraction(weight) for node, weight in zip(nodes, weights, strict=True) if weight
     }
 
 
 def row(*weights: Number) -> Weights:
-    """A stencil of one axis with an odd number of weights, around the point itself."""
+    """Return a stencil of one axis from an odd number of weights, centred on the point itself."""
     radius = len(weights) // 2
     return line(range(-radius, radius + 1), weights)
 
 
 def mask(rows: Sequence[Sequence[Number]], divisor: Number = 1) -> Weights:
-    """A stencil of two axes as image processing writes it: a table around the point itself."""
+    """Return a stencil of two axes from a table as in image processing, centred on the point
+    itself.
+    """
     middle, centre = len(rows) // 2, len(rows[0]) // 2
     return {
         (i - middle, j - centre): Fraction(weight) / divisor
@@ -85,22 +88,22 @@ def mask(rows: Sequence[Sequence[Number]], divisor: Number = 1) -> Weights:
 
 
 def identity(ndim: int) -> Weights:
-    """The stencil that changes nothing."""
+    """Return the stencil that changes nothing."""
     return {(0,) * ndim: Fraction(1)}
 
 
 def scaled(factor: Number, weights: Weights) -> Weights:
-    """Every weight times a factor."""
+    """Multiply every weight by a factor."""
     return {offset: factor * weight for offset, weight in weights.items()}
 
 
 def magnitude(weights: Weights) -> Fraction:
-    """The sum of the magnitudes: no wave grows by more."""
+    """Return the sum of the magnitudes, a bound on the amplification of any wave."""
     return sum(map(abs, weights.values()), Fraction(0))
 
 
 def add(*parts: Weights) -> Weights:
-    """The sum of stencils; weights that cancel are left out."""
+    """Add stencils; weights that cancel are left out."""
     total: dict[Offset, Fraction] = {}
     for part in parts:
         for offset, weight in part.items():
@@ -109,7 +112,7 @@ def add(*parts: Weights) -> Weights:
 
 
 def compose(*parts: Weights) -> Weights:
-    """The stencil that applies one after the other."""
+    """Return the stencil that applies one after the other."""
 
     def both(first: Weights, second: Weights) -> Weights:
         return add(
@@ -124,7 +127,7 @@ def compose(*parts: Weights) -> Weights:
 
 
 def outer(*lines: Weights) -> Weights:
-    """The product of one stencil of one axis per axis, in array order."""
+    """Return the tensor product of one single-axis stencil per axis, in array order."""
     terms: dict[Offset, Fraction] = {}
     for factors in itertools.product(*(part.items() for part in lines)):
         terms[tuple(offset[0] for offset, _ in factors)] = math.prod(
@@ -134,23 +137,24 @@ def outer(*lines: Weights) -> Weights:
 
 
 def along(part: Weights, axis: int, ndim: int) -> Weights:
-    """A stencil of one axis along one of `ndim` axes."""
+    """Extend a stencil of one axis to `ndim` axes, along one of them."""
     return outer(*(part if k == axis else row(1) for k in range(ndim)))
 
 
 def central(derivative: int, order: int) -> Weights:
-    """The shortest central difference of one axis with this (even) order of accuracy."""
+    """Return the shortest central difference of one axis with this (even) order of accuracy."""
+    # By symmetry, derivatives 2 m - 1 and 2 m of the same order share a radius.
     radius = (derivative + 1) // 2 - 1 + order // 2
     return fornberg(derivative, range(-radius, radius + 1))
 
 
 def star(ndim: int, order: int = 2) -> Weights:
-    """The Laplacian as the sum of central second derivatives of this order."""
+    """Return the Laplacian as the sum of central second derivatives of this order."""
     return add(*(along(central(2, order), axis, ndim) for axis in range(ndim)))
 
 
 def compact(ndim: int, factor: Number = Fraction(1, 6)) -> Weights:
-    """Sum of 3-point second derivatives D_i, plus `factor` times the sum of all D_i D_j.
+    """Return the sum of 3-point second derivatives D_i, plus `factor` times the sum of all D_i D_j.
 
     With 1/6 the leading error is isotropic: 9 points in 2D (Mehrstellen), 19 in 3D (L. Collatz, The
     Numerical Treatment of Differential Equations, 1960).
@@ -161,12 +165,12 @@ def compact(ndim: int, factor: Number = Fraction(1, 6)) -> Weights:
 
 
 def diagonal() -> Weights:
-    """The Laplacian in 2D out of the four diagonal neighbours."""
+    """Return the 2D Laplacian from the four diagonal neighbours."""
     return mask([[1, 0, 1], [0, -4, 0], [1, 0, 1]], 2)
 
 
 def compact_27() -> Weights:
-    """The 27-point Laplacian with weights -128, 14, 3, 1 over 30.
+    """Return the 27-point Laplacian with weights -128, 14, 3, 1 over 30.
 
     M. Patra and M. Karttunen, "Stencils with isotropic discretization error for differential
     operators", Numer. Methods Partial Differ. Equ. 22 (2006) 936.
@@ -176,7 +180,7 @@ def compact_27() -> Weights:
 
 
 def polynomial(operator: Weights, coefficients: Sequence[Number]) -> Weights:
-    """c0 + c1 A + c2 A^2 + ... of an operator A."""
+    """Return c0 + c1 A + c2 A^2 + ... of an operator A."""
     ndim = len(next(iter(operator)))
     powers = itertools.accumulate(
         [operator] * (len(coefficients) - 1), compose, initial=identity(ndim)
@@ -185,12 +189,14 @@ def polynomial(operator: Weights, coefficients: Sequence[Number]) -> Weights:
 
 
 def binomial(n: int) -> Weights:
-    """Row n (even) of Pascal's triangle over its sum: the discrete Gaussian of variance n / 4."""
+    """Return row n (even) of Pascal's triangle over its sum: the discrete Gaussian of variance n /
+    4.
+    """
     return row(*(Fraction(math.comb(n, k), 2**n) for k in range(n + 1)))
 
 
 def b_spline(degree: int) -> Weights:
-    """The centred B-spline of an odd degree at the integers.
+    """Return the centred B-spline of an odd degree at the integers.
 
     I. J. Schoenberg (1946): sum over k of (-1)^k C(n + 1, k) (x + (n + 1)/2 - k)_+^n / n!. Its
     variance is (n + 1)/12.
@@ -203,6 +209,7 @@ def b_spline(degree: int) -> Weights:
         (x,): Fraction(
             sum(
                 (-1) ** k * math.comb(degree + 1, k) * (x + half - k) ** degree
+                # From k = x + half on, the truncated power is zero.
                 for k in range(x + half)
             ),
             math.factorial(degree),
@@ -212,20 +219,20 @@ def b_spline(degree: int) -> Weights:
     return add(values)
 
 
-# Books and papers that several domains take formulas from.
+# Books and papers that are the source of several domains.
 COLLATZ = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
 FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, table 1"
 PATRA_KARTTUNEN = "M. Patra, M. Karttunen, Numer. Methods Partial Differ. Equ. 22 (2006) 936"
 
-# full: the same after any reflection and exchange of axes; axes: after any reflection; even, odd:
-# opposite offsets have the same, or opposite, weights. The strongest that holds is stated.
+# full: invariant under any reflection and exchange of axes; axes: under any reflection; even, odd:
+# opposite offsets have the same, or opposite, weights. An entry states the strongest that holds.
 Symmetry = Literal["full", "axes", "even", "odd", "none"]
 Powers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class TaylorExpansion:
-    """What a stencil makes of polynomials, on unit spacing: its consistency.
+    """The effect of a stencil on polynomials, on unit spacing: its consistency.
 
     Applied to a polynomial u of a total degree up to `degree` it gives, at the point `about`,
     exactly the sum of coefficient * (derivative of u of these powers). For some polynomial of the
@@ -233,11 +240,11 @@ class TaylorExpansion:
 
     Attributes:
         coefficients: {powers of the derivative per axis, array order: coefficient}; those above
-            `degree` say what the stencil would have to do to be exact there.
+            `degree` are the values that exactness there would require.
         degree: up to which it is exact.
-        about: where the result belongs, in spacings from the point written; None for the point
+        about: location of the result, in spacings from the point written; None for the point
             itself.
-        text: in words; the coefficients if empty.
+        text: description in words; the coefficients if empty.
     """
 
     coefficients: Mapping[Powers, Fraction]
@@ -255,12 +262,12 @@ class NamedStencil:
     """A stencil of the catalogue.
 
     Attributes:
-        name: what it is, dimension, then points or order.
-        domain: the field it comes from.
+        name: kind, dimension, then points or order.
+        domain: field of application.
         exact: its weights in fractions.
-        description: what the weights are.
+        description: of the weights.
         source: book or paper of the formula.
-        expansion: what it approximates.
+        expansion: approximated operator.
         symmetry: the strongest that it has.
         factor: repeated application of `factor` times the stencil amplifies no wave. It is 1 for
             time steps and filters that are stable as they are, and smaller for operators, which are
@@ -288,7 +295,9 @@ class NamedStencil:
 
     @cached_property
     def repeatable(self) -> Stencil:
-        """`factor` times the stencil: what can be applied any number of times."""
+        """`factor` times the stencil, which can be applied any number of times without
+        amplification.
+        """
         return self.stencil if self.stable else scale(self.stencil, float(self.factor))
 
 
@@ -301,12 +310,12 @@ def named(
     symmetry: Symmetry = "full",
     factor: Number | None = 1,
 ) -> NamedStencil:
-    """An entry without its domain, which `of_domain` fills in.
+    """Return an entry without its domain, which `catalogue` fills in.
 
     Args:
         name: see `NamedStencil`.
         exact: weights.
-        expansion: what it approximates.
+        expansion: approximated operator.
         texts: description and source.
         symmetry: the strongest that it has.
         factor: see `NamedStencil`; None for 1 / (sum of the magnitudes), with which no stencil
@@ -318,12 +327,12 @@ def named(
 
 
 def unit(axis: int, ndim: int, power: int = 1) -> Powers:
-    """The powers of a pure derivative along one axis."""
+    """Return the powers of a pure derivative along one axis."""
     return tuple(power if k == axis else 0 for k in range(ndim))
 
 
 def laplacian(ndim: int, degree: int, *, factor: Number = 1, value: Number = 0) -> TaylorExpansion:
-    """The expansion value * u + factor * Laplacian of u."""
+    """Return the expansion value * u + factor * Laplacian of u."""
     terms = {unit(axis, ndim, 2): Fraction(factor) for axis in range(ndim)}
     return TaylorExpansion({(0,) * ndim: Fraction(value), **terms}, degree)
 
@@ -331,9 +340,10 @@ def laplacian(ndim: int, degree: int, *, factor: Number = 1, value: Number = 0) 
 def biharmonic(
     ndim: int, degree: int, *, factor: Number = 1, second: Number = 0, value: Number = 0
 ) -> TaylorExpansion:
-    """The expansion value * u + second * L u + factor * L L u, L being the Laplacian."""
+    """Return the expansion value * u + second * L u + factor * L L u, L being the Laplacian."""
     lower = laplacian(ndim, degree, factor=second, value=value).coefficients
     pure = {unit(axis, ndim, 4): Fraction(factor) for axis in range(ndim)}
+    # (sum of d_i^2)^2 holds every mixed pair twice.
     mixed = {
         tuple(2 if k in pair else 0 for k in range(ndim)): 2 * Fraction(factor)
         for pair in itertools.combinations(range(ndim), 2)
@@ -344,13 +354,14 @@ def biharmonic(
 def derivatives(
     terms: Mapping[Powers, Number], degree: int, about: tuple[Number, ...] | None = None
 ) -> TaylorExpansion:
-    """A sum of derivatives."""
+    """Return the expansion of a sum of derivatives."""
     place = None if about is None else tuple(Fraction(c) for c in about)
     return TaylorExpansion({powers: Fraction(c) for powers, c in terms.items()}, degree, place)
 
 
 def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) -> TaylorExpansion:
-    """The field moved by `velocity` and spread by a Gaussian of variance `diffusion` per axis.
+    """Return the expansion of a field moved by `velocity` and spread by a Gaussian of variance
+    `diffusion` per axis.
 
     The exponential series of exp(-velocity . grad + diffusion / 2 * Laplacian), whose factors
     belong to one axis each.
@@ -358,6 +369,7 @@ def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) 
     ndim = len(velocity)
     series = [_series(Fraction(v), Fraction(diffusion) / 2, degree + 1) for v in velocity]
 
+    # One degree more than exact: the tests check that the stencil fails there.
     coefficients = {
         powers: math.prod(
             (part[p] for part, p in zip(series, powers, strict=True)), start=Fraction(1)
@@ -378,6 +390,7 @@ def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) 
     )
 
 
+# Terms of exp(-v d + s d^2) by the power of d, s being half of the variance.
 def _series(velocity: Fraction, half_variance: Fraction, last: int) -> list[Fraction]:
     series = [Fraction(0)] * (last + 1)
 
@@ -394,7 +407,8 @@ def _series(velocity: Fraction, half_variance: Fraction, last: int) -> list[Frac
 
 
 def _formula(terms: list[tuple[Powers, Fraction]]) -> str:
-    """For example "u + 1/8 (u_xx + u_yy)"."""
+    """Format an expansion, for example "u + 1/8 (u_xx + u_yy)"."""
+    # Derivatives with the same coefficient share one pair of parentheses.
     groups: dict[Fraction, list[str]] = {}
     for powers, coefficient in terms:
         index = "".join(axis * power for axis, power in zip("xyz", powers[::-1], strict=False))
@@ -414,7 +428,7 @@ def _formula(terms: list[tuple[Powers, Fraction]]) -> str:
 
 
 def symmetry_of(exact: Weights) -> Symmetry:
-    """The strongest symmetry of some weights.
+    """Return the strongest symmetry of some weights.
 
     >>> symmetry_of({(-1,): Fraction(1), (1,): Fraction(-1)})
     'odd'
@@ -426,6 +440,7 @@ def symmetry_of(exact: Weights) -> Symmetry:
     ndim = len(next(iter(exact)))
     opposite = {offset: tuple(-c for c in offset) for offset in exact}
 
+    # Every map takes each offset to its image; the weights must agree.
     mirrors = [
         {offset: tuple(-c if k == axis else c for k, c in enumerate(offset)) for offset in exact}
         for axis in range(ndim)
@@ -435,7 +450,7 @@ def symmetry_of(exact: Weights) -> Symmetry:
         for order in itertools.permutations(range(ndim))
     ]
 
-    # The strongest first.
+    # The strongest symmetry first.
     if all(map(same, mirrors)):
         return "full" if all(map(same, orders)) else "axes"
     if same(opposite):

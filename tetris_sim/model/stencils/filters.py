@@ -1,4 +1,7 @@
-"""Image filters: smoothing, sharpening, edges."""
+"""Image filters: smoothing, sharpening, edge detection.
+
+Rows of a mask run along y and columns along x, as in an image array.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _BINOMIAL = "binomial smoothing, row {} of Pascal's triangle along each axis"
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (
         *_gaussians(),
         *_means(),
@@ -55,10 +58,12 @@ def _gaussians() -> tuple[NamedStencil, ...]:
 
     stencils = []
     for name, ndim, n in listed:
+        # Tensor products of binomials: variance n / 4 per axis, so the Laplacian enters with n / 8.
         weights = outer(*[binomial(n)] * ndim)
         expansion = laplacian(ndim, 3, factor=Fraction(n, 8), value=1)
         stencils.append(named(name, weights, expansion, (_BINOMIAL.format(n), _JAEHNE)))
 
+    # The usual integer mask of a sampled Gaussian; its variance is 268/273 per axis.
     rounded = mask(
         [
             [1, 4, 7, 4, 1],
@@ -89,12 +94,14 @@ def _gaussians() -> tuple[NamedStencil, ...]:
 def _means() -> tuple[NamedStencil, ...]:
     stencils = []
     for ndim, radius in ((2, 1), (2, 2), (2, 3), (3, 1)):
+        # The mean over 2 r + 1 points has the variance r (r + 1) / 3 per axis.
         points = 2 * radius + 1
         weights = outer(*[row(*[Fraction(1, points)] * points)] * ndim)
         expansion = laplacian(ndim, 3, factor=Fraction(radius * (radius + 1), 6), value=1)
         texts = (f"mean of {points**ndim} points", f"{_GONZALEZ}, section 3.5")
         stencils.append(named(f"mean-{ndim}d{points**ndim}p", weights, expansion, texts))
 
+    # Points within a distance of 3; blurring by motion averages along the diagonal of 5 x 5.
     inside = [[int(x * x + y * y <= 9) for x in range(-3, 4)] for y in range(-3, 4)]
     disk = laplacian(2, 3, factor=Fraction(34, 29), value=1)
     blur = [[int(x == y) for x in range(5)] for y in range(5)]
@@ -157,8 +164,9 @@ def _lines() -> tuple[NamedStencil, ...]:
 
 
 def _edges() -> tuple[NamedStencil, ...]:
-    """First derivatives along x that are smoothed along the other axes."""
+    """Edge detectors: first derivatives along x, smoothed along the other axes."""
     slope = derivatives({(0, 1): 1}, 2)
+    # A smoothed central difference over 5 points: (u_2 - u_-2 + 2 (u_1 - u_-1)) / 8.
     wide = row(*(Fraction(w, 8) for w in (-1, -2, 0, 2, 1)))
     smoothing = {
         "sobel-2d": (
@@ -178,6 +186,7 @@ def _edges() -> tuple[NamedStencil, ...]:
         ),
     }
 
+    # Separable: smoothing across times a central difference along x.
     stencils = [
         named(
             name,
@@ -215,6 +224,7 @@ def _edges() -> tuple[NamedStencil, ...]:
 
 
 def _compass() -> tuple[NamedStencil, ...]:
+    # The Roberts cross measures at the centre of four pixels, half a point from the origin.
     half = (Fraction(1, 2), Fraction(1, 2))
     fifteen = Fraction(1, 15)
 
@@ -254,6 +264,8 @@ def _compass() -> tuple[NamedStencil, ...]:
 
 def _second_derivatives() -> tuple[NamedStencil, ...]:
     marr = "D. Marr, E. Hildreth, Proc. R. Soc. Lond. B 207 (1980) 187"
+
+    # Integer approximation of the (negative) Laplacian of a Gaussian; its weights sum to zero.
     diamond = [
         [0, 0, -1, 0, 0],
         [0, -1, -2, -1, 0],
@@ -261,6 +273,7 @@ def _second_derivatives() -> tuple[NamedStencil, ...]:
         [0, -1, -2, -1, 0],
         [0, 0, -1, 0, 0],
     ]
+    # Both Gaussians conserve the mean, so their difference is a band-pass filter.
     dog = add(outer(binomial(2), binomial(2)), scaled(-1, outer(binomial(4), binomial(4))))
 
     return (
@@ -301,6 +314,7 @@ def _second_derivatives() -> tuple[NamedStencil, ...]:
 
 
 def _sharpening() -> tuple[NamedStencil, ...]:
+    # Sharpening subtracts a Laplacian, which amplifies short waves: hence `factor=None`.
     section = f"{_GONZALEZ}, section 3.6"
     nine = mask([[-1, -1, -1], [-1, 9, -1], [-1, -1, -1]])
 

@@ -38,15 +38,17 @@ _COLLATZ = (
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_linear(), *_stiffness(), *_splines(), *_compact())
 
 
 def _linear() -> tuple[NamedStencil, ...]:
+    # The mass matrix of linear elements on one axis is the cubic B-spline, (1, 4, 1)/6.
     mass, sixth = b_spline(3), Fraction(1, 6)
+    # Squares cut along one diagonal: six triangles meet in a point, hence seven points.
     triangles = mask([[1, 1, 0], [1, 6, 1], [0, 1, 1]], 12)
-    # The consistent masses of bilinear and trilinear elements are D2Q9 and D3Q27 of the lattice
-    # Boltzmann method.
+    # The consistent masses of bilinear and trilinear elements are the stencils D2Q9 and D3Q27 of
+    # the lattice Boltzmann method (`lattice_boltzmann.py`), so they are not listed twice.
 
     return (
         named(
@@ -74,7 +76,7 @@ def _linear() -> tuple[NamedStencil, ...]:
 
 
 def stiffness(ndim: int, degree: int) -> Weights:
-    """Stiffness matrix of tensor-product splines.
+    """Return the stiffness matrix of tensor-product splines.
 
     A sum over the axes of the stiffness along one times the masses along the others. On one axis
     the mass of splines of degree p is the spline of degree 2 p + 1 at the integers, and the
@@ -103,6 +105,7 @@ def _stiffness() -> tuple[NamedStencil, ...]:
             named(name, stiffness(ndim, degree), laplacian(ndim, 3, factor=-1), texts, factor=None)
         )
 
+    # One Jacobi sweep, 1 - A / diagonal.
     for ndim in (2, 3):
         matrix = stiffness(ndim, 1)
         factor = 1 / matrix[(0,) * ndim]
@@ -114,6 +117,7 @@ def _stiffness() -> tuple[NamedStencil, ...]:
     return tuple(stencils)
 
 
+# A B-spline of degree n has the variance (n + 1)/12; the Laplacian enters with half of it.
 def _splines() -> tuple[NamedStencil, ...]:
     quintic, septic = b_spline(5), b_spline(7)
 
@@ -140,10 +144,13 @@ def _splines() -> tuple[NamedStencil, ...]:
 
 
 def _compact() -> tuple[NamedStencil, ...]:
-    """Explicit sides B of A f' = B f, stated as what A makes of the derivative."""
+    """Explicit sides B of compact schemes A f' = B f, with the expansion of A applied to the
+    derivative.
+    """
     twelfth = Fraction(1, 12)
     first = row(Fraction(-1, 36), Fraction(-7, 9), 0, Fraction(7, 9), Fraction(1, 36))
 
+    # Weights of the second derivative of order 6 with alpha = 2/11 on the implicit side.
     near, far = Fraction(12, 11), Fraction(3, 44)
     second = row(far, near, -2 * (near + far), near, far)
 

@@ -35,7 +35,7 @@ _ARAKAWA = "A. Arakawa, V. R. Lamb, Methods Comput. Phys. 17 (1977) 173"
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_seismic(), *_anisotropic(), _helmholtz(), *_weather(), *_shapiro(), _to_corner())
 
 
@@ -43,6 +43,8 @@ def _seismic() -> tuple[NamedStencil, ...]:
     stencils = []
     for ndim, order in ((2, 8), (2, 12), (3, 6), (3, 8), (3, 12), (3, 16)):
         operator = star(ndim, order)
+        # The checkerboard wave attains the sum of magnitudes, since signs alternate along each
+        # axis.
         fastest = magnitude(operator)
         points = ndim * order + 1
         name = f"seismic-{ndim}d{points}p"
@@ -56,17 +58,20 @@ def _seismic() -> tuple[NamedStencil, ...]:
 
 
 def _anisotropic() -> tuple[NamedStencil, ...]:
-    """A pseudo-acoustic medium with Thomsen's epsilon = 1/5, faster along its layers."""
+    """Operators of a pseudo-acoustic medium with Thomsen's epsilon = 1/5, faster along its
+    layers.
+    """
+    # Velocities squared scale with 1 + 2 epsilon along the layers.
     fast = 1 + 2 * Fraction(1, 5)
     cosine, sine = Fraction(4, 5), Fraction(3, 5)
 
-    # Layers that lie flat, along x and y.
+    # Horizontal layers, in the plane of x and y.
     level = add(
         along(central(2, 8), 0, 3),
         *(scaled(fast, along(central(2, 8), axis, 3)) for axis in (1, 2)),
     )
 
-    # The same in the plane of x and z, tilted.
+    # The same medium in the plane of x and z, tilted: the tensor diag(fast, 1) in rotated axes.
     along_x, along_z = fast * cosine**2 + sine**2, fast * sine**2 + cosine**2
     mixed = 2 * (fast - 1) * sine * cosine
     tilted = add(
@@ -96,10 +101,13 @@ def _anisotropic() -> tuple[NamedStencil, ...]:
 
 
 def _helmholtz() -> NamedStencil:
+    # Published optimal mixing and mass weights; `corner` makes the mass weights sum to 1. k h =
+    # 1/2.
     part, middle, side = Fraction("0.5461"), Fraction("0.6248"), Fraction("0.09381")
     corner, wave = (1 - middle - 4 * side) / 4, Fraction(1, 4)
     mass = mask([[corner, side, corner], [side, middle, side], [corner, side, corner]])
 
+    # The mass matrix spreads k^2 u, which adds to the second derivatives.
     second = 1 + wave * (side + 2 * corner)
     return named(
         "helmholtz-2d9p",
@@ -113,6 +121,7 @@ def _helmholtz() -> NamedStencil:
 def _weather() -> tuple[NamedStencil, ...]:
     stencils = []
     for ndim, strength in ((2, Fraction(1, 64)), (3, Fraction(1, 144))):
+        # The shortest wave, L = -8 in 2D and -12 in 3D, is removed in one step.
         weights = polynomial(star(ndim), (1, 0, -strength))
         texts = (f"fourth-order diffusion of a weather model, u - {strength} L^2 u", _COSMO)
         stencils.append(
@@ -128,7 +137,10 @@ def _weather() -> tuple[NamedStencil, ...]:
 
 
 def _shapiro() -> tuple[NamedStencil, ...]:
-    """U - (-1)^n D^n u / 4^n, D the second difference: the shortest wave goes, long ones stay."""
+    """Shapiro filters u - (-1)^n D^n u / 4^n, D the second difference: they remove the shortest
+    wave and keep long ones.
+    """
+    # D takes the shortest wave to -4 times itself, so D^n / 4^n takes it to (-1)^n times itself.
     square = polynomial(central(2, 2), (1, 0, Fraction(-1, 16)))
     fourth = compose(*[central(2, 2)] * 4)
     sixteenth = Fraction(-1, 16)
@@ -157,6 +169,8 @@ def _shapiro() -> tuple[NamedStencil, ...]:
 
 def _to_corner() -> NamedStencil:
     half = Fraction(1, 2)
+
+    # The four points around the corner at (+1/2, +1/2).
     weights = mask([[0, 0, 0], [0, 1, 1], [0, 1, 1]], 4)
     about = "mean of four points, at the corner between them: Coriolis force on the C grid"
     expansion = derivatives({(0, 0): 1}, 1, (half, half))

@@ -1,4 +1,7 @@
-"""Time steps of the heat equation: forward Euler on many Laplacians, and super-time-stepping."""
+"""Time steps of the heat equation: forward Euler on many Laplacians, and super-time-stepping.
+
+Times are in units of spacing^2 / diffusivity.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,16 @@ _EULER = "forward Euler with the {} Laplacian at half of the largest stable step
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_stars(), *_boxes(), *_tensors(), *_long_steps())
 
 
 def _half_euler(
     name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction
 ) -> NamedStencil:
-    """Forward Euler at half of its limit: the wave that decays by `fastest` is gone at once."""
+    """Return forward Euler at half of its stability limit: the wave that decays at the rate
+    `fastest` vanishes in one step.
+    """
     ndim, mu = len(next(iter(operator))), 1 / fastest
     weights = add(identity(ndim), scaled(mu, operator))
     return named(name, weights, laplacian(ndim, degree, factor=mu, value=1), texts)
@@ -79,6 +84,7 @@ def _stars() -> tuple[NamedStencil, ...]:
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
+    # The largest |symbol| of each is given: for the first two it is below the sum of magnitudes.
     return (
         _half_euler(
             "heat-2d9p",
@@ -105,10 +111,11 @@ def _boxes() -> tuple[NamedStencil, ...]:
 
 
 def _tensors() -> tuple[NamedStencil, ...]:
-    """Conductivity that depends on direction."""
+    """Anisotropic diffusion: conductivity that depends on direction."""
     d1, d2 = central(1, 2), central(2, 2)
     third, sixth = Fraction(1, 3), Fraction(1, 6)
 
+    # Diagonal tensor (1, 1/4), and the full tensor whose mixed derivative is 2 * 1/2 u_xy.
     weak = add(along(d2, 1, 2), scaled(Fraction(1, 4), along(d2, 0, 2)))
     turned = add(along(d2, 0, 2), along(d2, 1, 2), outer(d1, d1))
 
@@ -137,7 +144,9 @@ def _tensors() -> tuple[NamedStencil, ...]:
 
 
 def _long_steps() -> tuple[NamedStencil, ...]:
-    """Chebyshev polynomials T_s(1 + dt L / s^2): s sweeps at once, s^2 times the step of one."""
+    """Super-time-stepping: Chebyshev polynomials T_s(1 + dt L / s^2) apply s stages at once, with
+    s^2 times the step of one.
+    """
     second, third = Fraction(9, 10), Fraction(18, 5)
     # T_2(1 + x/4) = 1 + x + x^2/8 and T_3(1 + x/9) = 1 + x + 4 x^2/27 + 4 x^3/729.
 

@@ -1,9 +1,9 @@
 """Lattice Boltzmann: velocity sets as stencils.
 
-With relaxation time 1 every population is replaced by its equilibrium, so that streaming is
-u_new(x) = sum of w_i u(x - c_i), with weights w_i that may depend on a velocity: diffusion of
-variance c_s^2 per step. Each set is judged by the degree up to which it is a Gauss-Hermite
-quadrature, which is what makes the moments of a fluid right.
+With relaxation time 1 every population is replaced by its equilibrium, so streaming is u_new(x) =
+sum of w_i u(x - c_i), with weights w_i that may depend on a velocity: diffusion of variance c_s^2
+per step. Each set is judged by the degree up to which it is a Gauss-Hermite quadrature, which makes
+the moments of a fluid right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _KRUEGER = "T. Krüger et al., The Lattice Boltzmann Method (2017), chapters 3 a
 _SHAN = "X. Shan, X.-F. Yuan, H. Chen, J. Fluid Mech. 550 (2006) 413"
 _THIRD = Fraction(1, 3)
 
-# name: (weights by one velocity of each class in descending order, c_s^2, degree, source)
+# name: (weights by one velocity of each class, c_s^2, degree, source). All permutations and signs
+# of that velocity have the same weight.
 _SETS: dict[str, tuple[dict[Offset, Fraction], Fraction, int, str]] = {
     "d1q3": ({(0,): Fraction(2, 3), (1,): Fraction(1, 6)}, _THIRD, 5, _QIAN),
     "d1q5": (
@@ -93,14 +94,15 @@ _SETS: dict[str, tuple[dict[Offset, Fraction], Fraction, int, str]] = {
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_at_rest(), _product(), *_moving())
 
 
 def velocity_set(name: str) -> tuple[Weights, Fraction]:
-    """(weights by velocity, c_s^2) of a set such as "d2q9"."""
+    """Return (weights by velocity, c_s^2) of a set such as "d2q9"."""
     classes, sound, _, _ = _SETS[name]
 
+    # Every class is an orbit under permutations and reflections; a dict removes duplicates.
     weights: dict[Offset, Fraction] = {}
     for one, weight in classes.items():
         for order in itertools.permutations(one):
@@ -110,6 +112,7 @@ def velocity_set(name: str) -> tuple[Weights, Fraction]:
 
 
 def _at_rest() -> tuple[NamedStencil, ...]:
+    # At rest the weights are even, so u(x - c) and u(x + c) give the same stencil.
     stencils = []
     for name, (classes, sound, degree, source) in _SETS.items():
         ndim = len(next(iter(classes)))
@@ -126,6 +129,7 @@ def _product() -> NamedStencil:
 
 
 def _moving() -> tuple[NamedStencil, ...]:
+    # Velocities in array order, all components different: no two axes can be confused.
     stencils = []
     for name, velocity in (
         ("d1q3", (Fraction(1, 5),)),
@@ -137,10 +141,12 @@ def _moving() -> tuple[NamedStencil, ...]:
 
         moved: dict[Offset, Fraction] = {}
         for direction, weight in weights.items():
-            # The equilibrium to second order in the velocity.
+            # Equilibrium to second order in the velocity, 1 + c.v / c_s^2 + (c.v)^2 / (2 c_s^4) -
+            # v^2 / (2 c_s^2).
             along = (
                 sum((c * v for c, v in zip(direction, velocity, strict=True)), Fraction(0)) / sound
             )
+            # A population that moves by c was at x - c before.
             moved[tuple(-c for c in direction)] = weight * (
                 1 + along + along**2 / 2 - speed / sound / 2
             )

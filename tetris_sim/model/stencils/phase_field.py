@@ -1,4 +1,7 @@
-"""Phase field: the linear part of a time step about a pure phase, explicit in time."""
+"""Phase field: the linear part of a time step about a pure phase, explicit in time.
+
+L is the Laplacian. Except for Kuramoto-Sivashinsky, dt is short enough that no wave grows.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,10 @@ _KURAMOTO = (
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (
         *_allen_cahn(),
+        # Cahn-Hilliard: L (2 u - L u / 2), in one to three dimensions.
         _step(
             "cahn-hilliard-1d",
             star(1),
@@ -55,12 +59,14 @@ def entries() -> tuple[NamedStencil, ...]:
             (0, 2, Fraction(-1, 2)),
             ("2 L - L^2/2", _CAHN),
         ),
+        # Swift-Hohenberg, epsilon = -1/10: the pattern's wave number is 1.
         _step(
             "swift-hohenberg-2d", star(2), Fraction(1, 32), _swift(), ("-1/10 - (1 + L)^2", _SWIFT)
         ),
         _step(
             "swift-hohenberg-3d", star(3), Fraction(1, 64), _swift(), ("-1/10 - (1 + L)^2", _SWIFT)
         ),
+        # L (1/10 + (1 + L)^2) = 11/10 L + 2 L^2 + L^3.
         _step(
             "phase-field-crystal-2d",
             star(2),
@@ -68,6 +74,7 @@ def entries() -> tuple[NamedStencil, ...]:
             (0, Fraction(11, 10), 2, 1),
             ("L (1/10 + (1 + L)^2)", _ELDER),
         ),
+        # Cahn-Hilliard with the long-range term -1/5 u of block copolymers.
         _step(
             "block-copolymer-2d",
             star(2),
@@ -80,6 +87,7 @@ def entries() -> tuple[NamedStencil, ...]:
     )
 
 
+# -1/10 - (1 + L)^2 = -11/10 - 2 L - L^2.
 def _swift() -> tuple[Number, ...]:
     return (Fraction(-11, 10), -2, -1)
 
@@ -91,7 +99,9 @@ def _step(
     polynomial_of: tuple[Number, ...],
     texts: tuple[str, str],
 ) -> NamedStencil:
-    """1 + dt (c0 + c1 L + c2 L^2 ...); from L^2 on, powers leave polynomials of degree 3 alone."""
+    """Return 1 + dt (c0 + c1 L + c2 L^2 ...); powers from L^2 on vanish on polynomials of degree
+    3.
+    """
     ndim = len(next(iter(operator)))
     coefficients = [dt * c for c in polynomial_of]
     coefficients[0] += 1
@@ -101,6 +111,7 @@ def _step(
 
 
 def _allen_cahn() -> tuple[NamedStencil, ...]:
+    # The well's curvature is 2, hence the reaction term -2 u.
     stencils = []
     for name, operator, which in (
         ("allen-cahn-2d", star(2), "5-point"),
@@ -113,6 +124,7 @@ def _allen_cahn() -> tuple[NamedStencil, ...]:
 
 
 def _surface_diffusion() -> NamedStencil:
+    # The leading error of `compact` is isotropic.
     dt = Fraction(1, 32)
     weights = polynomial(compact(2), (1, 0, -dt))
     about = f"explicit step with -L^2, L the isotropic 9-point Laplacian, dt = {dt}"
@@ -123,6 +135,8 @@ def _surface_diffusion() -> NamedStencil:
 
 def _kuramoto() -> NamedStencil:
     dt = Fraction(1, 32)
+
+    # The sign of -L feeds long waves and -L^2 damps short ones.
     weights = polynomial(star(1), (1, -dt, -dt))
     about = f"explicit step with -L - L^2, dt = {dt}; long waves grow, as they shall"
     expansion = laplacian(1, 3, factor=-dt, value=1)

@@ -1,4 +1,4 @@
-"""Smoothers for Poisson's equation: what one sweep does to the error."""
+"""Smoothers for Poisson's equation: the effect of one sweep on the error."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _ADAMS = "M. Adams, M. Brezina, J. Hu, R. Tuminaro, J. Comput. Phys. 188 (2003) 
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_jacobi(), *_mehrstellen(), _unequal(), _screened(), *_chebyshev(), *_restrictions())
 
 
 def _sweep(
     name: str, operator: Weights, damping: Number, degree: int, texts: tuple[str, str]
 ) -> NamedStencil:
-    """1 + damping / |centre| * L."""
+    """Return one damped Jacobi sweep, 1 + damping / |centre| * L."""
     ndim = len(next(iter(operator)))
     factor = damping / abs(operator[(0,) * ndim])
     expansion = laplacian(ndim, degree, factor=factor, value=1)
@@ -48,6 +48,8 @@ def _sweep(
 
 
 def _jacobi() -> tuple[NamedStencil, ...]:
+    # Damping 2 d / (2 d + 1) minimizes the amplification of the waves that a coarser grid cannot
+    # hold.
     best = {1: Fraction(2, 3), 2: Fraction(4, 5), 3: Fraction(6, 7)}
     stencils = []
     for ndim, damping in best.items():
@@ -55,11 +57,15 @@ def _jacobi() -> tuple[NamedStencil, ...]:
         what = f"Jacobi, damping {damping}: the best smoothing factor"
         stencils.append(_sweep(f"jacobi-{ndim}d", star(ndim), 1, 3, ("Jacobi", source)))
         stencils.append(_sweep(f"damped-jacobi-{ndim}d", star(ndim), damping, 3, (what, source)))
+
+    # The fourth-order Laplacian exceeds twice its diagonal, so plain Jacobi amplifies the shortest
+    # wave.
     high = ("Jacobi, damping 4/5, fourth-order Laplacian; undamped it diverges", _TROTTENBERG)
     return (*stencils, _sweep("damped-jacobi-2d9p", star(2, 4), Fraction(4, 5), 5, high))
 
 
 def _mehrstellen() -> tuple[NamedStencil, ...]:
+    # Mehrstellen operators couple diagonal neighbours too.
     return (
         _sweep("mehrstellen-jacobi-2d", compact(2), 1, 3, ("Jacobi, 9-point Mehrstellen", COLLATZ)),
         _sweep(
@@ -84,6 +90,8 @@ def _mehrstellen() -> tuple[NamedStencil, ...]:
 
 def _unequal() -> NamedStencil:
     weak = Fraction(1, 10)
+
+    # Weak coupling along y: sweeps smooth along x only, which motivates line smoothers.
     operator = add(along(central(2, 2), 1, 2), scaled(weak, along(central(2, 2), 0, 2)))
     factor = 1 / (2 + 2 * weak)
     return named(
@@ -96,6 +104,7 @@ def _unequal() -> NamedStencil:
 
 
 def _screened() -> NamedStencil:
+    # (L - 1) u has the diagonal -5, so the sweep divides the four neighbours by 5.
     fifth = Fraction(1, 5)
     weights = scaled(fifth, add(star(2), scaled(4, identity(2))))
     about = "Jacobi for Laplacian u - u"
@@ -109,10 +118,14 @@ def _screened() -> NamedStencil:
 
 
 def _chebyshev() -> tuple[NamedStencil, ...]:
-    """T_2((m - s) / d) / T_2(m / d) for eigenvalues s of -L in m - d ... m + d, the upper 3/4."""
+    """Chebyshev smoothers T_2((m - s) / d) / T_2(m / d) for eigenvalues s of -L in m - d ... m + d,
+    the upper 3/4 of the spectrum.
+    """
     stencils = []
     for ndim in (2, 3):
+        # -L has eigenvalues up to 4 ndim; from ndim to 4 ndim, the middle is 5/2 ndim.
         middle, reach = Fraction(5 * ndim, 2), Fraction(3 * ndim, 2)
+        # T_2(x) = 2 x^2 - 1, expanded in powers of L and normalized at eigenvalue 0.
         top = 2 * (middle / reach) ** 2 - 1
         coefficients = (1, 4 * middle / reach**2 / top, 2 / reach**2 / top)
 
@@ -131,7 +144,10 @@ def _chebyshev() -> tuple[NamedStencil, ...]:
 
 
 def _restrictions() -> tuple[NamedStencil, ...]:
-    """The transpose of cubic interpolation between grids, read at every point."""
+    """Restrictions: the transpose of cubic interpolation between grids, evaluated at every
+    point.
+    """
+    # Cubic interpolation to midpoints is (-1, 9, 9, -1)/16, and 1 at the kept point itself.
     cubic = row(*(Fraction(w, 32) for w in (-1, 0, 9, 16, 9, 0, -1)))
     source = f"{_TROTTENBERG}, section 2.3"
 

@@ -1,4 +1,4 @@
-"""Acoustic and elastic waves: what a leapfrog step reads of neighbours, and first derivatives.
+"""Acoustic and elastic waves: the spatial part of a leapfrog step, and first derivatives.
 
 Leapfrog is u_next = S u - u_before with S = 2 + C^2 L. It is stable exactly if |symbol of S| <= 2
 for all waves, so each S here has the factor 1/2.
@@ -43,14 +43,14 @@ _SAENGER = "E. H. Saenger, N. Gold, S. A. Shapiro, Wave Motion 31 (2000) 77"
 
 
 def entries() -> tuple[NamedStencil, ...]:
-    """The stencils of this domain."""
+    """Return the stencils of this domain."""
     return (*_leapfrog(), _modified_equation(), *_staggered(), *_elastic(), _low_dispersion())
 
 
 def leapfrog(
     name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction
 ) -> NamedStencil:
-    """2 + C^2 L with C^2 at three quarters of its limit of 4 / fastest.
+    """Return 2 + C^2 L with C^2 at three quarters of its limit of 4 / fastest.
 
     Args:
         name: of the entry.
@@ -75,6 +75,7 @@ def _leapfrog() -> tuple[NamedStencil, ...]:
             fastest = magnitude(operator)
             stencils.append(leapfrog(name, operator, order + 1, (what, _ALFORD), fastest))
 
+    # The largest |symbol| of the compact Laplacians is below their sum of magnitudes.
     return (
         *stencils,
         leapfrog("acoustic-2d9p", compact(2), 3, ("9-point", COLLATZ), Fraction(16, 3)),
@@ -85,6 +86,8 @@ def _leapfrog() -> tuple[NamedStencil, ...]:
 
 
 def _modified_equation() -> NamedStencil:
+    # The modified equation adds the leading time error C^4/12 L^2, which makes time fourth order
+    # too.
     courant = Fraction(2, 5)
     square = compose(star(2), star(2))
     return named(
@@ -97,6 +100,7 @@ def _modified_equation() -> NamedStencil:
 
 
 def _staggered() -> tuple[NamedStencil, ...]:
+    # Velocities and stresses live half a point apart, so derivatives are taken at midpoints.
     half = Fraction(1, 2)
     stencils = []
     for order in (2, 4, 6, 8):
@@ -118,6 +122,8 @@ def _staggered() -> tuple[NamedStencil, ...]:
             )
         )
 
+    # On the rotated staggered grid all components live at cell corners: a difference along x,
+    # averaged over the other axes.
     difference, mean = fornberg(1, (0, 1), at=half), fornberg(0, (0, 1), at=half)
     rotated = (
         named(
@@ -137,6 +143,7 @@ def _staggered() -> tuple[NamedStencil, ...]:
 def _elastic() -> tuple[NamedStencil, ...]:
     """Operators of the displacement form with equal Lamé constants."""
 
+    # lambda = mu = 1, so lambda + 2 mu = 3 along x (the last axis) and mu = 1 along the others.
     def stretch(ndim: int, order: int) -> NamedStencil:
         parts = [
             scaled(3 if axis == ndim - 1 else 1, along(central(2, order), axis, ndim))
@@ -161,6 +168,7 @@ def _elastic() -> tuple[NamedStencil, ...]:
             factor=None,
         )
 
+    # The mixed derivative couples the components of the displacement; lambda + mu = 2.
     def coupling(order: int) -> NamedStencil:
         weights = scaled(2, outer(central(1, order), central(1, order)))
         what = f"(lambda + mu) u_xy, lambda = mu = 1, order {order}"
@@ -172,7 +180,7 @@ def _elastic() -> tuple[NamedStencil, ...]:
 
 
 def _low_dispersion() -> NamedStencil:
-    # One weight minimises the dispersion error; the other two follow from fourth order:
+    # One weight minimizes the dispersion error; the other two follow from fourth order:
     # 2 (a1 + 2 a2 + 3 a3) = 1 and a1 + 8 a2 + 27 a3 = 0.
     first = Fraction("0.770882380518")
     second, third = (9 - 16 * first) / 20, (3 * first - 2) / 15
