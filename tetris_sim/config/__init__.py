@@ -1,8 +1,8 @@
-"""What was asked: a text or Python data becomes a checked `Config`, or a list of all mistakes.
+"""Configurations: YAML text or Python data in, a checked `Config` or a list of all mistakes out.
 
-The sections, which say what may be asked, lie below the models and the scheduler that read them;
-`loading` lies above both. So importing a section must not import `loading`: the names below are
-loaded when they are first used.
+Begin with `loading` (the entry points) and `sections.schema` (what each section may contain). The
+sections lie below the models and the scheduler, which read them; `loading` lies above both.
+Importing a section must therefore not import `loading`: the names below are loaded on first use.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+    # Imported here, not above: `loading` imports the models, which import the sections (a cycle).
+    # Imported here, not above: `loading` imports the models, which import the sections (a cycle).
     from tetris_sim.config import errors, loading
 
     return getattr(errors if name == "ConfigMistakesError" else loading, name)

@@ -1,1 +1,1 @@
-"""The sections of a configuration: their keys, types, units and defaults."""
+"""Configuration sections: keys, types, units and defaults. Begin with `schema.Request`."""
