@@ -16,7 +16,7 @@ from benchmarks.samples import result, timing
 from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.bench import gpu as bench_gpu
 from tetris_sim.bench.result import BenchResult, MachineLimits, When
-from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.machine import Gpu
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
 LIMITS: dict[When, MachineLimits] = {

@@ -39,8 +39,10 @@ from tetris_sim.model.formula import compile_expression  # noqa: E402
 from tetris_sim.model.method import Method, Parameters  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.stencils.catalogue import named_stencil  # noqa: E402
-from tetris_sim.scheduler.machine.devices import Gpu  # noqa: E402
-from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
+from tetris_sim.scheduler.machine.machine import (  # noqa: E402
+    Gpu,
+    find_machine,
+)
 from tetris_sim.scheduler.tuning.tuned import find_known  # noqa: E402
 
 Faces = tuple[tuple[Face, Face], ...]

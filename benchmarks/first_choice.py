@@ -32,8 +32,10 @@ from tetris_sim.bench.timing import FaceKind, WeightKind, random_problem  # noqa
 from tetris_sim.model.problem import Problem  # noqa: E402
 from tetris_sim.model.slab import Slab  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402
-from tetris_sim.scheduler.machine.devices import Gpu  # noqa: E402
-from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
+from tetris_sim.scheduler.machine.machine import (  # noqa: E402
+    Gpu,
+    find_machine,
+)
 from tetris_sim.scheduler.machine.placement import ComputeResource  # noqa: E402
 from tetris_sim.scheduler.tuning import tuned  # noqa: E402
 from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest, find_candidates  # noqa: E402

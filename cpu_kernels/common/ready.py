@@ -164,7 +164,8 @@ class Ready:
             self.begun = False
 
 
-# ReadyStepper: a `CpuStepper` whose team stays in compiled code between blocks (`compiled/ready.py`).
+# ReadyStepper: a `CpuStepper` whose team stays in compiled code between blocks
+# (`compiled/ready.py`).
 #
 # Halos are only recorded when they arrive, and copied by all threads when the next block begins;
 # edges have been copied when a block ends. Any other request calls the team back first.

@@ -19,8 +19,8 @@ from tetris_sim.gpu_kernels.solve import arithmetic as gpu_solve
 from tetris_sim.gpu_kernels.solve.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.model.method import DeviceKind, Method
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
-from tetris_sim.scheduler.machine.devices import Device, Gpu, may_use_gpus
-from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
+from tetris_sim.scheduler.machine.devices import Device, may_use_gpus
+from tetris_sim.scheduler.machine.machine import PER_TASK, Gpu, Machine
 from tetris_sim.solvers.spectral.stepper import SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import count_threads

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning import tuned
 from tetris_sim.scheduler.tuning.candidates import (

@@ -26,8 +26,7 @@ from tetris_sim.model.equations import Equations
 from tetris_sim.model.homogeneous import one_stencil
 from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.support.cache import cache_directory
 from tetris_sim.support.files import atomic_text

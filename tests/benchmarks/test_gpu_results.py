@@ -23,7 +23,7 @@ from benchmarks.samples import main_result, result, row, timing
 from benchmarks.study_tables import as_markdown, as_text
 from tetris_sim.bench.result import MachineLimits
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.machine import Gpu
 
 LIMITS = MachineLimits(
     copy=timing(4e12),

@@ -18,9 +18,8 @@ from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.common.device import import_cupy
 from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import H200, predict_rate
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.machine import devices
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine import machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.planner import make_plan
@@ -127,9 +126,9 @@ def test_without_a_driver_nobody_looks_for_cupy(monkeypatch: pytest.MonkeyPatch)
         raise OSError(name)
 
     monkeypatch.setattr("ctypes.CDLL", missing)
-    devices.find_gpus.cache_clear()
-    assert devices.find_gpus() == ((), "there is no NVIDIA driver (libcuda.so.1)")
-    devices.find_gpus.cache_clear()
+    machine.find_gpus.cache_clear()
+    assert machine.find_gpus() == ((), "there is no NVIDIA driver (libcuda.so.1)")
+    machine.find_gpus.cache_clear()
 
 
 def test_without_cupy_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +189,7 @@ def test_a_gpu_is_described_by_its_attributes() -> None:
     def described(**more: int) -> Gpu:
         device = SimpleNamespace(mem_info=(5, 6), attributes={**attributes, **more})
         cuda = SimpleNamespace(runtime=runtime, Device=lambda _: contextlib.nullcontext(device))
-        return devices._describe(SimpleNamespace(cuda=cuda), 0)
+        return machine._describe(SimpleNamespace(cuda=cuda), 0)
 
     found = described(GlobalMemoryBusWidth=6144)
     assert (found.name, found.architecture, found.driver, found.memory) == ("H", "sm_90", "13.0", 5)

@@ -17,8 +17,7 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.gpu_kernels.steppers import streamed
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine, find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.workers.recovery import Recovery

@@ -245,7 +245,7 @@ def find_workers(gpu: str) -> dict[str, Any]:
 def choose_gpu() -> str:
     """The best there is."""
     from tests.support.emulator.emulation import COMPILER
-    from tetris_sim.scheduler.machine.devices import find_gpus
+    from tetris_sim.scheduler.machine.machine import find_gpus
 
     if find_gpus()[0]:
         return "real"

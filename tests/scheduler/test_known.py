@@ -14,7 +14,7 @@ from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
-from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.machine import Gpu
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import TuningRequest, find_candidates

@@ -23,8 +23,7 @@ from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.facts.domain import FREE, Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine, find_machine
 from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.plan import plan as plan_module
 from tetris_sim.scheduler.planner import make_plan

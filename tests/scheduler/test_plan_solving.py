@@ -16,8 +16,7 @@ from tetris_sim.model.boundary import Boundary, Dirichlet
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.domain import Link
 from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.plan import solving
 from tetris_sim.scheduler.plan.solving import (
     on_fastest,

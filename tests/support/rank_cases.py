@@ -11,8 +11,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.domain import Link
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 
 MACHINE = Machine(
     "alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3)

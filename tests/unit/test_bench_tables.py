@@ -14,7 +14,7 @@ import pytest
 from benchmarks.samples import main_result, result, row, timing
 from tetris_sim.bench.result import BenchCase, MachineLimits, read_result
 from tetris_sim.bench.tables import as_markdown, as_text, tables
-from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.machine import Gpu
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 

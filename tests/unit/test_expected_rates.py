@@ -23,7 +23,7 @@ from tetris_sim.model.equations import Equations
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.machine import Gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 # As the driver says it.

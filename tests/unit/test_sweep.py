@@ -22,8 +22,7 @@ from tetris_sim.commands.sweep import read_over
 from tetris_sim.config import load_config, make_config
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.outputs.tables import read_table
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.scheduler.machine.machine import Gpu, find_machine
 from tetris_sim.simulation.launch import launch
 
 TEXT = """\

@@ -17,8 +17,7 @@ from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.checkpoint import open_checkpoint
-from tetris_sim.scheduler.machine.devices import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.tuning import compete, tuned
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tetris_sim.model.method import STEPS_PER_BLOCK
-from tetris_sim.scheduler.machine.devices import Gpu
+from tetris_sim.scheduler.machine.machine import Gpu
 from tetris_sim.scheduler.workers.worker import WorkerRow
 
 When = Literal["before", "after"]

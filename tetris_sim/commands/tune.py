@@ -15,8 +15,7 @@ from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:
     from tetris_sim.model.problem import Problem
-    from tetris_sim.scheduler.machine.devices import Gpu
-    from tetris_sim.scheduler.machine.machine import Machine
+    from tetris_sim.scheduler.machine.machine import Gpu, Machine
     from tetris_sim.scheduler.plan.find import Tuned
     from tetris_sim.scheduler.tuning.choice import Choice
 

@@ -1,4 +1,4 @@
-"""Mistakes in a configuration, their positions in the source, and the error that lists them all."""
+"""Where a configuration is wrong, and how all of its mistakes are told at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tetris_sim.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]  # ("output", "probes", 0, "at")
 
-# A longer list helps no reader, and a file that is not a configuration may hold thousands.
+# Nobody reads more, and a file that is no configuration at all may hold thousands.
 _MOST_SHOWN = 100
 
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """Position at which a value was written.
+    """Where a value was written.
 
     Attributes:
         source: a file, "--set time.t_end=2", the name of an environment variable; empty for values
@@ -30,24 +30,22 @@ class SourcePosition:
     column: int | None = None
 
     def __str__(self) -> str:
-        # Compiler style, "case.yaml:12:5"; unknown parts are left out.
-        # Compiler style, "case.yaml:12:5"; unknown parts are left out.
         return ":".join(
             str(part) for part in (self.source, self.line, self.column) if part is not None
         )
 
 
 @dataclass(frozen=True)
-"""A mistake found by a check, before its position in the source is known.
-    """A mistake found by a check, before its position in the source is known.
+class Finding:
+    """Something wrong, before it is known where it was written.
 
-    path: the key concerned.
-    message: what was found and what is allowed.
-    at_key: whether the key itself is wrong, rather than its value.
-    character: for text: the offending character, counted from 1.
-    unknown: whether the key does not exist in the schema.
-    meant: the existing key that was probably meant; empty if none is similar.
-            meant: the existing key that was probably meant; empty if none is similar.
+    Attributes:
+        path: the key it is about.
+        message: what was found, what is allowed.
+        at_key: whether the key itself is wrong, rather than its value.
+        character: for text: which character of it is meant, counted from 1.
+        unknown: whether it is about a key that does not exist.
+        meant: the key that was probably meant instead; empty if none is like it.
     """
 
     path: KeyPath
@@ -62,41 +60,37 @@ class SourcePosition:
 class Mistake:
     """One thing that is wrong in a configuration.
 
-    path: the key concerned; empty for the whole configuration.
-    message: what was found and what is allowed.
-    place: where the value was written.
-            place: where the value was written.
+    Attributes:
+        path: the key it is about; empty for the whole configuration.
+        message: what was found, what is allowed.
+        place: where it was written.
     """
 
     path: KeyPath
     message: str
     place: SourcePosition = SourcePosition()
 
-    # A mistake of the whole configuration has no key, and one in Python data no position.
     def __str__(self) -> str:
-        # A mistake of the whole configuration has no key, and one in Python data no position.
         return ": ".join(part for part in (str(self.place), self.key, self.message) if part)
 
-    """The path as written after --set: "output.probes.0.at"."""
+    @property
     def key(self) -> str:
-        """The path as written after --set: "output.probes.0.at"."""
+        """The path as it is written after --set: "output.probes.0.at"."""
         return ".".join(map(str, self.path))
 
     def as_json(self) -> dict[str, Any]:
         """The mistake as plain values, for --json."""
         return {"key": self.key, "message": self.message, **asdict(self.place)}
 
-"""A configuration that cannot be used; the message lists its mistakes, one per line.
+
 class ConfigMistakesError(ConfigError):
-    """A configuration that cannot be used; the message lists its mistakes, one per line.
+    """A configuration that cannot be used; the message lists every mistake, one a line.
 
     Attributes:
         problems: the mistakes, in the order of the file.
     """
-# File order; mistakes without a line (from --set or the environment) come last.
 
     def __init__(self, problems: Iterable[Mistake]) -> None:
-        # File order; mistakes without a line (from --set or the environment) come last.
         self.problems = tuple(sorted(problems, key=_order))
         lines = [str(problem) for problem in self.problems[:_MOST_SHOWN]]
         if len(self.problems) > _MOST_SHOWN:

@@ -1,6 +1,6 @@
-"""Configuration sections of the initial state and of the boundary conditions on faces.
+"""The sections of a configuration that say what the state is at time 0 and at the faces.
 
-As in all sections (`schema.py`), numbers are SI and lists along axes are in the order x, y, z.
+As for all sections (`schema.py`), numbers are SI, and lists along axes are in the order x, y, z.
 """
 
 from __future__ import annotations
@@ -21,10 +21,6 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.config.sections.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
 
-# The pattern admits axis names and the wildcard; which entry decides about a face (its own name
-# before its axis before `*`) is resolved by `find_face` in `apps/boundaries.py`.
-# The pattern admits axis names and the wildcard; which entry decides about a face (its own name
-# before its axis before `*`) is resolved by `find_face` in `apps/boundaries.py`.
 FaceName = Annotated[
     str,
     Field(
@@ -32,36 +28,34 @@ FaceName = Annotated[
         description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
     ),
 ]
-# Initial states. Each is a function of position, so that any process can evaluate its own part.
 
 
-# Initial states. Each is a function of position, so that any process can evaluate its own part.
 class GaussianInitial(Section):
     """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
-"""Height above the background: a temperature difference, the same in K and in degC."""
+
     type: Literal["gaussian"]
     amplitude: TemperatureDifference
     """Height above the background; a difference, in kelvin or degC alike."""
-    """Height above the background: a temperature difference, the same in K and in degC."""
+    sigma: PositiveLength
     """Standard deviation [m]."""
     center: tuple[Length, ...] | None = None
     """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
     background: Temperature = 0.0
-"""A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; the functions it may
-call are listed above.
-"""
-    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; the functions it may
-    call are listed above.
+
+
+class ExpressionInitial(Section):
+    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; what it may call is
+    listed above.
     """
 
-    """By name: numbers, with units if you like (converted to SI)."""
+    type: Literal["expression"]
     expression: str
     constants: dict[str, AnyNumber] = Field(default={})
-    """By name: numbers, with units if you like (converted to SI)."""
-"""A uniform value."""
+    """By name: numbers, with units if you like (they are SI then)."""
+
 
 class ConstantInitial(Section):
-    """A uniform value."""
+    """The same value everywhere."""
 
     type: Literal["constant"]
     value: Temperature
@@ -71,45 +65,41 @@ class FileInitial(Section):
     """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y,
     x).
     """
-"""Relative paths start at the folder of the configuration file."""
+
     type: Literal["file"]
-    """For HDF5: the name of the dataset; needed if the file has more than one."""
-    """Relative paths start at the folder of the configuration file."""
-    """For pictures: the value of black."""
-    """For HDF5: the name of the dataset; needed if the file has more than one."""
-    """For pictures: the value of white."""
-    """For pictures: the value of black."""
+    path: str
+    """Relative paths start at the configuration file."""
+    dataset: str | None = None
+    """For HDF5: which dataset; needed if the file has more than one."""
+    black: Temperature = 0.0
+    """For pictures: the value that black stands for."""
     white: Temperature = 1.0
-    """For pictures: the value of white."""
-"""Uniform random numbers for tests and benchmarks; a seed gives the same numbers on any machine
-and for any partition.
-"""
-    """Uniform random numbers for tests and benchmarks; a seed gives the same numbers on any machine
-    and for any partition.
+    """For pictures: the value that white stands for."""
+
+
+class RandomInitial(Section):
+    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and
+    benchmarks.
     """
 
     type: Literal["random"]
     low: Temperature = 0.0
     high: Temperature = 1.0
     seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
-"""The state of another run on the same number of points; everything else may differ."""
+
 
 class RunInitial(Section):
-    # `from` is a keyword of Python, so the attribute has a name of its own.
-    """The state of another run on the same number of points; everything else may differ."""
+    """The state of another run on as many points; everything else may differ."""
 
     type: Literal["run"]
-    """Simulated time [s] in that run, one at which it wrote fields or a checkpoint; the latest one
-    if not given.
-    """
+    directory: str = Field(alias="from")
+    """Its results directory; relative paths start at the configuration file."""
     at: Literal["last"] | Time = "last"
-    """Simulated time [s] in that run, one at which it wrote fields or a checkpoint; the latest one if
-    # Pydantic selects the section by `type`, so errors are those of one section and not of all.
-    not given.
+    """Simulated time of it [s], one of those at which it wrote fields or a checkpoint; the latest
+    of them if not given.
     """
 
 
-# Pydantic selects the section by `type`, so errors are those of one section and not of all.
 InitialSection = Annotated[
     GaussianInitial
     | ExpressionInitial
@@ -117,79 +107,78 @@ InitialSection = Annotated[
     | FileInitial
     | RandomInitial
     | RunInitial,
-    """One face, or part of a face where the face is given as a list of sections."""
+    Field(discriminator="type"),
 ]
 
-"""In a list: a condition in x, y, z that selects the points of this entry, for example
-`x < 1e-3`; without it, all points that no earlier entry has selected.
-"""
+
+class PatchSection(Section):
+    """A face, or in a list of several: a part of one."""
 
     where: str | None = None
-    """In a list: a condition in x, y, z that selects the points of this entry, for example
-    """Prescribed value on the face itself."""
+    """In a list: the points of the face that this entry is about, a condition in x, y, z, for
+    example `x < 1e-3`; all that no earlier entry is about if not given.
     """
 
 
 class DirichletFace(PatchSection):
-    """Prescribed value on the face itself."""
+    """The value on the face."""
 
-    """Prescribed value at the ghost points beyond the face."""
+    type: Literal["dirichlet"]
     value: VaryingTemperature
 
 
 class FixedFace(PatchSection):
-    """Prescribed value at the ghost points beyond the face."""
+    """A ghost ring held at a value."""
 
-    """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
+    type: Literal["fixed"]
     value: VaryingTemperature
 
 
 class NeumannFace(PatchSection):
-    """Of the body; that of the material if not given. A flux of 0 needs none."""
+    """The flux into the body [W/m^2]; 0 is insulated."""
 
     type: Literal["neumann"]
     flux: VaryingFlux = 0.0
     conductivity: Conductivity | None = None
-    """Of the body; that of the material if not given. A flux of 0 needs none."""
+    """Of the body; taken from the material if not given. A flux of 0 needs none."""
 
 
 class RobinFace(PatchSection):
     """Convection: k dT/dn = h (ambient - T), n outward."""
-"""Of the body; that of the material if not given. A bare stencil has no material."""
+
     type: Literal["robin"]
     h: VaryingCoefficient
     ambient: VaryingTemperature
-    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T X `h` is given.
-    """
+    conductivity: Conductivity | None = None
+    """Of the body; taken from the material if not given. A bare stencil has none to take."""
+
 
 class RadiationFace(PatchSection):
-    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin, plus
-    convection if `h` is given.
-    """Temperature of the surroundings, and of the air if `h` is given."""
+    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), in kelvin, and
+    convection besides if `h` is given.
+    """
 
     type: Literal["radiation"]
     emissivity: Annotated[float, Field(gt=0, le=1)]
     ambient: VaryingTemperature
-    """Periodic: the face is joined to the opposite one."""
+    """Of the surroundings, and of the air if `h` is given."""
     h: VaryingCoefficient = 0.0
 
 
 class PeriodicFace(Section):
-    # A periodic face joins two whole faces, so it cannot be one entry of a list.
-    """Periodic: the face is joined to the opposite one."""
+    """Joined to the opposite face."""
 
     type: Literal["periodic"]
 
 
-# A periodic face joins two whole faces, so it cannot be one entry of a list.
 Patch = Annotated[
     DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace,
     Field(discriminator="type"),
 ]
-"""Condition of a face: one section, or a list by location, of which the first match holds."""
+FaceSection = Annotated[
     DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace,
     Field(discriminator="type"),
 ]
 Patches = Annotated[tuple[Patch, ...], Field(min_length=1)]
 FaceCondition = FaceSection | Patches
-"""Condition of a face: one section, or a list by location, of which the first match holds."""
+"""Of a face: one condition, or a list of them by place, of which the first that fits holds."""
