@@ -50,7 +50,7 @@ def not_through_the_host(gpu: HostGpu, array: Any) -> Any:
     [
         ((0, 0, 0), None, [2, 2, 2], "host"),
         ((0, 0, 1), None, [1, 1, 0], "host"),
-        ((0, 0, 0), ("Place.open", no_gpu), [0, 0, 0], "host"),
+        ((0, 0, 0), ("ComputeResource.open", no_gpu), [0, 0, 0], "host"),
         ((0, 0, 0), ("HostGpu.share", closed_to_others), [0, 0, 0], "host"),
         ((0, 1, 2), ("HostGpu.fetch", not_through_the_host), [0, 0, 0], "mpi"),
     ],
