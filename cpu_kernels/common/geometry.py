@@ -108,7 +108,6 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
             if padded < 2:
                 links_of[padded] += links
 
-
     # All axes share one rectangular array; LINKS says how many rows of it are in use.
     most = max(1, *map(len, links_of))
     links_array = np.zeros((3, most, 2), dtype=np.int64)
