@@ -96,7 +96,7 @@ def divide(typing_context, a, b):
 
 @intrinsic(prefer_literal=True)
 def call_library(typing_context, name, numbers):
-    """What a function of the C library's mathematics gives: of doubles "sin", of floats sinf.
+    """Call a function of the C library's mathematics: "sin" for doubles, sinf for floats.
 
     Args:
         typing_context: from Numba.
@@ -312,7 +312,7 @@ def call_fill(typing_context, address, v, told, p, source, f, side, k):
 
 @intrinsic
 def address_of(typing_context, array):
-    """Where the elements of an array begin."""
+    """The address of the first element of an array."""
 
     def generate(context, builder, signature, arguments):
         data = context.make_array(array)(context, builder, arguments[0]).data
@@ -323,8 +323,8 @@ def address_of(typing_context, array):
 
 @intrinsic
 def call_ghost(typing_context, address, v, operands, code, source):
-    """What the function at an address gives for two pointers and two numbers: an element of the
-    first.
+    """Call the function at an address with two pointers and two numbers; it returns an element of
+    the first.
     """
 
     def generate(context, builder, signature, arguments):

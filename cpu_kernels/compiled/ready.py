@@ -86,7 +86,7 @@ def await_end(control, task):
 
 @njit(nogil=True, cache=True)
 def _listen(control, last):
-    """Which task comes after the last one."""
+    """Wait for the next task and return its number."""
     spins = 0
     while load_acquire(control, TASK) == last:
         spins += 1

@@ -19,7 +19,7 @@ from tetris_sim.model.grid import OUTER, on_three
 
 @dataclass(frozen=True)
 class Follow:
-    """Who follows whom along the first padded axis.
+    """Lags between stages and steps along the first padded axis, and the rings that they require.
 
     Attributes:
         lags: planes by which each stage follows behind the reading of the state.
@@ -87,7 +87,7 @@ def _divisor(of: int, least: int) -> int:
 
 @dataclass(frozen=True)
 class RingWork:
-    """How a slab is cut, and how the rings of a strip lie in elements.
+    """Cut of a slab into strips, and memory layout of the rings of a strip in elements.
 
     Attributes:
         follow: who follows whom.

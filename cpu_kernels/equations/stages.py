@@ -318,7 +318,7 @@ def stage_kernel(stage: Stage, equations: Equations, problem: Problem) -> StageK
 
 
 def settled(equations: Equations) -> Equations:
-    """The same, so that no new value of a field has ghosts of its own: they would lie where those
+    """Equations in which no new value of a field has ghosts of its own: they would lie where those
     of the field must be at the next step.
     """
     own = {

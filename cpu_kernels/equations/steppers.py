@@ -48,7 +48,7 @@ Array = npt.NDArray[Any]
 
 
 def layout_of(problem: Problem, slab: Slab) -> PaddedField:
-    """How the state lies: with room for the ghosts of every name."""
+    """Memory layout of the state, with room for the ghosts of every name."""
     assert problem.equations is not None
     equations, ndim = settled(problem.equations), problem.grid.ndim
     widths = [width_of(equations, name, ndim) for name in equations.ghosts]
@@ -68,7 +68,8 @@ def work_bytes(problem: Problem, slab: Slab) -> int:
 
 
 class Sweeps:
-    """What the compiled loop of `sweep.py` is told; between a stepper and it.
+    """Adapter between a stepper and the compiled loop of `sweep.py`: compiles the stages and fills
+    the record of each thread.
 
     Attributes:
         longest: steps that one block may have.
@@ -123,8 +124,8 @@ class Sweeps:
         self._loop(thread, threads, own, *table, steps, barrier)
 
     def _tell(self, arrays: tuple[int, int]) -> tuple[Array, ...]:
-        """What threads begin with if these are the arrays of the state before an even step and
-        after it; and the tables that it refers to.
+        """Fill the records of the threads for two arrays, those of the state before an even step
+        and after it; returned with the tables that they refer to.
         """
         tables = self._tables
         lists = tables.lists(2, lambda stream, odd: self._address(stream, arrays, odd))
@@ -140,7 +141,7 @@ class Sweeps:
         return own, lists, names
 
     def _address(self, stream: RowStream, arrays: tuple[int, int], odd: int) -> int:
-        """Of a stream of the state at even or at odd steps."""
+        """Address of a stream of the state at even or at odd steps."""
         equations, layout = self._tables.equations, self._layout
         now, then = arrays[odd], arrays[1 - odd]
         if stream.name in equations.fields:
@@ -160,7 +161,7 @@ class Sweeps:
 
 
 def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
-    """What is worth trying on a machine with these caches, the best guess first."""
+    """Parameter sets for the autotuner on a machine with these caches, the best guess first."""
     assert problem.equations is not None
     equations, ndim = settled(problem.equations), problem.grid.ndim
     radii, size = equations.radii, np.dtype(problem.dtype).itemsize
@@ -186,7 +187,7 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
 
 
 def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> RingWork:
-    """How a slab is cut."""
+    """Cut a slab into strips and rings; see `plan_work`."""
     from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 
     assert problem.equations is not None
@@ -212,7 +213,7 @@ def stream_bytes(problem: Problem, slab: Slab, parameters: Parameters, threads: 
 
 
 def margins_of(problem: Problem, slab: Slab, work: RingWork) -> list[tuple[int, int]]:
-    """How far around a slab stages are computed, per axis of the problem."""
+    """Points around a slab for which stages are computed, per axis of the problem."""
     margins = []
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         ring = problem.boundary.periodic(axis)
@@ -298,7 +299,8 @@ def make_stepper(
 
 
 class Streams:
-    """What the compiled loop of `strips.py` is told; between a stepper and it.
+    """Adapter between a stepper and the compiled loop of `strips.py`: compiles the stages and
+    places the rings of each thread.
 
     Attributes:
         longest: steps that one block may have.
@@ -334,7 +336,7 @@ class Streams:
         return (self._tables.given.numbers(step, steps),)
 
     def _name_rings(self) -> None:
-        """What the tables of stages and names say of rings."""
+        """Enter the rings into the tables of stages and names."""
         tables, work = self._tables, self._work
         tables.stages[1:, LAG] = work.follow.lags
         for row, name in zip(tables.names, tables.rows, strict=True):

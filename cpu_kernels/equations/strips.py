@@ -123,7 +123,7 @@ def _expect_plane(u, n, field, p):
 
 @inner
 def _write_plane(v, g, n, field, p, at):
-    """What is wanted of a plane of a field from its ring."""
+    """Store the strip's own part of a plane of a field from its ring to memory."""
     start, run = field * n.field_pitch + p * n.pitch[0] + n.low[2], n.high[2] - n.low[2]
     for j in range(n.low[1], n.high[1]):
         _copy(v, start + j * n.pitch[1], g, at + j * n.row + n.low[2], run, n.past_caches)

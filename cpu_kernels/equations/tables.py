@@ -1,4 +1,4 @@
-"""Tables: what sweeps and streams of equations are told in the same way."""
+"""Tables that sweeps and streams of equations read in common."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MOST_NUMBERS = 1 << 20  # in the tables of one block
 
 
 def coefficient_layout(problem: Problem, slab: Slab, margins: Margins) -> PaddedField | None:
-    """How coefficients lie; None if there are none.
+    """Memory layout of the coefficients; None if there are none.
 
     Args:
         problem: by equations.
@@ -122,7 +122,9 @@ class StepInputs:
         self.longest = sys.maxsize if endless else most
 
     def address(self, stream: RowStream) -> int:
-        """Where the element of padded index (0, 0, 0) of a stream that is no state would lie."""
+        """Address of the element of padded index (0, 0, 0) of a coefficient or coordinate stream,
+        which may lie outside the array.
+        """
         if stream.kind == COEFFICIENT:
             names = list(self._equations.coefficients or {})
             assert self._layout is not None
@@ -178,7 +180,9 @@ def _positions(grid: Grid, axis: int, span: Ranges) -> Array:
 
 
 def beyond_sides(problem: Problem, slab: Slab) -> npt.NDArray[np.int64]:
-    """What lies beyond each side, (3, 2) by padded axis and side; see `sides.py`."""
+    """Kind of each side of a slab, (3, 2) by padded axis and side: `NOTHING`, `MIRRORED` or
+    `WRAP`.
+    """
     beyond = np.full((3, 2), NOTHING, np.int64)
     for axis, outer in enumerate(OUTER[problem.grid.ndim]):
         for side, halo in enumerate(slab.halo[axis]):
@@ -260,7 +264,8 @@ class Tables:
         return found
 
     def numbers(self, problem: Problem, slab: Slab, layout: PaddedField, threads: int) -> Array:
-        """What every thread begins with, but for lists of streams and what only streams know.
+        """Fill the initial record of every thread, except for lists of streams and fields that only
+        streams read.
 
         Args:
             problem: by equations.

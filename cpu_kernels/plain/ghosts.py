@@ -17,8 +17,8 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import fma, round_to_half  # noq
 # [the row update begins]
 @njit(nogil=True, cache=True, inline="always")
 def as_stored(value):
-    """What memory may hold of a value: itself, or its nearest float16, though memory has float32
-    then.
+    """The value as memory holds it: unchanged, or rounded to the nearest float16, which is stored
+    as a float32.
     """
     return value
 

@@ -132,10 +132,14 @@ def advance(thread, threads, u, v, axes, arrays, numbers, places, steps, barrier
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
     block = max(1, CACHED_POINTS // pitch0)
-    u, v = v, u  # what is there already only needs its ghosts
+
+    # Step -1 computes nothing, the initial state only needs its ghosts: both arrays swap first.
+    u, v = v, u
     for step in range(-1, steps):
         planes, rows, columns = ranges(axes, steps - 1 - step, thread, threads)
         n = columns[1] - columns[0]
+
+        # Blocks of planes get their ghosts while they are still in the L2 cache.
         for first in range(planes[0], planes[1], block):
             last = min(first + block, planes[1])
             if step >= 0:

@@ -1,4 +1,4 @@
-"""Which points a thread computes at a step, for the time loops that sweep over whole slabs."""
+"""Points that a thread computes at a step, for the time loops that sweep over whole slabs."""
 
 from __future__ import annotations
 

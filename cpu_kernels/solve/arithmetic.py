@@ -39,7 +39,7 @@ def _sweeps() -> ModuleType:
 
 
 class CpuArithmetic:
-    """What `solvers/` asks of a device; arrays are (n0, n1, n2), float64 or float32.
+    """Arithmetic of the linear solvers on the CPU; arrays are (n0, n1, n2), float64 or float32.
 
     Attributes:
         xp: the module of the arrays.
@@ -85,7 +85,7 @@ class CpuArithmetic:
         return math.sqrt(self.product(r, r))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The same work."""
+        """Return the work unchanged: a CPU has no command graph to record into."""
         return work
 
     def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:

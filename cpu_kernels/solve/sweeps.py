@@ -1,4 +1,4 @@
-"""What a multigrid solver does to all points of a level: one pass over memory each.
+"""Kernels of a multigrid solver over all points of a level: one pass over memory each.
 
 Idea    The operator is A u = d u - sum of K (u_j - u) over the neighbours j, in this form, so that
         a small d is not lost beside large K. Threads take planes of the first axis each; sums are
@@ -19,8 +19,8 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, store
 
 @njit(nogil=True, cache=True, inline="always")
 def gain(k0, k1, k2, d, u, p, beside):
-    """What flows into a point, and the sum of what its flow depends on; `beside` has the places of
-    its neighbours.
+    """Flow into a point, and the sum of its coefficients (the diagonal); `beside` holds the indices
+    of its neighbours.
     """
     a, b, c, e, f, g = beside
     here = load(u, p)
@@ -37,7 +37,9 @@ def gain(k0, k1, k2, d, u, p, beside):
 
 @njit(nogil=True, cache=True, inline="always")
 def row_places(i, j, box):
-    """Where a row begins, and those beside it along the first two axes."""
+    """First elements of a row and of the rows next to it along the first two axes, around the
+    ends.
+    """
     n0, n1, n2 = box
     p = (i * n1 + j) * n2
     a = ((i if i > 0 else n0) - 1) * n1 * n2 + j * n2
@@ -156,9 +158,11 @@ def leads_on(places, n, i):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def restrict_rows(first, last, n, run, places, r, low, high, coarse):
-    """What points of kept rows weigh, with shares of the rows between them: rows first..last-1 of
-    the result, which are `places` along an axis of n points in the finer level; each is a run of
-    points.
+    """Restrict along an axis other than the last: the values of kept rows plus weighted shares of
+    the rows between them.
+
+    Computes rows first..last-1 of the result, which are `places` along an axis of n points in the
+    finer level; each is a run of points.
     """
     kept = len(places)
     between = n - kept
@@ -182,7 +186,7 @@ def restrict_rows(first, last, n, run, places, r, low, high, coarse):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def restrict_line(first, last, n, places, r, low, high, coarse):
-    """The same along the last axis, for lines first..last-1."""
+    """Restrict along the last axis, as `restrict_rows` does, for lines first..last-1."""
     kept = len(places)
     between = n - kept
     for line in range(first, last):
@@ -219,7 +223,7 @@ def prolong_rows(first, last, n, run, places, coarse, low, high, fine):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def prolong_line(first, last, n, places, coarse, low, high, fine):
-    """The same along the last axis, for lines first..last-1."""
+    """Prolong along the last axis, as `prolong_rows` does, for lines first..last-1."""
     kept = len(places)
     between = n - kept
     for line in range(first, last):

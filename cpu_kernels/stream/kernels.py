@@ -37,7 +37,7 @@ _NUMBERS = "    n = record_at(numbers)"  # see `numbers.py`
 
 @dataclass(frozen=True)
 class KernelShape:
-    """What the innermost loops look like.
+    """Form of the innermost loops.
 
     Attributes:
         jam: rows updated together, along the streamed axis and along the axis between it and the
@@ -84,8 +84,8 @@ def best_shape(offsets: tuple[Offset, ...], jam: tuple[int, int], width: int) ->
 
 
 def fused_shape(offsets: tuple[Offset, ...], width: int, fused: int | None = None) -> KernelShape:
-    """As many levels per pass as registers hold windows of: 2 radius vectors each, and all weights
-    beside them.
+    """Shape of a one-dimensional kernel: as many levels per pass as registers hold windows of 2
+    radius vectors each, besides all weights.
 
     Args:
         offsets: of the stencil.

@@ -103,7 +103,7 @@ def _constants(problem: Problem) -> npt.NDArray[Any]:
 def _numbers(
     problem: Problem, slab: Slab, work: StripWork, layout: PaddedField, threads: int
 ) -> npt.NDArray[np.void]:
-    """What every thread begins with; see `numbers.py`."""
+    """Fill the initial record of every thread; see `numbers.py`."""
     shape, radii = work.shape, on_three(problem.stencil.radii, 0, OUTER)
     n = np.zeros((), dtype=NUMBERS)
 
@@ -195,7 +195,7 @@ class StreamMethod:
 
 
 def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
-    """What is worth trying on a machine with these caches, the best guess first."""
+    """Parameter sets for the autotuner on a machine with these caches, the best guess first."""
     from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
     width = native_width()

@@ -1,5 +1,4 @@
-"""What the compiled loops of `cpu.stream` share: dtype and lanes, a row to memory, ghosts from
-their mirror points.
+"""Shared parts of the compiled loops of `cpu.stream`: dtype and lanes, storing a row, ghosts.
 
 `rows.py`, `strips.py` or `line.py`, and `block.py` of this folder are templates. `kernels.py`
 copies what follows their markers into one module for each dtype and vector length, with those in

@@ -195,8 +195,8 @@ def _line_sizes(
     lanes: int,
     shape: KernelShape,
 ) -> tuple[int, int, int, int]:
-    """The same in one dimension (`line.py`); the line also holds what is computed step by step near
-    a face, twice.
+    """Scratch memory in one dimension (`line.py`), in elements, as `_strip_sizes`; the line also
+    holds two copies of the columns computed step by step near a face.
     """
     radius = radii[2]
     near_face = 4 * steps * radius + 2 * shape.fused * radius * lanes + 4 * radius

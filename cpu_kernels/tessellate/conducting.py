@@ -115,7 +115,9 @@ class _RecordRows:
     ring: int
 
     def before(self) -> Iterator[str]:
-        """What is made for these rows before they are computed."""
+        """Lines that prepare rings for these rows before they are computed: potentials and
+        power.
+        """
         kind = self.kind
         if kind.curved and kind.ndim < 3:
             yield f"while done < j + {self.together + (kind.ndim > 1)}:"
@@ -127,7 +129,9 @@ class _RecordRows:
                 yield power_call(*place, f"power, {self._in_ring(y)}")
 
     def _in_ring(self, y: int, planes: int = 0) -> str:
-        """Where a row begins in a ring: of the rows taken together, or some planes away from it."""
+        """First element of a row in a ring: of the rows taken together, or some planes away from
+        it.
+        """
         mask = self.ring - 1
         if self.kind.ndim < 3:
             return f"((j + {y}) & {mask}) * pitch0 + i * pitch1"
@@ -242,7 +246,9 @@ class _RecordRows:
                 first = False
 
     def _between_several(self, y: int) -> Iterator[str]:
-        """The same where points lie beside other materials; see `potentials.py`."""
+        """Lines for the sum where points lie next to other materials; see `_several` in
+        `formulas.py`.
+        """
         near = []
         for axis in range(self.kind.ndim):
             for side in (0, 1):
@@ -262,16 +268,16 @@ class _RecordRows:
 
     @property
     def _array(self) -> str:
-        """Of what flows by its difference."""
+        """Name of the array whose differences drive the flow."""
         return "flowing" if self.kind.curved else "u"
 
     def _read(self, y: int, x: str) -> str:
-        """What flows by its difference, of vector x of row y."""
+        """Load vector x of row y of `_array`."""
         row = "f" if self.kind.curved else "o"
         return f"load({self._array}, {row}{_name(y)} + {x} * {self.lanes})"
 
     def _place(self, y: int, axis: int, side: int) -> str:
-        """Where in `_array` a neighbour of vector p of row y lies."""
+        """Element of `_array` at which a neighbour of vector p of row y lies."""
         row, x = "f" if self.kind.curved else "o", f"p * {self.lanes}"
         if axis == self.kind.ndim - 1:
             return f"{row}{y} + {x} {'-+'[side]} {self.lanes}"
@@ -287,7 +293,9 @@ class _RecordRows:
         return f"numbers[w{y} + p {'-+'[side]} {pitch}]"
 
     def _conductance(self, y: int, axis: int, side: int) -> str:
-        """Of the face between a point and its neighbour: that of the lower one of both."""
+        """Conductance of the face between a point and its neighbour, stored with the lower one of
+        both.
+        """
         if axis == self.kind.ndim - 1:
             return f"above{y}" if side else f"below{y}"
         if side:
@@ -297,7 +305,7 @@ class _RecordRows:
         return self._slot(self._neighbour(y, axis, 0), axis)
 
     def _heating(self, y: int, *, one: bool) -> Iterator[str]:
-        """What a source adds to row y, as the beginning of `s`."""
+        """Lines that begin the sum `s` of row y with the power of a source."""
         if self.kind.heated:
             known = one and not self.kind.placed
             yield f"s{y} = {'heat' if known else self._heat(y, 'n' if one else f'n{y}')}"

@@ -190,7 +190,9 @@ def row_width(problem: Problem) -> int:
 
 
 def shape_of(program: Program) -> tuple[object, ...]:
-    """What two programs have in common that differ in constants only."""
+    """Structure of a program without its constants: programs of one shape share a compiled
+    kernel.
+    """
     return tuple((it.operation, it.arguments, it.name) for it in program.instructions)
 
 

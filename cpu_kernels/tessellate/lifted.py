@@ -167,14 +167,14 @@ class LiftedField:
         return first, (z1 - z0, y1 - y0), (x0 + self.lead, x1 + self.lead)
 
     def _element(self, x: int) -> int:
-        """Where point x of a row lies, in elements from the row's start; x counts from the start of
+        """Element of point x of a row, counted from the row's start; x counts from the start of
         lane 0.
         """
         lane = min(x // self.stride, self.lanes - 1)
         return (self.first[2] + x - lane * self.stride) * self.lanes + lane
 
     def _ghost(self, side: int, j: int) -> int:
-        """Where halo vector j beyond one end begins."""
+        """First element of halo vector j beyond one end."""
         return (
             self.first[2] - 1 - j if side == 0 else self.first[2] + self.count[2] + j
         ) * self.lanes

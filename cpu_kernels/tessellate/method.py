@@ -62,7 +62,7 @@ _UNEVEN = 0.2
 
 @dataclass(frozen=True)
 class Stay:
-    """What is to be tiled.
+    """Slab to be tiled, and the resources for it.
 
     Attributes:
         rows: `axes` of the slab's geometry.
@@ -124,7 +124,7 @@ def turn(stay: Stay, tile: Tile, steps: int) -> float:
 
 
 def _cuts(stay: Stay, tile: Tile, steps: int) -> tuple[TileAxis, TileAxis, TileAxis]:
-    """As in the middle of a block."""
+    """Tiles along the three axes as they are in the middle of a block."""
     later = (stay.block - steps) // 2
     first, second, third = (lay(stay.rows[axis], tile[axis], steps, later) for axis in range(3))
     return first, second, third
@@ -290,8 +290,8 @@ class TessellateMethod:
 
 
 def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters, ...]:
-    """What is worth trying on a machine with these caches, the best guess first: tiles, then
-    numbers of jammed rows.
+    """Parameter sets for the autotuner on a machine with these caches, the best guess first: tiles,
+    then numbers of jammed rows.
     """
     from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
@@ -382,8 +382,8 @@ def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int
 
 
 def _steps(width: int, per_step: int) -> int:
-    """As many steps as a width allows, with a bound beyond which a longer block saves no time worth
-    having.
+    """Number of steps that a width allows, up to a bound beyond which longer blocks save no time
+    worth having.
     """
     return max(1, min(_MOST_STEPS, width // per_step))
 

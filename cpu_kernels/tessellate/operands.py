@@ -1,4 +1,6 @@
-"""What the compiled functions of `cpu.tessellate` get of a body: `OPERANDS`, by thread and step."""
+"""Operands of the compiled functions of `cpu.tessellate` for a body: `OPERANDS`, by thread and
+step.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ class Operands:
 
     @property
     def per_step(self) -> int:
-        """How many numbers change with every step, 1 if none does."""
+        """Number of table entries that change with every step, 1 if none does."""
         conduction = self._problem.conduction
         assert conduction is not None
         rules = [*(rule for rule, _ in self._ghosts.faces), *self._ghosts.rules]

@@ -58,7 +58,7 @@ class Stack:
         return {row: n for n, row in enumerate(sorted(rows))}
 
     def row(self, y: int, k: int) -> Row:
-        """Where computed row y reads term k."""
+        """The row from which computed row y reads term k."""
         i, j, _ = self.offsets[k]
         return (i + y, j) if self.axis == 0 else (i, j + y)
 
@@ -72,8 +72,7 @@ class Stack:
         ]
 
     def fresh(self) -> list[int]:
-        """Those rows that as many rows further on, when the next ones are computed, lie in no cache
-        near by.
+        """Rows for which the same reads of the next turn find nothing in a near cache.
 
         They are rows of the last plane of a 3D stencil, since earlier ones were read for the planes
         before.

@@ -132,7 +132,7 @@ def _link(shape, axis, k):
 
 @_inner
 def _mirrored(v, source, ghost, shape, axis, k):
-    """What the ghost of link k takes if it and its source lie at these elements."""
+    """Value of the ghost of link k, given the elements of the ghost and of its source."""
     if RULED and shape[4][ghost] < 0:
         return call_ghost(shape[6], v, shape[7], shape[4][ghost], source)
     place = (shape[4][ghost] if RULED else axis * shape[3] + k) * 2

@@ -109,8 +109,8 @@ def update_vectors(
 
 
 def _planes(stack: Stack) -> Iterator[list[Column]]:
-    """What is read, in an order in which each sum takes its terms in that of its chain: by x, then
-    by plane, then by row.
+    """Columns to read, ordered so that each sum takes its terms in chain order: by x, then by
+    plane, then by row.
     """
     for dx in sorted({x for _, _, x in stack.offsets}):
         columns = [
