@@ -170,6 +170,7 @@ def _row(problem: Problem) -> Iterator[str]:
         yield from _indented(1, _places(problem, source.program, "0"))
         yield from _indented(1, _starts(problem, source.program))
     pair = "load(conductance, {axis} * apart + m * n_ids + np.intp(load(ids, {there})))"
+    # Coefficients by point and curves leave nothing to hoist out of the loop over points.
     if by_point or problem.conduction.enthalpy is not None:
         face = "load(conductance, {axis} * apart + {low})" if by_point else pair
         yield "    for k in range(n):"
@@ -178,6 +179,8 @@ def _row(problem: Problem) -> Iterator[str]:
 
     yield "    last = 0"
     yield "    while last < n:"
+    # Runs of homogeneous blocks read their conductances once; other points read them by pairs of
+    # ids.
     yield "        first, same = last, alike[(p + last) // RUN]"
     yield "        while last < n and alike[(p + last) // RUN] == same:"
     yield "            last = min(((p + last) // RUN + 1) * RUN - p, n)"
@@ -212,6 +215,8 @@ def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
         heat = name_of_result(source.program)
         yield f"gained = {heat} * load(volume, q)" if volume else f"gained = {heat}"
 
+    # The piece of the enthalpy curve depends on the point only, so it is found once for all
+    # neighbours.
     enthalpy = problem.conduction.enthalpy
     if enthalpy is not None:
         yield "at = piece_of(heat[KNOTS], m, here)"
@@ -314,6 +319,7 @@ def _curves_source(problem: Problem) -> Iterator[str]:
 
 def _search(n_pieces: int) -> Iterator[str]:
     yield f"    low = m * {n_pieces}"
+    # A sum of comparisons has no branches, so LLVM can vectorise it.
     if n_pieces <= _FEW:
         reached = [f" + (knots[low + {k}] <= state)" for k in range(1, n_pieces)]
         yield f"    return low{''.join(reached)}"
@@ -339,6 +345,7 @@ def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
     """
     yield f"j, there = np.intp(load(ids, {place})), load(u, {place})"
     yield "by = piece_of(heat[KNOTS], j, there)"
+    # Within one material the potential drives the flow; across a contact the temperature does.
     yield "if heat[KINDS][m] == heat[KINDS][j]:"
     yield f"    between = load(conductance, {axis} * apart + m * n_ids + j)"
     yield "    rise = value_of(heat, by, there, PHI) - value_of(heat, at, here, PHI)"

@@ -74,6 +74,8 @@ def fma(typing_context, a, b, c):
     """A * b + c rounded once, in the type of a, b and c; the same bits on every machine."""
 
     def generate(context, builder, signature, arguments):
+        # The LLVM intrinsic guarantees a single rounding, in software if the processor has no
+        # instruction.
         kind = context.get_value_type(signature.return_type)
         name = f"llvm.fma.{'f64' if kind == ir.DoubleType() else 'f32'}"
         function = cgutils.get_or_insert_function(
@@ -148,6 +150,7 @@ def round_to_half(typing_context, value):
             builder.fcmp_ordered(">=", magnitude, real(65520.0)), bits(0x7F800000), finite
         )
 
+        # A NaN keeps its bits.
         rounded = builder.bitcast(builder.or_(nearest, sign), real)
         return builder.select(builder.fcmp_unordered("uno", value, value), value, rounded)
 

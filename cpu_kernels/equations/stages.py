@@ -114,6 +114,7 @@ class _VectorRows:
         used = sorted({it[1] for it in self.operations if it[0] == "number"})
         given = {k: entry(numbers, k) for k in used}
 
+        # Columns beyond the last whole vector are computed with vectors of one lane.
         columns = entry(counts, COLUMNS)
         whole = builder.and_(columns, _INT64(-lanes))
         n_planes, n_rows, apart = (entry(counts, k) for k in (PLANES, ROWS, LIST))
@@ -141,6 +142,7 @@ class _VectorRows:
         for name, *arguments in self.operations:
             if name == "load":
                 stream, column = arguments
+                # Coordinates along planes and rows are a single number for all columns.
                 one = self.kinds[stream] in (COORDINATE, COORDINATE + 1)
                 place = _INT64(0) if one else self.builder.add(at, _INT64(column))
                 registers.append(vector.load(pointers[stream], place, one=one))
@@ -151,6 +153,7 @@ class _VectorRows:
             else:
                 registers.append(vector.operate(name, [registers[k] for k in arguments]))
 
+        # The last streams are outputs, in the order of the results.
         for pointer, result in zip(pointers[-len(self.results) :], self.results, strict=True):
             vector.store(pointer, at, registers[result])
 
@@ -190,6 +193,7 @@ class _Vector:
         return self.builder.shuffle_vector(one, one, mask)
 
     def constant(self, value: float) -> Any:
+        # Rounding to float32 may overflow or underflow; that is the value the arithmetic has.
         with np.errstate(over="ignore", under="ignore"):
             value = float(np.dtype(f"f{self.size}").type(value))
         return ir.Constant(self.shape, value if self.lanes == 1 else [value] * self.lanes)
@@ -311,6 +315,7 @@ def stage_kernel(stage: Stage, equations: Equations, problem: Problem) -> StageK
             return load(RowStream(COORDINATE + axes[it.name], it.name))
         return "number", numbers[it.name]
 
+    # Streams are numbered in the order of their first use.
     operations = tuple(operation(it) for it in stage.programs.instructions)
     made = tuple(stage.formulas)
     written = tuple(RowStream(STATE, name) for name in made)
@@ -328,6 +333,7 @@ def settled(equations: Equations) -> Equations:
         and field in equations.ghosts
         and equations.boundaries[name] != equations.boundaries[field]
     }
+    # Fields whose boundary is that of their new value can share its ghosts.
     if not own:
         return equations
     ndim = next(iter(equations.boundaries.values())).ndim

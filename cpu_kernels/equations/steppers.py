@@ -117,9 +117,11 @@ class Sweeps:
         """Advance as one of some threads; the arguments are those of `CpuStepper`."""
         _, _, numbers, steps, barrier = rest
         arrays = (current.ctypes.data, following.ctypes.data)
+        # Compiled records refer to addresses, so each order of the two arrays has its own.
         if arrays not in self._known:
             self._known[arrays] = self._tell(arrays)
         own, *_ = self._known[arrays]
+        # A stride of 0 lets all steps read the one row of constant parameters.
         table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
         self._loop(thread, threads, own, *table, steps, barrier)
 
@@ -178,6 +180,7 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
     for most, visit, rows, filled in wanted:
         steps = max(1, most // reach)
         planes = (steps + 1) * sum(follow(equations, ndim, visit).depths.values())
+        # A strip keeps rows around its box, as far as all steps of a block reach.
         beside = rows + 2 * steps * (radii[1] if ndim == 3 else 0)
         room = min(caches.l2 * filled, max(caches.l2, caches.l3 / 2))
         columns = int(room / (planes * beside * size)) - 2 * steps * radii[-1]
@@ -264,6 +267,7 @@ class CpuSubstepStepper(CpuStepper):
 
         def look(thread: int) -> None:
             seen = self._look(thread, self._team.size)
+            # Maxima do not depend on the order, so the result is reproducible.
             with lock:
                 np.maximum(found, seen, out=found)
 
@@ -276,6 +280,7 @@ class CpuSubstepStepper(CpuStepper):
             values = [*self._layout.read(self._current, ranges)]
             errors = [self._one.read(flat, ranges)[0] for flat in self._errors]
             for row, fields in zip(found, (values, errors), strict=True):
+                # The larger magnitude of maximum and minimum needs no temporary array.
                 row[:] = np.maximum(row, [max(it.max(), -it.min()) for it in fields])
         return found
 
@@ -339,6 +344,7 @@ class Streams:
         """Enter the rings into the tables of stages and names."""
         tables, work = self._tables, self._work
         tables.stages[1:, LAG] = work.follow.lags
+        # Names of the state at the beginning come first, then those of each stage.
         for row, name in zip(tables.names, tables.rows, strict=True):
             field = field_of(tables.equations, name)
             row[START], row[DEPTH] = work.starts[field], work.follow.depths[field]
@@ -371,6 +377,7 @@ class Streams:
         work, own = self._work, self._own
         own["strips"], own["around"] = work.strips, work.around
         own["block"], own["visit"] = work.steps, work.visit
+        # Results that do not fit the caches bypass them, which saves reading the lines first.
         own["past_caches"] = 2 * layout.n_bytes > read_caches().l3 * len(own)
         own["lag"], own["last_lag"] = work.follow.lag, max(work.follow.lags)
 

@@ -102,6 +102,7 @@ class StepInputs:
         self._coefficients, self.pitch, self._apart = np.zeros(0, problem.arithmetic), (0, 0), 0
         if (layout := self._layout) is not None:
             self._coefficients, self.pitch = self._lay(slab, layout), layout.pitch[:2]
+            # Padded indices of the state address the coefficients after this shift.
             moved = np.subtract(layout.first, first)
             self._apart = int(np.dot(moved, layout.pitch))  # from the state's indices to these
 
@@ -210,6 +211,7 @@ def reflections(problem: Problem, equations: Equations, name: str) -> Array:
         (3, 2, max(1, *(max(it) for it in every or [(0, 0, 0)])), 2), problem.arithmetic
     )
     field = field_of(equations, name)
+    # New values take the boundary of their field, since they replace it at the next step.
     boundary = equations.boundaries.get(field if field in equations.ghosts else name)
 
     for axis, outer in enumerate(OUTER[problem.grid.ndim]):
@@ -273,6 +275,7 @@ class Tables:
             layout: of the state.
             threads: how many there are.
         """
+        # One record per thread, so that no thread writes what another one reads.
         own = np.zeros(threads, NUMBERS)
         own["first"], own["count"], own["pitch"] = layout.first, layout.count, layout.pitch
         own["field_pitch"], own["row"] = layout.field_pitch, layout.pitch[1]
@@ -311,6 +314,7 @@ def make_tables(problem: Problem, slab: Slab, layout: PaddedField, margins: Marg
     equations, ndim = settled(problem.equations), problem.grid.ndim
     kernels = [stage_kernel(it, equations, problem) for it in equations.stages]
     groups = [equations.fields, *(kernel.made for kernel in kernels)]
+    # Group 0 is the state at the beginning, group k what stage k makes.
     starts = np.cumsum([0, *map(len, groups)])
 
     stages = np.zeros((len(groups), N_STAGE), np.int64)

@@ -107,6 +107,7 @@ def _fill_ghosts(v, planes, rows, columns, axes, arrays, numbers, places, row):
         axis, mirror = sides[side, AXIS], sides[side, MIRROR]
         first, last, run = planes, rows, columns
         if axis == 0:
+            # The mirror plane belongs to another thread, which fills these ghosts.
             if not planes[0] <= mirror < planes[1]:
                 continue
             first = (mirror, mirror + 1)

@@ -72,6 +72,7 @@ def advance(
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
     planes, rows, columns = ranges(axes, steps, thread, threads)
+    # The initial state comes without ghosts, so they are filled before the first step.
     for field in range(n_fields):
         fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
     wait(barrier, threads)
@@ -87,6 +88,7 @@ def advance(
                     for j in range(rows[0], rows[1]):
                         p = base + i * pitch0 + j * pitch1 + columns[0]
                         update_row(u, v, p, columns[1] - columns[0], pitch0, pitch1, weights)
+                # The block is still in the L2 cache.
                 fill_ghosts(v, base, (first, last), axes, links, faces, rows, columns)
         wait(barrier, threads)
         u, v = v, u

@@ -26,6 +26,7 @@ def gain(k0, k1, k2, d, u, p, beside):
     here = load(u, p)
     wa, wb, wc, we = load(k0, a), load(k0, p), load(k1, c), load(k1, p)
     wf, wg, wd = load(k2, f), load(k2, p), load(d, p)
+    # Differences are multiplied, not values: then a small d is not lost beside large conductances.
     flow = wa * (load(u, a) - here)
     flow = fma(wb, load(u, b) - here, flow)
     flow = fma(wc, load(u, c) - here, flow)
@@ -66,6 +67,7 @@ def relax(first, last, box, operator, f, u, weight, v):
     for i in range(first, last):
         for j in range(box[1]):
             p, a, b, c, e = row_places(i, j, box)
+            # The two ends wrap around; the interior between them vectorises without that test.
             for x in (0, n - 1):
                 low, high = (x if x > 0 else n) - 1, x + 1 if x + 1 < n else 0
                 beside = (a + x, b + x, c + x, e + x, p + low, p + high)
@@ -85,6 +87,7 @@ def begin(first, last, box, operator, f, weight, v):
             p, a, _, c, _ = row_places(i, j, box)
             for x in range(n):
                 q = p + x
+                # With u = 0 only the right-hand side and the diagonal remain.
                 whole = load(k0, a + x) + load(k0, q) + load(k1, c + x) + load(k1, q)
                 low = q - 1 if x > 0 else p + n - 1
                 whole += load(k2, low) + load(k2, q) + load(d, q)
@@ -111,6 +114,7 @@ def residual(first, last, box, operator, f, u, v):
 @njit(nogil=True, cache=True, inline="always")
 def dot(u, v, p, n):
     """Sum of u v over a run of points, in eight parts so that it is a matter of vectors."""
+    # Eight independent sums in a fixed order: vectorised, and the same bits everywhere.
     t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = 0.0
     eighths = n // 8
     for k in range(eighths):
@@ -173,6 +177,7 @@ def restrict_rows(first, last, n, run, places, r, low, high, coarse):
         for x in range(run):
             store(coarse, target + x, load(r, p + x))
 
+        # The next row is dropped if it lies between two kept ones.
         if leads_on(places, n, i):
             w, q = (o * between + places[i] - i) * run, p + run
             for x in range(run):
@@ -242,6 +247,7 @@ def prolong_line(first, last, n, places, coarse, low, high, fine):
 def descend(first, last, run, length, q, r, small, sums):
     """R -= length q, `small` = r, in runs first..last-1, and by run the sum of r^2."""
     for plane in range(first, last):
+        # Separate loops vectorise; the run is still in a cache.
         for x in range(plane * run, (plane + 1) * run):
             r[x] -= length * q[x]
         for x in range(plane * run, (plane + 1) * run):

@@ -36,6 +36,7 @@ def _set_part(n, number, left):
         low, high = n.first[axis], n.first[axis] + n.count[axis]
         low -= left * n.shrink_low[axis]
         high += left * n.shrink_high[axis]
+        # Borders on cache lines keep two threads from writing the same line.
         step = LINE_ELEMENTS if axis == 2 else 1  # no line of memory belongs to two parts
         most = (high - low + step - 1) // step
         n.low[axis] = low + most * k // pieces * step
@@ -116,6 +117,7 @@ def advance(
     """
     n, g = numbers[thread], elements_of(scratch[thread])
     source, target = elements_of(u), elements_of(v)
+    # A thread's scratch memory holds its own copy of the constants, next to its rings.
     for k in range(constants.size):
         g[n.weights + k] = constants[k]
 
@@ -140,6 +142,8 @@ def advance(
         # Its own parts first, then those that nobody has begun.
         for k in range(parts):
             number = (parts * thread // threads + k) % parts
+            # Counters grow by `threads` per block: each thread tries each part once, and only the
+            # first one takes it.
             if fetch_add(claims, number * 8, 1) % threads == 0:
                 _set_part(n, number, left)
                 if n.low[0] < n.high[0] and n.low[1] < n.high[1]:  # rims are thin for many parts

@@ -78,6 +78,7 @@ def best_shape(offsets: tuple[Offset, ...], jam: tuple[int, int], width: int) ->
         width: bytes of a vector: the longest have 32 registers, as NEON's have, AVX2's half as
             many.
     """
+    # Gather is cheaper as long as its window, weights and sums fit the registers.
     gather = registers_to_gather(offsets, jam) < _registers(width)
     work = len(offsets) * jam[0] * jam[1]
     return KernelShape(jam, 4 if work <= 20 else 2 if work <= 60 else 1, gather)
@@ -198,6 +199,7 @@ def _gather(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
         for k0 in range(shape.jam[0]):
             for k1 in range(shape.jam[1]):
                 lines.append(f"{pad}store(g, t{k0}_{k1} + x + {u} * LANES, y{k0}_{k1})")
+    # The window slides: registers of the last vectors become those of the first ones.
     for row, (low, high) in rows.items():
         for n in range(high - low):
             lines.append(f"{pad}v{row[0]}_{row[1]}_{n} = v{row[0]}_{row[1]}_{n + shape.unroll}")

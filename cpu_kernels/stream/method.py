@@ -116,6 +116,7 @@ def _numbers(
 
     n["parts"], n["block"] = work.parts, work.steps
     n["strip_rows"], n["strip_vectors"] = work.strip_rows, work.strip_vectors
+    # Both arrays together exceed the last-level cache of all threads: write around it.
     n["past_caches"] = 2 * layout.n_bytes > read_caches().l3 * threads
 
     n["radius"], n["jam"], n["unroll"], n["fused"] = radii, shape.jam, shape.unroll, shape.fused
@@ -226,6 +227,7 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
             )
         return tuple(choices)
 
+    # A star reads most rows along its streamed axis, a box as many in each: jam accordingly.
     jam, jam_y = (2, 1) if problem.stencil.is_star else (1, 2)
     for steps in (12, 8):
         tile = {"steps_per_block": max(1, steps // reach), "tile_y": 24 * reach, "tile_x": 512}

@@ -38,6 +38,7 @@ _inner = njit(
 @_inner
 def store_line(v, p, g, line, first, past, past_caches):
     """v[p + x] = g[line + x] for x from `first` to past - 1; p may point before the array."""
+    # Whole cache lines suit streaming stores and do not split across lines.
     x = first
     while x < past and (p + x) % LINE_ELEMENTS != 0:
         v[p + x] = g[line + x]

@@ -87,6 +87,7 @@ def _box(kind: Conducting, lanes: int, jam: int) -> Iterator[str]:
         ]
 
     bodies = {}
+    # Source for `jam` rows together, and for the single rows left over.
     for together in dict.fromkeys((jam, 1)):
         rows = _RecordRows(kind, lanes, together, _PITCH[inner], f"tag_{inner}", kind.ring(jam))
         tag = f"tag = i * tag_{outer} + j * tag_{inner}"
@@ -159,6 +160,7 @@ class _RecordRows:
         yield "x = column"
         yield "while x < last_column:"
         yield f"    k = (x >> {BLOCK_BITS}) + 1"
+        # Find how far the row keeps one record (or several), in whole blocks.
         yield "    n = tags[tag + k - 1]"
         yield f"    one = {self._is_one('k - 1')}"
         yield "    if one:"
@@ -205,6 +207,7 @@ class _RecordRows:
         """One vector of each row."""
         lanes, last, jammed = self.lanes, self.kind.ndim - 1, self.kind.jammed
         rows = range(self.together)
+        # Differences between rows computed together serve both rows.
         if jammed is not None:
             yield f"um1 = {self._read(-1, 'p')}"
             yield f"u{self.together} = {self._read(self.together, 'p')}"
@@ -229,6 +232,7 @@ class _RecordRows:
             rate = "rate" if one else self._slot(f"n{y}", self.kind.ndim)
             here = f"load(u, o{y} + p * {lanes})" if self.kind.curved else f"u{y}"
             yield f"store(v, o{y} + p * {lanes}, fma_vector({rate}, s{y}, {here}))"
+        # The upper face of this vector is the lower face of the next one.
         for y in rows:
             yield f"low{y} = high{y}"
             yield f"u{y} = next{y}"

@@ -122,6 +122,8 @@ class LiftedField:
             yield from part_in_batches(self.shape, part, parts, points)
             return
         wide = max(1, min(points, _JOINED) // self.lanes)
+
+        # Ranges follow the lanes, since threads own vectors rather than points of a row.
         first, last = self.stride * part // parts, self.stride * (part + 1) // parts
         for p in range(first, last, wide):
             for lane in range(self.lanes):
@@ -189,6 +191,7 @@ class LiftedField:
         ghosts = [self._ghost(side, j) + lane for j in range(radius)]
         if slab.halo[axis][side]:
             return [((ghost, ghost), COPY) for ghost in ghosts]
+        # Along x the row includes the halo, so its length exceeds the owned points.
         length = (self.lanes - 1) * self.stride + self.count[2]
         points = face_links(problem, axis, side, (0, length - 1), radius)
         return [

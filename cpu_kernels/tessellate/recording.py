@@ -63,6 +63,7 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
 @njit(nogil=True, cache=True)
 def _place(words, pattern, size):
     """Slot of the hash table for a record (FNV-1a)."""
+    # FNV-1a over words instead of bytes.
     key = _START
     for word in words:
         key = (key ^ np.uint64(word)) * _PRIME

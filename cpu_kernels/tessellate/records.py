@@ -120,6 +120,7 @@ def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> BodyRecords:
     below = np.array({1: [0], 2: [plane], 3: [plane, row]}[problem.grid.ndim])
     along = (layout.first[2], layout.count[2])
     recording.tag_blocks(numbers, below, *along, (plane, row), BLOCK, tags)
+    # Enthalpy kernels must know which records touch other materials.
     kind, several = kind_of(problem), np.zeros(0, np.int32)
     if kind.curved:
         _tag_ghosts(tags, problem, slab)
@@ -161,6 +162,7 @@ def _number(
     for begin, box in _batches(everything):
         values, ids = _coefficients(problem, kind, box, everything[0])
         most = found + values.shape[1] * values.shape[2] * (layout.count[2] + 2)
+        # Doubling keeps the total cost of copying linear.
         if most * size > records.size:
             records = _longer(records, max(most, 2 * found) * size)
             patterns = _longer(patterns, max(most, 2 * found) * lanes * kind.patterned)

@@ -277,9 +277,11 @@ def _gathered(stack: Stack, lanes: int) -> Iterator[str]:
     """Each sum takes its terms one after the other; rows that are read at several x keep a window
     of vectors.
     """
+    # A window is worth its registers only as long as all of them fit.
     reads = {n: sorted({x for _, x, _ in stack.uses(row)}) for row, n in stack.rows.items()}
     kept = sum(xs[-1] - xs[0] for xs in reads.values())
     if kept <= _WINDOW:
+        # A sliding window needs all offsets between its ends.
         reads = {n: list(range(xs[0], xs[-1] + 1)) for n, xs in reads.items()}
     slides = {n: kept <= _WINDOW and len(xs) > 1 for n, xs in reads.items()}
 

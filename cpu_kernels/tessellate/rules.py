@@ -118,6 +118,7 @@ def _picked(rule: Rule, codes: npt.NDArray[np.int64]) -> Rule:
     def later(values: Callable[[Values], Values], times: Values) -> Values:
         return pick(values(times))
 
+    # Time functions stay lazy: their values are selected when they are evaluated.
     parameters = tuple(
         Parameter(it.name, functools.partial(later, it.values))
         if callable(it.values)
@@ -160,6 +161,7 @@ def _write_codes(
     ]
     shape[axis] = 1
     values = values.reshape(shape)
+    # Ghost rows and planes go through the layout; ghosts of axis 2 lie in a single lane.
     if axis < len(shape) - 1:
         ranges = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
         n = slab.shape[axis]

@@ -59,6 +59,7 @@ def _source(
     offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, *, jam: int, pairs: int
 ) -> str:
     swizzle = _Swizzle(stacked(offsets, jam), dtype, lanes, pairs)
+    # One shuffle per distinct misalignment.
     shifts = sorted({base % lanes for bases in swizzle.bases for base in bases} - {0})
     also = [f'low_halves = halves_pair("{dtype.name}", {lanes}, high=False)']
     also += [f'high_halves = halves_pair("{dtype.name}", {lanes}, high=True)']
@@ -127,6 +128,7 @@ class _Swizzle:
         for base in skewed - kept:
             aligned |= {base // self.lanes * self.lanes, (base // self.lanes + 1) * self.lanes}
         kept_aligned = {base for base in aligned if base + self.step in aligned}
+        # A vector needed one turn later at the same place is kept, not loaded again.
         return sorted(aligned), sorted(kept_aligned), sorted(skewed - kept), sorted(kept)
 
     def _before(self, n: int) -> Iterator[str]:

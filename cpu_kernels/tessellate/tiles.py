@@ -81,6 +81,7 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> TileAxis:
         steps: of this block.
         later: after it.
     """
+    # The first step of the block must be right for all later ones.
     to_come = steps + later - 1
     low = numbers[FIRST] - to_come * numbers[SHRINK]
     high = numbers[FIRST] + numbers[COUNT] + to_come * numbers[SHRINK + 1]
@@ -88,6 +89,7 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> TileAxis:
 
     count = 1
     if tile > 0:
+        # Tiles must not be narrower than a block of steps permits.
         count = (high - low - 2 * rim) // max(tile, least_width(steps, numbers[REACH]))
     if count < 2:
         return TileAxis(low, high, 1, numbers[REACH], numbers[SHRINK], numbers[SHRINK + 1], 0, 0)
@@ -121,6 +123,7 @@ def span(axis: TileAxis, inverted: int, k: int, piece: int, step: int) -> tuple[
     for the seam.
     """
     shift = step * axis.radius
+    # The seam joins the two ends of the ring.
     if inverted and k == axis.n_upright - 1:
         if piece == 0:
             return axis.high - shift, axis.high + axis.rim

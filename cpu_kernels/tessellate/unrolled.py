@@ -77,6 +77,7 @@ def update_vectors(
                 start = builder.add(builder.extract_value(starts, row), first)
                 return [builder.add(start, _INT((dx + m) * lanes)) for m in range(count)]
 
+            # Within a plane few weights are live, so they stay in registers.
             for columns in _planes(stack):
                 builder.fence("seq_cst", targetscope="singlethread")
                 spread: dict[int, Any] = {}
