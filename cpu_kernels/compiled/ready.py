@@ -10,7 +10,7 @@ Layout  control: numbers on cache lines of their own, see the constants. trips: 
         row to row there, first element of the box in the state, planes, rows. shape: fields,
         elements from field to field, plane to plane and row to row in the state, vectors of a row,
         vectors from lane to lane; points lie as `lifted.py` says, with one lane as they come.
-Limits  `ready_loop` of `common/ready.py` puts the dtype, the lanes and the time loop between the
+Limits  `Ready` of `common/ready.py` puts the dtype, the lanes and the time loop between the
         two markers; its arguments around the number of steps are tuples.
 Test    tests/kernels/test_ready.py
 """

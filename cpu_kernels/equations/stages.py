@@ -2,7 +2,7 @@
 
 A kernel computes some rows of points, all formulas of a stage at once. What it reads at an offset
 along the first two padded axes is a stream, an address that moves from row to row; offsets along
-rows are part of the program. The operations stand in a module of their own, which `emit.py` turns
+rows are part of the program. The operations stand in a module of their own, which `make_rows` turns
 into vector instructions when Numba compiles it; so a formula of hundreds of operations costs no
 more than LLVM needs for them, and what is compiled is kept on disk like everything else.
 """
@@ -44,8 +44,8 @@ from tetris_sim.support.cache import generated_module
 # vectors of columns, inside them the operations of the program in their order. Types are known, so
 # nothing is inferred, and LLVM gets vectors instead of a loop that it may or may not vectorise.
 # Columns that do not fill a vector are computed one by one. Layout places: the address of each
-# stream, in a list for each plane. counts: see `sides.py`; element (plane i, row j, column k) of a
-# stream lies at its address + shift + i * step + j * pitch + k. numbers: the parameters of the
+# stream, in a list for each plane. counts: see `numbers.py`; element (plane i, row j, column k) of
+# a stream lies at its address + shift + i * step + j * pitch + k. numbers: the parameters of the
 # step. Limits What is read is never what is written. Functions of the C library are called for one
 # number at a time: vectors of them would have other last bits. Test
 # tests/kernels/test_cpu_equations.py

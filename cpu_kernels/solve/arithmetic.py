@@ -69,7 +69,7 @@ class CpuArithmetic:
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:
-        """See `hierarchy.coarsen`."""
+        """See `multigrid.coarsen`."""
         return coarsen(operator, axis, xp, places)
 
     def level(self, level: GridLevel) -> CpuLevel:

@@ -1,6 +1,6 @@
 """One time block after the other: what lies beyond periodic faces, and parts dealt out to threads.
 
-Idea    Each thread takes its own parts of the slab first and then those that nobody has begun.
+Idea    Each thread takes its own parts of the slab first and then those that no thread has begun.
         Parts need nothing from each other within a block, so the threads meet once per block.
 Layout  u, v: flat arrays of padded boxes as in `sweep.py`; a margin of levels * radius beyond
         periodic faces. `constants` are the weights and the (a, b) of every ghost.
@@ -124,8 +124,8 @@ def advance(
     parts = n.parts[0] * n.parts[1] * n.parts[2]
     left = steps
     while left > 0:
-        # The shorter block comes first: a rim (`rims.py`) reads twice the levels of its block deep
-        # into what the block after the next one has written over in the inner part.
+        # The shorter block comes first: a rim (`stepper.py`) reads twice the levels of its block
+        # deep into what the block after the next one has written over in the inner part.
         levels = (left - 1) % n.block + 1
         left -= levels
         n.levels = levels
@@ -139,7 +139,7 @@ def advance(
                 _wrap_sides(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
 
-        # Its own parts first, then those that nobody has begun.
+        # Its own parts first, then those that no thread has begun.
         for k in range(parts):
             number = (parts * thread // threads + k) % parts
             # Counters grow by `threads` per block: each thread tries each part once, and only the

@@ -12,7 +12,7 @@ Idea    Rows are lifted (`lifted.py`), so what a vector of points needs is a rec
         differences between them.
         Where states are heat contents, what flows is a difference of potentials: those of the rows
         around the ones that are computed lie in a ring of planes of each thread, and each is made
-        once per step (`potentials.py`). What heats a point by a formula lies in such a ring too
+        once per step (`formulas.py`). What heats a point by a formula lies in such a ring too
         (`formulas.py`), or, if it does not change, as the state does.
 Layout  numbers: one per vector of the padded state. tags: one per block of `BLOCK` vectors, -1
         where a block has several records, -2 beyond ruled faces. patterns: ids of the points of

@@ -16,7 +16,7 @@ BEYOND = -2  # tag of vectors beyond ruled faces, if states are heat contents
 # elements from plane to plane and from row to row of the tags. `several`: whether vectors of a
 # record lie beside other materials. `flowing`: potentials, and one and two times `ring` behind them
 # temperatures and conductivities. `power`: what heats each point by a formula. `step`: of the
-# block. What comes behind it: see `potentials.py` and `formulas.py`.
+# block. What comes behind it: see `formulas.py`.
 OPERANDS = (
     *("records", "numbers", "tags", "tag_plane", "tag_row", "patterns", "source"),
     *("several", "flowing", "ring", "power", "step", "codes", "plane_size", "row_size"),

@@ -230,7 +230,7 @@ class TessellateMethod:
         self, problem: Problem, slab: Slab, parameters: Parameters, threads: int
     ) -> Parameters:
         """Narrower tiles where a slab with neighbours has few of them for so many threads
-        (`fitting.py`).
+        (`fit`).
         """
         if threads == 1 or not any(map(any, slab.halo)) or not all(problem.stencil.radii):
             return parameters
