@@ -118,7 +118,7 @@ def part_in_batches(shape: tuple[int, ...], part: int, parts: int, points: int) 
 
 @dataclass(frozen=True)
 class PaddedField:
-    """The arithmetic of one slab's memory, x-neighbours side by side.
+    """Memory layout of one slab with x-neighbours in adjacent elements.
 
     Attributes:
         axis_of: for each axis of the problem, its number among the three.

@@ -111,8 +111,8 @@ class ConductionData:
             `Problem.stored_ids`. `apart` is the number of elements from axis to axis in
             `conductance`: by axis and ids, or with coefficients by axis and point; `rates` is by id
             or by point. The coordinate of padded index k of padded axis d is
-            coordinates[starts[d] + k]. `alike` is 1 for a run of `columns.RUN` elements if they and
-            their neighbours have one id.
+            coordinates[starts[d] + k]. `alike` is 1 for a run of `geometry.RUN` elements if they
+            and their neighbours have one id.
         longest: steps that one block may have, so that its tables stay small.
     """
 

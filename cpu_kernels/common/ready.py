@@ -123,7 +123,7 @@ class Ready:
     def give(
         self, steps: int, turn: int, flips: int, coming: Sequence[Part], leaving: Sequence[Part]
     ) -> None:
-        """Give a task to the team, which must be done with the last one.
+        """Assign a task to the team, which must have finished the last one.
 
         Args:
             steps: of the block; 0 to copy planes only.
@@ -164,8 +164,7 @@ class Ready:
             self.begun = False
 
 
-# ReadyStepper: a `CpuStepper` whose team stays in compiled code between blocks
-# (`compiled/ready.py`).
+# ReadyStepper: a `CpuStepper` whose team stays in compiled code between blocks.
 #
 # Halos are only recorded when they arrive, and copied by all threads when the next block begins;
 # edges have been copied when a block ends. Any other request calls the team back first.

@@ -14,8 +14,10 @@ Task = Callable[[int], None]  # called with the thread's number
 
 @dataclass
 class _Round:
-    """A task of all threads. Who waits counts nothing: an interrupt (Ctrl-C) may come between any
-    two of the caller's operations, and whoever waits next must know what is under way.
+    """A task of all threads.
+
+    Waiting changes no counter: an interrupt (Ctrl-C) may come between any two operations of the
+    caller, and the next call of `wait` must still know what is in progress.
 
     Attributes:
         task: what each thread calls.

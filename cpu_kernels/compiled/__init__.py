@@ -1,1 +1,3 @@
-"""What compiled loops are made of: instructions, vectors, a barrier, the making of it."""
+"""Building blocks of compiled loops: machine operations, vectors, a barrier, and their code
+generation.
+"""

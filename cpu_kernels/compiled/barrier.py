@@ -51,16 +51,21 @@ def wait(barrier, threads):
     """
     if threads == 1:
         return
+    # Read before arriving: after the last arrival the generation may change at any time.
     generation = load_acquire(barrier, _GENERATION)
     if fetch_add(barrier, _ARRIVED, 1) == threads - 1:
+        # The counter is cleared before the release, so that it is ready when a thread meets the
+        # next barrier.
         store_release(barrier, _ARRIVED, 0)
         store_release(barrier, _GENERATION, generation + 1)
         return
+
     spins = 0
     while load_acquire(barrier, _GENERATION) == generation:
         spins += 1
         if spins < _SPINS:
             pause()
+        # More threads than cores: let one run that has not arrived.
         else:
             sched_yield()
 

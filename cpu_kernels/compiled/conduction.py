@@ -89,6 +89,7 @@ def _phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
             return f" {_SIGNS[name]} ".join(arguments)
         case name if name in _CALLS:
             return f"{_CALLS[name]}({', '.join(arguments)})"
+
         case "exp":
             # Far from a beam it gives 0, and the library would report that it is not exact.
             zero = f"REAL(0.0) if {arguments[0]} < REAL({_NO_EXP}) else "
@@ -169,6 +170,7 @@ def _row(problem: Problem) -> Iterator[str]:
         yield from _indented(1, _places(problem, source.program, "0"))
         yield from _indented(1, _starts(problem, source.program))
     pair = "load(conductance, {axis} * apart + m * n_ids + np.intp(load(ids, {there})))"
+    # Coefficients by point and curves leave nothing to hoist out of the loop over points.
     if by_point or problem.conduction.enthalpy is not None:
         face = "load(conductance, {axis} * apart + {low})" if by_point else pair
         yield "    for k in range(n):"
@@ -177,6 +179,8 @@ def _row(problem: Problem) -> Iterator[str]:
 
     yield "    last = 0"
     yield "    while last < n:"
+    # Runs of homogeneous blocks read their conductances once; other points read them by pairs of
+    # ids.
     yield "        first, same = last, alike[(p + last) // RUN]"
     yield "        while last < n and alike[(p + last) // RUN] == same:"
     yield "            last = min(((p + last) // RUN + 1) * RUN - p, n)"
@@ -211,6 +215,8 @@ def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
         heat = name_of_result(source.program)
         yield f"gained = {heat} * load(volume, q)" if volume else f"gained = {heat}"
 
+    # The piece of the enthalpy curve depends on the point only, so it is found once for all
+    # neighbours.
     enthalpy = problem.conduction.enthalpy
     if enthalpy is not None:
         yield "at = piece_of(heat[KNOTS], m, here)"
@@ -238,12 +244,16 @@ def _ghosts(problem: Problem) -> Iterator[str]:
     yield "    coordinates, starts, heat = arrays[7], arrays[8], arrays[10]"
     yield "    kind, rule, axis = sides[side, KIND], sides[side, RULE], sides[side, AXIS]"
     yield "    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[axis, PITCH]"
+
+    # The ghost of a periodic face is a copy of its source.
     yield "    if kind == 0:"
     yield "        for k in range(n):"
     yield "            v[ghost + k] = v[mirror + k]"
     yield "    code = sides[side, CODES]"
     yield "    for d in range(3):"
     yield "        code += place[d] * sides[side, CODE_PITCH + d]"
+
+    # One branch per program: its lines are compiled in, its numbers are read at run time.
     for kind, program in enumerate(face_programs(problem), 1):
         yield f"    if kind == {kind}:"
         yield from _indented(2, _places(problem, program, "rule"))
@@ -263,7 +273,7 @@ def _indented(depth: int, lines: Iterator[str]) -> Iterator[str]:
 
 
 def _places(problem: Problem, program: Program, rule: str) -> Iterator[str]:
-    """Where the parameters of a rule lie at this step, as `at_number` and `by_number`."""
+    """Locate the parameters of a rule at this step, as `at_number` and `by_number`."""
     for number, _ in enumerate(parameters_of(program, problem)):
         place = f"places[{rule}, {number}"
         yield f"at_{number} = {place}, 0] + row * {place}, 1]"
@@ -277,7 +287,7 @@ def _coordinates(problem: Problem, program: Program) -> list[tuple[int, str]]:
 
 
 def _starts(problem: Problem, program: Program) -> Iterator[str]:
-    """Where the coordinates of a row lie, as `x_at`."""
+    """Locate the coordinates of a row, as `x_at`."""
     for padded, name in _coordinates(problem, program):
         yield f"{name}_at = starts[{padded}] + place[{padded}]"
 
@@ -309,6 +319,7 @@ def _curves_source(problem: Problem) -> Iterator[str]:
 
 def _search(n_pieces: int) -> Iterator[str]:
     yield f"    low = m * {n_pieces}"
+    # A sum of comparisons has no branches, so LLVM can vectorise it.
     if n_pieces <= _FEW:
         reached = [f" + (knots[low + {k}] <= state)" for k in range(1, n_pieces)]
         yield f"    return low{''.join(reached)}"
@@ -324,8 +335,8 @@ def _search(n_pieces: int) -> Iterator[str]:
 
 
 def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
-    """What flows into the point `here` of id `m` and piece `at` from a neighbour, added to
-    `gained`.
+    """Lines that add to `gained` the flow from a neighbour into the point `here` of id `m` and
+    piece `at`.
 
     Args:
         axis: array order.
@@ -334,6 +345,7 @@ def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
     """
     yield f"j, there = np.intp(load(ids, {place})), load(u, {place})"
     yield "by = piece_of(heat[KNOTS], j, there)"
+    # Within one material the potential drives the flow; across a contact the temperature does.
     yield "if heat[KINDS][m] == heat[KINDS][j]:"
     yield f"    between = load(conductance, {axis} * apart + m * n_ids + j)"
     yield "    rise = value_of(heat, by, there, PHI) - value_of(heat, at, here, PHI)"
@@ -344,7 +356,9 @@ def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
 
 
 def _seen_lines(inputs: dict[str, str]) -> Iterator[str]:
-    """What the rule of a face sees of point `mirror + k`; its expressions are put into `inputs`."""
+    """Lines for the inputs that the rule of a face reads at point `mirror + k`; their expressions
+    are put into `inputs`.
+    """
     yield "state = v[mirror + k]"
     yield "at = piece_of(heat[KNOTS], np.intp(ids[mirror + k]), state)"
     inputs |= {name: f"value_of(heat, at, state, {it})" for name, it in _COLUMNS.items()}

@@ -40,6 +40,8 @@ def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
         '@njit(nogil=True, cache=True, inline="always")',
         "def update_row(u, v, p, n, pitch0, pitch1, weights):",
     ]
+
+    # Addresses and weights do not depend on x, so they are hoisted out of the loop.
     for k, offset in enumerate(offsets):
         i, j, x = on_three(offset, 0, OUTER)
         lines += [f"    w{k} = weights[{k}]", f"    p{k} = p + {i} * pitch0 + {j} * pitch1 + {x}"]
@@ -73,6 +75,7 @@ def splice(template: str, part: str) -> ModuleType:
     """A file of cpu_kernels as a generated module, with a text in place of what stands between its
     two markers.
     """
+    # Text replacement keeps the template a valid module, which tests and tools can import.
     head, rest = (_ROOMS / template).read_text().split(_BEGIN)
     _, tail = rest.split(_END)
     return compiled_module(head + part + tail)

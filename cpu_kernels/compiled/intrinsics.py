@@ -74,6 +74,8 @@ def fma(typing_context, a, b, c):
     """A * b + c rounded once, in the type of a, b and c; the same bits on every machine."""
 
     def generate(context, builder, signature, arguments):
+        # The LLVM intrinsic guarantees a single rounding, in software if the processor has no
+        # instruction.
         kind = context.get_value_type(signature.return_type)
         name = f"llvm.fma.{'f64' if kind == ir.DoubleType() else 'f32'}"
         function = cgutils.get_or_insert_function(
@@ -96,7 +98,7 @@ def divide(typing_context, a, b):
 
 @intrinsic(prefer_literal=True)
 def call_library(typing_context, name, numbers):
-    """What a function of the C library's mathematics gives: of doubles "sin", of floats sinf.
+    """Call a function of the C library's mathematics: "sin" for doubles, sinf for floats.
 
     Args:
         typing_context: from Numba.
@@ -148,6 +150,7 @@ def round_to_half(typing_context, value):
             builder.fcmp_ordered(">=", magnitude, real(65520.0)), bits(0x7F800000), finite
         )
 
+        # A NaN keeps its bits.
         rounded = builder.bitcast(builder.or_(nearest, sign), real)
         return builder.select(builder.fcmp_unordered("uno", value, value), value, rounded)
 
@@ -312,7 +315,7 @@ def call_fill(typing_context, address, v, told, p, source, f, side, k):
 
 @intrinsic
 def address_of(typing_context, array):
-    """Where the elements of an array begin."""
+    """The address of the first element of an array."""
 
     def generate(context, builder, signature, arguments):
         data = context.make_array(array)(context, builder, arguments[0]).data
@@ -323,8 +326,8 @@ def address_of(typing_context, array):
 
 @intrinsic
 def call_ghost(typing_context, address, v, operands, code, source):
-    """What the function at an address gives for two pointers and two numbers: an element of the
-    first.
+    """Call the function at an address with two pointers and two numbers; it returns an element of
+    the first.
     """
 
     def generate(context, builder, signature, arguments):

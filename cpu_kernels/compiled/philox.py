@@ -50,6 +50,8 @@ def fill(first_key, second_key, low, high, values):
         key, other = first_key, second_key
         for turn in range(_ROUNDS):
             if turn:
+                # Both products use the words of the round before, so all four results are assigned
+                # at once.
                 key, other = key + _WEYL[0], other + _WEYL[1]
             upper, lower = _upper_half(_MULTIPLIERS[0], a), _MULTIPLIERS[0] * a
             above, below = _upper_half(_MULTIPLIERS[1], c), _MULTIPLIERS[1] * c
@@ -57,6 +59,7 @@ def fill(first_key, second_key, low, high, values):
 
         for place, word in enumerate((a, b, c, d)):
             if 4 * group + place < values.size:
+                # The upper 53 bits fill the significand of a double exactly.
                 unit = np.float64(np.int64(word >> _SHIFT)) * _UNIT
                 values[4 * group + place] = (1 - unit) * low + unit * high
 

@@ -10,7 +10,7 @@ Layout  control: numbers on cache lines of their own, see the constants. trips: 
         row to row there, first element of the box in the state, planes, rows. shape: fields,
         elements from field to field, plane to plane and row to row in the state, vectors of a row,
         vectors from lane to lane; points lie as `lifted.py` says, with one lane as they come.
-Limits  `ready_loop` of `common/ready.py` puts the dtype, the lanes and the time loop between the
+Limits  `Ready` of `common/ready.py` puts the dtype, the lanes and the time loop between the
         two markers; its arguments around the number of steps are tuples.
 Test    tests/kernels/test_ready.py
 """
@@ -74,6 +74,7 @@ def start(control):
 def await_end(control, task):
     """Return when a task is done."""
     spins = 0
+    # The value is kept for `sleep_while`, which returns at once if it has changed meanwhile.
     done = load_acquire(control, DONE)
     while done != task:
         spins += 1
@@ -86,7 +87,7 @@ def await_end(control, task):
 
 @njit(nogil=True, cache=True)
 def _listen(control, last):
-    """Which task comes after the last one."""
+    """Wait for the next task and return its number."""
     spins = 0
     while load_acquire(control, TASK) == last:
         spins += 1
@@ -100,6 +101,7 @@ def _listen(control, last):
 @njit(nogil=True, cache=True)
 def _report(control, threads, task):
     """Say that a thread is done."""
+    # The last thread to finish publishes the end of the task for all.
     if fetch_add(control, ARRIVED, 1) == threads - 1:
         store_release(control, ARRIVED, 0)
         store_release(control, DONE, task)
@@ -126,6 +128,8 @@ def _unlift(state, here, stride, outside, there, cut, aligned):
         for p in range(cut[0], cut[1], LANES):
             _transpose_out(state, here + p * LANES, outside, there + p, stride)
 
+    # A point in two lanes is written from one lane only: each lane up to `stride`, the last one to
+    # its end.
     for p in range(cut[1], min(cut[2], stride)):
         for lane in range(LANES):
             outside[there + lane * stride + p] = state[here + p * LANES + lane]
@@ -140,6 +144,7 @@ def _carry(thread, threads, flat, trip, shape, inwards):
     outside, state = elements_at(trip[0], REAL), elements_of(flat)
     planes, rows, vectors, stride = trip[5], trip[6], shape[4], shape[5]
     pieces = shape[0] * planes * rows * _CUTS
+    # Streaming stores need every address to be aligned: the first one, and all distances.
     steps = trip[1] | trip[2] | trip[3] | stride
     aligned = (trip[0] | steps * _BYTES) % (LANES * _BYTES) == 0
 
@@ -189,6 +194,7 @@ def serve(thread, threads, control, trips, shape, last, state, before, barrier, 
 
         for k in range(coming):
             _carry(thread, threads, now, trips[k], shape, True)
+        # Threads take different rows of the halo, so all must have finished before a step reads it.
         if coming > 0:
             wait(barrier, threads)
         if steps > 0:

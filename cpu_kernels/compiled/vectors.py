@@ -187,6 +187,7 @@ def read_vector(
     """Emit what `load` does."""
     pointer = element_address(context, builder, array_type, array, index)
     pointer = builder.bitcast(pointer, _shape(kind).as_pointer())
+    # Alignment of one element is all that the caller promises.
     return builder.load(
         pointer, align=_shape(kind).element.get_abi_size(context.target_data), typ=_shape(kind)
     )
@@ -387,6 +388,7 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
     lanes = len(rows)
     half = 1
     while half < lanes:
+        # Numbers from `lanes` on select from the second vector.
         low = [k if not k & half else lanes + (k ^ half) for k in range(lanes)]
         high = [(k ^ half) if not k & half else lanes + k for k in range(lanes)]
         swapped = list(rows)
@@ -441,6 +443,7 @@ def any_signed(typing_context, vector):
 
 
 def _signs(builder: Any, vector: Any) -> Any:
+    # An integer comparison sees the sign bit of -0.0 and of NaN too.
     size = 64 if vector.type.element == ir.DoubleType() else 32
     bits = ir.VectorType(ir.IntType(size), vector.type.count)
     return builder.icmp_signed("<", builder.bitcast(vector, bits), ir.Constant(bits, None))

@@ -55,6 +55,7 @@ def fill(v, told, p, source, f, side, k):
                     number, (to, there) = j, ghost_and_source(n, 1, end, j)
                     low, high = smaller(low, to), larger(high, to + 1)
                 at = (((f * 3 + axis) * 2 + end) * n.ghosts + number) * 2
+                # Coefficients of the affine ghost: value = a + b * source.
                 a, b = faces[at], faces[at + 1]
                 from_plane = source if axis == 0 else p
                 x, y = p + to * n.row + column, from_plane + there * n.row + column

@@ -1,4 +1,4 @@
-"""What the compiled loops of equations know and remember: a record that each thread has for itself.
+"""Numbers that the compiled loops of equations read and write: a record that each thread owns.
 
 In a file of their own, so that the host side knows them without compiling anything. Compiled code
 names the fields as attributes; those of three are per padded axis, of six also by side. Tables are
@@ -25,11 +25,11 @@ STATE, COEFFICIENT, COORDINATE = 0, 1, 2
 
 
 _FIELDS = {
-    # What kernels are told (`sides.py`), and the address of it.
+    # What kernels are told (`numbers.py`), and the address of it.
     "counts": N_COUNTS,
     "told": 1,
     # The slab: first owned index, owned points, elements between neighbours and from field to
-    # field, what lies beyond (`sides.py`); how far a step reaches.
+    # field, what lies beyond (`numbers.py`); how far a step reaches.
     "first": 3,
     "count": 3,
     "pitch": 3,

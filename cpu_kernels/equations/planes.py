@@ -1,4 +1,4 @@
-"""What compiled loops of equations make with a plane: call the kernel of a stage, fill ghosts.
+"""Operations of compiled equation loops on a plane: call the kernel of a stage, fill ghosts.
 
 Idea    Each name has its own ghosts, of its own width, by its own boundary, and they are filled as
         soon as the points that they mirror have been computed. Along axis 0 whole planes follow;

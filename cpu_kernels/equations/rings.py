@@ -19,7 +19,7 @@ from tetris_sim.model.grid import OUTER, on_three
 
 @dataclass(frozen=True)
 class Follow:
-    """Who follows whom along the first padded axis.
+    """Lags between stages and steps along the first padded axis, and the rings that they require.
 
     Attributes:
         lags: planes by which each stage follows behind the reading of the state.
@@ -43,14 +43,17 @@ def follow(equations: Equations, ndim: int, visit: int) -> Follow:
         visit: planes that each stage computes at a time.
     """
     lags: list[int] = []
+    # Names that are fields exist from the beginning, with lag 0.
     made = dict.fromkeys(equations.fields, 0)
     for stage in equations.stages:
         read = _read(equations, stage)
+        # A stage may follow only when the farthest plane it reads has been made.
         lag = max((made[name] + _reach(stage, name, ndim) for name in read), default=0)
         lags.append(lag)
         made |= dict.fromkeys(stage.formulas, lag)
     lag = max(made[name] for name in equations.results.values())
 
+    # Planes of a ring: from the oldest one that some stage still reads to the newest one.
     needs: dict[str, int] = {}
     for stage, behind in zip(equations.stages, lags, strict=True):
         for name in _read(equations, stage):
@@ -87,7 +90,7 @@ def _divisor(of: int, least: int) -> int:
 
 @dataclass(frozen=True)
 class RingWork:
-    """How a slab is cut, and how the rings of a strip lie in elements.
+    """Cut of a slab into strips, and memory layout of the rings of a strip in elements.
 
     Attributes:
         follow: who follows whom.
@@ -151,6 +154,7 @@ def plan_work(
     widths = [width_of(equations, name, ndim) for name in equations.ghosts]
     most = [max(most[k], *(it[k] for it in widths), 0) for k in range(3)]
     owned = on_three(shape, 1, OUTER)
+    # Round to the number of strips whose width is closest to the wish.
     cut = [max(1, round(n / wish)) for n, wish in zip(owned[1:], tile, strict=True)]
     strips = (_parts(owned[0], cut[0] * cut[1], threads, steps * reach[0]), cut[0], cut[1])
 
@@ -170,11 +174,13 @@ def plan_work(
     for name, depth in done.depths.items():
         starts[name] = size
         size += depth * plane
+    # One set of rings per step of a block, plus one for the state that the last step makes.
     return RingWork(done, steps, visit, strips, reach, around, row, plane, starts, size)
 
 
 def _parts(planes: int, strips: int, threads: int, reach: int) -> int:
     """Parts of the first axis, so that strips can be dealt evenly and little is computed twice."""
+    # The smallest number of parts that gives every thread the same number of strips.
     wanted = threads // math.gcd(threads, strips)
     return max(1, min(wanted, planes // max(1, 4 * reach)))
 

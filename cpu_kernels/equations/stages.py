@@ -2,7 +2,7 @@
 
 A kernel computes some rows of points, all formulas of a stage at once. What it reads at an offset
 along the first two padded axes is a stream, an address that moves from row to row; offsets along
-rows are part of the program. The operations stand in a module of their own, which `emit.py` turns
+rows are part of the program. The operations stand in a module of their own, which `make_rows` turns
 into vector instructions when Numba compiles it; so a formula of hundreds of operations costs no
 more than LLVM needs for them, and what is compiled is kept on disk like everything else.
 """
@@ -44,8 +44,8 @@ from tetris_sim.support.cache import generated_module
 # vectors of columns, inside them the operations of the program in their order. Types are known, so
 # nothing is inferred, and LLVM gets vectors instead of a loop that it may or may not vectorise.
 # Columns that do not fill a vector are computed one by one. Layout places: the address of each
-# stream, in a list for each plane. counts: see `sides.py`; element (plane i, row j, column k) of a
-# stream lies at its address + shift + i * step + j * pitch + k. numbers: the parameters of the
+# stream, in a list for each plane. counts: see `numbers.py`; element (plane i, row j, column k) of
+# a stream lies at its address + shift + i * step + j * pitch + k. numbers: the parameters of the
 # step. Limits What is read is never what is written. Functions of the C library are called for one
 # number at a time: vectors of them would have other last bits. Test
 # tests/kernels/test_cpu_equations.py
@@ -114,6 +114,7 @@ class _VectorRows:
         used = sorted({it[1] for it in self.operations if it[0] == "number"})
         given = {k: entry(numbers, k) for k in used}
 
+        # Columns beyond the last whole vector are computed with vectors of one lane.
         columns = entry(counts, COLUMNS)
         whole = builder.and_(columns, _INT64(-lanes))
         n_planes, n_rows, apart = (entry(counts, k) for k in (PLANES, ROWS, LIST))
@@ -141,6 +142,7 @@ class _VectorRows:
         for name, *arguments in self.operations:
             if name == "load":
                 stream, column = arguments
+                # Coordinates along planes and rows are a single number for all columns.
                 one = self.kinds[stream] in (COORDINATE, COORDINATE + 1)
                 place = _INT64(0) if one else self.builder.add(at, _INT64(column))
                 registers.append(vector.load(pointers[stream], place, one=one))
@@ -151,6 +153,7 @@ class _VectorRows:
             else:
                 registers.append(vector.operate(name, [registers[k] for k in arguments]))
 
+        # The last streams are outputs, in the order of the results.
         for pointer, result in zip(pointers[-len(self.results) :], self.results, strict=True):
             vector.store(pointer, at, registers[result])
 
@@ -190,6 +193,7 @@ class _Vector:
         return self.builder.shuffle_vector(one, one, mask)
 
     def constant(self, value: float) -> Any:
+        # Rounding to float32 may overflow or underflow; that is the value the arithmetic has.
         with np.errstate(over="ignore", under="ignore"):
             value = float(np.dtype(f"f{self.size}").type(value))
         return ir.Constant(self.shape, value if self.lanes == 1 else [value] * self.lanes)
@@ -311,6 +315,7 @@ def stage_kernel(stage: Stage, equations: Equations, problem: Problem) -> StageK
             return load(RowStream(COORDINATE + axes[it.name], it.name))
         return "number", numbers[it.name]
 
+    # Streams are numbered in the order of their first use.
     operations = tuple(operation(it) for it in stage.programs.instructions)
     made = tuple(stage.formulas)
     written = tuple(RowStream(STATE, name) for name in made)
@@ -318,7 +323,7 @@ def stage_kernel(stage: Stage, equations: Equations, problem: Problem) -> StageK
 
 
 def settled(equations: Equations) -> Equations:
-    """The same, so that no new value of a field has ghosts of its own: they would lie where those
+    """Equations in which no new value of a field has ghosts of its own: they would lie where those
     of the field must be at the next step.
     """
     own = {
@@ -328,6 +333,7 @@ def settled(equations: Equations) -> Equations:
         and field in equations.ghosts
         and equations.boundaries[name] != equations.boundaries[field]
     }
+    # Fields whose boundary is that of their new value can share its ghosts.
     if not own:
         return equations
     ndim = next(iter(equations.boundaries.values())).ndim

@@ -48,7 +48,7 @@ Array = npt.NDArray[Any]
 
 
 def layout_of(problem: Problem, slab: Slab) -> PaddedField:
-    """How the state lies: with room for the ghosts of every name."""
+    """Memory layout of the state, with room for the ghosts of every name."""
     assert problem.equations is not None
     equations, ndim = settled(problem.equations), problem.grid.ndim
     widths = [width_of(equations, name, ndim) for name in equations.ghosts]
@@ -68,7 +68,8 @@ def work_bytes(problem: Problem, slab: Slab) -> int:
 
 
 class Sweeps:
-    """What the compiled loop of `sweep.py` is told; between a stepper and it.
+    """Adapter between a stepper and the compiled loop of `sweep.py`: compiles the stages and fills
+    the record of each thread.
 
     Attributes:
         longest: steps that one block may have.
@@ -116,15 +117,17 @@ class Sweeps:
         """Advance as one of some threads; the arguments are those of `CpuStepper`."""
         _, _, numbers, steps, barrier = rest
         arrays = (current.ctypes.data, following.ctypes.data)
+        # Compiled records refer to addresses, so each order of the two arrays has its own.
         if arrays not in self._known:
             self._known[arrays] = self._tell(arrays)
         own, *_ = self._known[arrays]
+        # A stride of 0 lets all steps read the one row of constant parameters.
         table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
         self._loop(thread, threads, own, *table, steps, barrier)
 
     def _tell(self, arrays: tuple[int, int]) -> tuple[Array, ...]:
-        """What threads begin with if these are the arrays of the state before an even step and
-        after it; and the tables that it refers to.
+        """Fill the records of the threads for two arrays, those of the state before an even step
+        and after it; returned with the tables that they refer to.
         """
         tables = self._tables
         lists = tables.lists(2, lambda stream, odd: self._address(stream, arrays, odd))
@@ -140,7 +143,7 @@ class Sweeps:
         return own, lists, names
 
     def _address(self, stream: RowStream, arrays: tuple[int, int], odd: int) -> int:
-        """Of a stream of the state at even or at odd steps."""
+        """Address of a stream of the state at even or at odd steps."""
         equations, layout = self._tables.equations, self._layout
         now, then = arrays[odd], arrays[1 - odd]
         if stream.name in equations.fields:
@@ -160,7 +163,7 @@ class Sweeps:
 
 
 def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
-    """What is worth trying on a machine with these caches, the best guess first."""
+    """Parameter sets for the autotuner on a machine with these caches, the best guess first."""
     assert problem.equations is not None
     equations, ndim = settled(problem.equations), problem.grid.ndim
     radii, size = equations.radii, np.dtype(problem.dtype).itemsize
@@ -177,6 +180,7 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
     for most, visit, rows, filled in wanted:
         steps = max(1, most // reach)
         planes = (steps + 1) * sum(follow(equations, ndim, visit).depths.values())
+        # A strip keeps rows around its box, as far as all steps of a block reach.
         beside = rows + 2 * steps * (radii[1] if ndim == 3 else 0)
         room = min(caches.l2 * filled, max(caches.l2, caches.l3 / 2))
         columns = int(room / (planes * beside * size)) - 2 * steps * radii[-1]
@@ -186,7 +190,7 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
 
 
 def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> RingWork:
-    """How a slab is cut."""
+    """Cut a slab into strips and rings; see `plan_work`."""
     from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 
     assert problem.equations is not None
@@ -212,7 +216,7 @@ def stream_bytes(problem: Problem, slab: Slab, parameters: Parameters, threads: 
 
 
 def margins_of(problem: Problem, slab: Slab, work: RingWork) -> list[tuple[int, int]]:
-    """How far around a slab stages are computed, per axis of the problem."""
+    """Points around a slab for which stages are computed, per axis of the problem."""
     margins = []
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         ring = problem.boundary.periodic(axis)
@@ -263,6 +267,7 @@ class CpuSubstepStepper(CpuStepper):
 
         def look(thread: int) -> None:
             seen = self._look(thread, self._team.size)
+            # Maxima do not depend on the order, so the result is reproducible.
             with lock:
                 np.maximum(found, seen, out=found)
 
@@ -275,6 +280,7 @@ class CpuSubstepStepper(CpuStepper):
             values = [*self._layout.read(self._current, ranges)]
             errors = [self._one.read(flat, ranges)[0] for flat in self._errors]
             for row, fields in zip(found, (values, errors), strict=True):
+                # The larger magnitude of maximum and minimum needs no temporary array.
                 row[:] = np.maximum(row, [max(it.max(), -it.min()) for it in fields])
         return found
 
@@ -298,7 +304,8 @@ def make_stepper(
 
 
 class Streams:
-    """What the compiled loop of `strips.py` is told; between a stepper and it.
+    """Adapter between a stepper and the compiled loop of `strips.py`: compiles the stages and
+    places the rings of each thread.
 
     Attributes:
         longest: steps that one block may have.
@@ -334,9 +341,10 @@ class Streams:
         return (self._tables.given.numbers(step, steps),)
 
     def _name_rings(self) -> None:
-        """What the tables of stages and names say of rings."""
+        """Enter the rings into the tables of stages and names."""
         tables, work = self._tables, self._work
         tables.stages[1:, LAG] = work.follow.lags
+        # Names of the state at the beginning come first, then those of each stage.
         for row, name in zip(tables.names, tables.rows, strict=True):
             field = field_of(tables.equations, name)
             row[START], row[DEPTH] = work.starts[field], work.follow.depths[field]
@@ -369,6 +377,7 @@ class Streams:
         work, own = self._work, self._own
         own["strips"], own["around"] = work.strips, work.around
         own["block"], own["visit"] = work.steps, work.visit
+        # Results that do not fit the caches bypass them, which saves reading the lines first.
         own["past_caches"] = 2 * layout.n_bytes > read_caches().l3 * len(own)
         own["lag"], own["last_lag"] = work.follow.lag, max(work.follow.lags)
 

@@ -73,12 +73,14 @@ def _copy(v, p, g, q, run, past_caches):
     """v[p + k] = g[q + k] for k = 0 .. run-1."""
     k = 0
     if past_caches:
+        # Streaming stores need an aligned address, so the first elements are stored one by one.
         while k < run and (p + k) % LANES != 0:
             v[p + k] = g[q + k]
             k += 1
         while k + LANES <= run:
             store_past_caches(v, p + k, load(g, q + k))
             k += LANES
+
     while k + LANES <= run:
         store(v, p + k, load(g, q + k))
         k += LANES
@@ -103,6 +105,7 @@ def _read_plane(u, g, n, field, p, to):
         row, k = start + _wrapped(n, 1, j) * n.pitch[1], n.begin[2]
         while k < n.end[2]:
             source, run = _wrapped(n, 2, k), n.end[2] - k
+            # A run ends where the periodic axis wraps around.
             if n.beyond[4] == WRAP:
                 run = smaller(run, n.first[2] + n.count[2] - source)
             _copy(g, to + j * n.row + k, u, row + source, run, 0)
@@ -123,7 +126,7 @@ def _expect_plane(u, n, field, p):
 
 @inner
 def _write_plane(v, g, n, field, p, at):
-    """What is wanted of a plane of a field from its ring."""
+    """Store the strip's own part of a plane of a field from its ring to memory."""
     start, run = field * n.field_pitch + p * n.pitch[0] + n.low[2], n.high[2] - n.low[2]
     for j in range(n.low[1], n.high[1]):
         _copy(v, start + j * n.pitch[1], g, at + j * n.row + n.low[2], run, n.past_caches)
@@ -138,6 +141,7 @@ def _set_box(n, s, later):
         low, high = n.low[axis] - around, n.high[axis] + around
         first, past = n.first[axis], n.first[axis] + n.count[axis]
         n.touch[2 * axis], n.touch[2 * axis + 1] = NOTHING, NOTHING
+        # Beyond a face with mirrors there is nothing to compute: ghosts take its place.
         if n.beyond[2 * axis] == MIRRORED and low < first:
             low, n.touch[2 * axis] = first, MIRRORED
             n.touches += 1
@@ -167,12 +171,14 @@ def _visit(u, v, g, n, level, s, at, row):
             for f in range(made, past):
                 _expect_plane(u, n, of_name(n, f, FIELD), p)
     elif first < last:
+        # Begin on a whole vector of the ring; the extra columns are never read.
         column = n.begin[2] - (n.begin[2] - n.column0) % LANES
         columns = (n.end[2] - column + LANES - 1) // LANES * LANES
         shift = level * n.set + (n.begin[1] - n.row0) * n.row + column - n.column0
         call_kernel(n, s, first, last - first, column, columns, shift, first % n.period, row)
 
     if s > 0 and level == n.levels - 1:
+        # Only the strip's own box goes to memory: what overlaps belongs to other strips.
         for p in range(larger(first, n.low[0]), smaller(last, n.high[0])):
             for f in range(made, past):
                 if of_name(n, f, FIELD) >= 0:
@@ -210,6 +216,7 @@ def _advance_strip(u, v, g, n, table, row_bytes):
         for level in range(n.levels):
             for s in range(0 if level == 0 else 1, n.n_stages + 1):
                 at = front - level * n.lag - of_stage(n, s, LAG)
+                # This stage has not reached the strip yet.
                 if at + n.visit <= first:
                     continue
                 _set_box(n, s, n.levels - level - (s > 0))
@@ -244,6 +251,7 @@ def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier
     for done in range(0, steps, n.block):
         n.levels = smaller(n.block, steps - done)
         left = steps - done - n.levels
+        # Two counters take turns, so one can be cleared while the other one is in use.
         if thread == 0:
             store_release(claims, 8 * (1 - number % 2), 0)  # all have left the block before
 
@@ -258,5 +266,6 @@ def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier
 
         if n.past_caches:
             fence_stores()
+        # The barrier orders the blocks: strips of the next one read results of all threads.
         wait(barrier, threads)
         source, target, number = target, source, number + 1

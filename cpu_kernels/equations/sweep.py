@@ -44,6 +44,8 @@ def _set_box(n, s, left, thread, threads):
     for axis in range(3):
         around = of_stage(n, s, MARGIN + axis) + left * n.radius[axis]
         n.begin[axis], n.end[axis] = n.first[axis], n.first[axis] + n.count[axis]
+        # Where a neighbour owns the points, later stages and steps need a margin around the own
+        # ones.
         if n.beyond[2 * axis] == NOTHING:
             n.begin[axis] -= around
         if n.beyond[2 * axis + 1] == NOTHING:
@@ -51,6 +53,7 @@ def _set_box(n, s, left, thread, threads):
 
     ghosts = n.beyond[0] != NOTHING or n.beyond[1] != NOTHING
     alone = n.end[0] - n.begin[0] == 1 and n.end[1] - n.begin[1] == 1 and not ghosts
+    # A single row in 1D has no planes to share among threads.
     cut = 2 if alone else 0
     low, size = n.begin[cut], n.end[cut] - n.begin[cut]
     n.begin[cut], n.end[cut] = (
@@ -78,6 +81,7 @@ def advance(thread, threads, own, table, row_bytes, steps, barrier):
     """Advance the state by `steps`, to be called by all `threads` at once.
 
     The result is in the first array if `steps` is even, in the second if it is odd.
+    # Ghosts are filled block by block, while the planes are in the L2 cache.
     """
     n = own[thread]
     block = larger(1, CACHED_POINTS // n.pitch[0])

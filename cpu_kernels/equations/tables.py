@@ -1,4 +1,4 @@
-"""Tables: what sweeps and streams of equations are told in the same way."""
+"""Tables that sweeps and streams of equations read in common."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MOST_NUMBERS = 1 << 20  # in the tables of one block
 
 
 def coefficient_layout(problem: Problem, slab: Slab, margins: Margins) -> PaddedField | None:
-    """How coefficients lie; None if there are none.
+    """Memory layout of the coefficients; None if there are none.
 
     Args:
         problem: by equations.
@@ -102,6 +102,7 @@ class StepInputs:
         self._coefficients, self.pitch, self._apart = np.zeros(0, problem.arithmetic), (0, 0), 0
         if (layout := self._layout) is not None:
             self._coefficients, self.pitch = self._lay(slab, layout), layout.pitch[:2]
+            # Padded indices of the state address the coefficients after this shift.
             moved = np.subtract(layout.first, first)
             self._apart = int(np.dot(moved, layout.pitch))  # from the state's indices to these
 
@@ -122,7 +123,9 @@ class StepInputs:
         self.longest = sys.maxsize if endless else most
 
     def address(self, stream: RowStream) -> int:
-        """Where the element of padded index (0, 0, 0) of a stream that is no state would lie."""
+        """Address of the element of padded index (0, 0, 0) of a coefficient or coordinate stream,
+        which may lie outside the array.
+        """
         if stream.kind == COEFFICIENT:
             names = list(self._equations.coefficients or {})
             assert self._layout is not None
@@ -178,7 +181,9 @@ def _positions(grid: Grid, axis: int, span: Ranges) -> Array:
 
 
 def beyond_sides(problem: Problem, slab: Slab) -> npt.NDArray[np.int64]:
-    """What lies beyond each side, (3, 2) by padded axis and side; see `sides.py`."""
+    """Kind of each side of a slab, (3, 2) by padded axis and side: `NOTHING`, `MIRRORED` or
+    `WRAP`.
+    """
     beyond = np.full((3, 2), NOTHING, np.int64)
     for axis, outer in enumerate(OUTER[problem.grid.ndim]):
         for side, halo in enumerate(slab.halo[axis]):
@@ -206,6 +211,7 @@ def reflections(problem: Problem, equations: Equations, name: str) -> Array:
         (3, 2, max(1, *(max(it) for it in every or [(0, 0, 0)])), 2), problem.arithmetic
     )
     field = field_of(equations, name)
+    # New values take the boundary of their field, since they replace it at the next step.
     boundary = equations.boundaries.get(field if field in equations.ghosts else name)
 
     for axis, outer in enumerate(OUTER[problem.grid.ndim]):
@@ -260,7 +266,8 @@ class Tables:
         return found
 
     def numbers(self, problem: Problem, slab: Slab, layout: PaddedField, threads: int) -> Array:
-        """What every thread begins with, but for lists of streams and what only streams know.
+        """Fill the initial record of every thread, except for lists of streams and fields that only
+        streams read.
 
         Args:
             problem: by equations.
@@ -268,6 +275,7 @@ class Tables:
             layout: of the state.
             threads: how many there are.
         """
+        # One record per thread, so that no thread writes what another one reads.
         own = np.zeros(threads, NUMBERS)
         own["first"], own["count"], own["pitch"] = layout.first, layout.count, layout.pitch
         own["field_pitch"], own["row"] = layout.field_pitch, layout.pitch[1]
@@ -306,6 +314,7 @@ def make_tables(problem: Problem, slab: Slab, layout: PaddedField, margins: Marg
     equations, ndim = settled(problem.equations), problem.grid.ndim
     kernels = [stage_kernel(it, equations, problem) for it in equations.stages]
     groups = [equations.fields, *(kernel.made for kernel in kernels)]
+    # Group 0 is the state at the beginning, group k what stage k makes.
     starts = np.cumsum([0, *map(len, groups)])
 
     stages = np.zeros((len(groups), N_STAGE), np.int64)

@@ -17,8 +17,8 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import fma, round_to_half  # noq
 # [the row update begins]
 @njit(nogil=True, cache=True, inline="always")
 def as_stored(value):
-    """What memory may hold of a value: itself, or its nearest float16, though memory has float32
-    then.
+    """The value as memory holds it: unchanged, or rounded to the nearest float16, which is stored
+    as a float32.
     """
     return value
 
@@ -38,6 +38,8 @@ def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
         for plane in range(low, high, pitch0):
             ghost, source = plane + links[1, k, 0] * pitch1, plane + links[1, k, 1] * pitch1
             for x in range(columns[0], columns[1]):
+                # Each ghost has one source, which this thread has computed: no two threads write
+                # the same element.
                 v[ghost + x] = as_stored(fma(b, v[source + x], a))
 
     first_row = (rows[0] - axes[1, GHOSTS]) * pitch1
@@ -57,6 +59,7 @@ def fill_ghosts(v, base, planes, axes, links, faces, rows, columns):
     """
     _fill_sides(v, base, planes, axes, links, faces, rows, columns)
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
+    # Ghost planes are written by the thread that owns their source.
     for k in range(axes[0, LINKS]):
         a, b, ghost, source = faces[0, k, 0], faces[0, k, 1], links[0, k, 0], links[0, k, 1]
         if planes[0] <= source < planes[1]:

@@ -3,7 +3,7 @@ others, again.
 
 Idea    As in `sweep.py`, but the update of a row reads the ids of its points, and ghosts follow
         from the program of their side with the numbers of the step. Corners are never read.
-Layout  u, v: flat arrays of one padded box. `axes` has the columns of `columns.py`, `sides` too, a
+Layout  u, v: flat arrays of one padded box. `axes` has the columns of `geometry.py`, `sides` too, a
         row per side with ghosts. `arrays`, `numbers` and `places` are those of `medium.py`; the
         ghosts of a block's step number k are made with row k of the tables.
 Limits  Never refuses. What stands between the two markers is an example, one material along one
@@ -112,6 +112,7 @@ def _fill_ghosts(v, planes, rows, columns, axes, arrays, numbers, places, row):
         axis, mirror = sides[side, AXIS], sides[side, MIRROR]
         first, last, run = planes, rows, columns
         if axis == 0:
+            # The mirror plane belongs to another thread, which fills these ghosts.
             if not planes[0] <= mirror < planes[1]:
                 continue
             first = (mirror, mirror + 1)
@@ -137,10 +138,14 @@ def advance(thread, threads, u, v, axes, arrays, numbers, places, steps, barrier
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
     block = max(1, CACHED_POINTS // pitch0)
-    u, v = v, u  # what is there already only needs its ghosts
+
+    # Step -1 computes nothing, the initial state only needs its ghosts: both arrays swap first.
+    u, v = v, u
     for step in range(-1, steps):
         planes, rows, columns = ranges(axes, steps - 1 - step, thread, threads)
         n = columns[1] - columns[0]
+
+        # Blocks of planes get their ghosts while they are still in the L2 cache.
         for first in range(planes[0], planes[1], block):
             last = min(first + block, planes[1])
             if step >= 0:

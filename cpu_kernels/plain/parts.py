@@ -1,4 +1,4 @@
-"""Which points a thread computes at a step, for the time loops that sweep over whole slabs."""
+"""Points that a thread computes at a step, for the time loops that sweep over whole slabs."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def ranges(axes, steps_left, thread, threads):
         _computed(axes, 1, steps_left),
         _computed(axes, 2, steps_left),
     )
+    # A single row in 1D is cut along its columns; ghosts of axis 0 would need whole planes.
     if planes[1] - planes[0] == 1 and rows[1] - rows[0] == 1 and axes[0, LINKS] == 0:
         return planes, rows, _part(columns, thread, threads)
     return _part(planes, thread, threads), rows, columns

@@ -4,7 +4,7 @@ Idea    One call advances many steps, so Python is not in the loop. Threads own 
         meet at one barrier per step: whoever computed the points that a ghost mirrors also writes
         that ghost.
 Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (slowest first;
-        missing axes have one point and no ghosts). `axes[d]` holds the columns of `columns.py`.
+        missing axes have one point and no ghosts). `axes[d]` holds the columns of `geometry.py`.
         Axis d has `axes[d, LINKS]` planes of ghosts; number k lies at padded index `links[d, k, 0]`
         and takes a + b * u at index `links[d, k, 1]`, with (a, b) = `faces[d, k]`. A periodic ghost
         has b = 1 and a = -0.0, which leaves every bit as it is. A side with SHRINK is owned by a
@@ -72,6 +72,7 @@ def advance(
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
     planes, rows, columns = ranges(axes, steps, thread, threads)
+    # The initial state comes without ghosts, so they are filled before the first step.
     for field in range(n_fields):
         fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
     wait(barrier, threads)
@@ -87,6 +88,7 @@ def advance(
                     for j in range(rows[0], rows[1]):
                         p = base + i * pitch0 + j * pitch1 + columns[0]
                         update_row(u, v, p, columns[1] - columns[0], pitch0, pitch1, weights)
+                # The block is still in the L2 cache.
                 fill_ghosts(v, base, (first, last), axes, links, faces, rows, columns)
         wait(barrier, threads)
         u, v = v, u

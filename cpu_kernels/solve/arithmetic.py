@@ -39,7 +39,7 @@ def _sweeps() -> ModuleType:
 
 
 class CpuArithmetic:
-    """What `solvers/` asks of a device; arrays are (n0, n1, n2), float64 or float32.
+    """Arithmetic of the linear solvers on the CPU; arrays are (n0, n1, n2), float64 or float32.
 
     Attributes:
         xp: the module of the arrays.
@@ -69,7 +69,7 @@ class CpuArithmetic:
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:
-        """See `hierarchy.coarsen`."""
+        """See `multigrid.coarsen`."""
         return coarsen(operator, axis, xp, places)
 
     def level(self, level: GridLevel) -> CpuLevel:
@@ -85,7 +85,7 @@ class CpuArithmetic:
         return math.sqrt(self.product(r, r))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The same work."""
+        """Return the work unchanged: a CPU has no command graph to record into."""
         return work
 
     def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:
@@ -104,6 +104,7 @@ class CpuArithmetic:
 
     def apply(self, operator: Operator, u: Values, out: Values) -> float:
         """Out = A u; the sum of u out."""
+        # Sums by plane, added exactly by `fsum`: the same bits for any number of threads.
         sums = np.zeros(len(out))
         self._planes("apply", out, _flat(operator), _line(u), _line(out), sums)
         return math.fsum(sums)
@@ -176,6 +177,7 @@ class CpuArithmetic:
     def _share(self, name: str, like: Values, parts: int, *arguments: Any) -> None:
         """Let threads call a pass for parts of the whole."""
         work: Callable[..., None] = getattr(_sweeps(), name)
+        # Waking the team would take longer than the pass itself.
         if like.size < _ALONE or self._team.size == 1:
             work(0, parts, *arguments)
             return
@@ -218,6 +220,7 @@ class CpuLevel:
 
     def restrict(self, coarse: LevelWork) -> None:
         """Make what is left of f the right-hand side of the next coarser level."""
+        # The residual goes to the scratch array, then is restricted axis by axis.
         self._device.residual(self._level.operator, self.f, self.u, self._v)
         fields = itertools.pairwise([self._through_v, *self._between, coarse.reached_f])
         ways = zip(self._level.moves, fields, self._level.places, strict=True)
@@ -226,6 +229,7 @@ class CpuLevel:
 
     def correct(self, coarse: LevelWork) -> None:
         """Add what the next coarser level found."""
+        # Prolongation adds to its target, so the intermediate levels begin at 0.
         for it in self._between:
             it[:] = 0
         fields = itertools.pairwise([self._through_u, *self._between, coarse.reached_u])

@@ -1,4 +1,4 @@
-"""What a multigrid solver does to all points of a level: one pass over memory each.
+"""Kernels of a multigrid solver over all points of a level: one pass over memory each.
 
 Idea    The operator is A u = d u - sum of K (u_j - u) over the neighbours j, in this form, so that
         a small d is not lost beside large K. Threads take planes of the first axis each; sums are
@@ -19,13 +19,14 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, store
 
 @njit(nogil=True, cache=True, inline="always")
 def gain(k0, k1, k2, d, u, p, beside):
-    """What flows into a point, and the sum of what its flow depends on; `beside` has the places of
-    its neighbours.
+    """Flow into a point, and the sum of its coefficients (the diagonal); `beside` holds the indices
+    of its neighbours.
     """
     a, b, c, e, f, g = beside
     here = load(u, p)
     wa, wb, wc, we = load(k0, a), load(k0, p), load(k1, c), load(k1, p)
     wf, wg, wd = load(k2, f), load(k2, p), load(d, p)
+    # Differences are multiplied, not values: then a small d is not lost beside large conductances.
     flow = wa * (load(u, a) - here)
     flow = fma(wb, load(u, b) - here, flow)
     flow = fma(wc, load(u, c) - here, flow)
@@ -37,7 +38,9 @@ def gain(k0, k1, k2, d, u, p, beside):
 
 @njit(nogil=True, cache=True, inline="always")
 def row_places(i, j, box):
-    """Where a row begins, and those beside it along the first two axes."""
+    """First elements of a row and of the rows next to it along the first two axes, around the
+    ends.
+    """
     n0, n1, n2 = box
     p = (i * n1 + j) * n2
     a = ((i if i > 0 else n0) - 1) * n1 * n2 + j * n2
@@ -64,6 +67,7 @@ def relax(first, last, box, operator, f, u, weight, v):
     for i in range(first, last):
         for j in range(box[1]):
             p, a, b, c, e = row_places(i, j, box)
+            # The two ends wrap around; the interior between them vectorises without that test.
             for x in (0, n - 1):
                 low, high = (x if x > 0 else n) - 1, x + 1 if x + 1 < n else 0
                 beside = (a + x, b + x, c + x, e + x, p + low, p + high)
@@ -83,6 +87,7 @@ def begin(first, last, box, operator, f, weight, v):
             p, a, _, c, _ = row_places(i, j, box)
             for x in range(n):
                 q = p + x
+                # With u = 0 only the right-hand side and the diagonal remain.
                 whole = load(k0, a + x) + load(k0, q) + load(k1, c + x) + load(k1, q)
                 low = q - 1 if x > 0 else p + n - 1
                 whole += load(k2, low) + load(k2, q) + load(d, q)
@@ -109,6 +114,7 @@ def residual(first, last, box, operator, f, u, v):
 @njit(nogil=True, cache=True, inline="always")
 def dot(u, v, p, n):
     """Sum of u v over a run of points, in eight parts so that it is a matter of vectors."""
+    # Eight independent sums in a fixed order: vectorised, and the same bits everywhere.
     t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = 0.0
     eighths = n // 8
     for k in range(eighths):
@@ -156,9 +162,11 @@ def leads_on(places, n, i):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def restrict_rows(first, last, n, run, places, r, low, high, coarse):
-    """What points of kept rows weigh, with shares of the rows between them: rows first..last-1 of
-    the result, which are `places` along an axis of n points in the finer level; each is a run of
-    points.
+    """Restrict along an axis other than the last: the values of kept rows plus weighted shares of
+    the rows between them.
+
+    Computes rows first..last-1 of the result, which are `places` along an axis of n points in the
+    finer level; each is a run of points.
     """
     kept = len(places)
     between = n - kept
@@ -169,6 +177,7 @@ def restrict_rows(first, last, n, run, places, r, low, high, coarse):
         for x in range(run):
             store(coarse, target + x, load(r, p + x))
 
+        # The next row is dropped if it lies between two kept ones.
         if leads_on(places, n, i):
             w, q = (o * between + places[i] - i) * run, p + run
             for x in range(run):
@@ -182,7 +191,7 @@ def restrict_rows(first, last, n, run, places, r, low, high, coarse):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def restrict_line(first, last, n, places, r, low, high, coarse):
-    """The same along the last axis, for lines first..last-1."""
+    """Restrict along the last axis, as `restrict_rows` does, for lines first..last-1."""
     kept = len(places)
     between = n - kept
     for line in range(first, last):
@@ -219,7 +228,7 @@ def prolong_rows(first, last, n, run, places, coarse, low, high, fine):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def prolong_line(first, last, n, places, coarse, low, high, fine):
-    """The same along the last axis, for lines first..last-1."""
+    """Prolong along the last axis, as `prolong_rows` does, for lines first..last-1."""
     kept = len(places)
     between = n - kept
     for line in range(first, last):
@@ -238,6 +247,7 @@ def prolong_line(first, last, n, places, coarse, low, high, fine):
 def descend(first, last, run, length, q, r, small, sums):
     """R -= length q, `small` = r, in runs first..last-1, and by run the sum of r^2."""
     for plane in range(first, last):
+        # Separate loops vectorise; the run is still in a cache.
         for x in range(plane * run, (plane + 1) * run):
             r[x] -= length * q[x]
         for x in range(plane * run, (plane + 1) * run):

@@ -1,6 +1,6 @@
 """One time block after the other: what lies beyond periodic faces, and parts dealt out to threads.
 
-Idea    Each thread takes its own parts of the slab first and then those that nobody has begun.
+Idea    Each thread takes its own parts of the slab first and then those that no thread has begun.
         Parts need nothing from each other within a block, so the threads meet once per block.
 Layout  u, v: flat arrays of padded boxes as in `sweep.py`; a margin of levels * radius beyond
         periodic faces. `constants` are the weights and the (a, b) of every ghost.
@@ -36,6 +36,7 @@ def _set_part(n, number, left):
         low, high = n.first[axis], n.first[axis] + n.count[axis]
         low -= left * n.shrink_low[axis]
         high += left * n.shrink_high[axis]
+        # Borders on cache lines keep two threads from writing the same line.
         step = LINE_ELEMENTS if axis == 2 else 1  # no line of memory belongs to two parts
         most = (high - low + step - 1) // step
         n.low[axis] = low + most * k // pieces * step
@@ -116,14 +117,15 @@ def advance(
     """
     n, g = numbers[thread], elements_of(scratch[thread])
     source, target = elements_of(u), elements_of(v)
+    # A thread's scratch memory holds its own copy of the constants, next to its rings.
     for k in range(constants.size):
         g[n.weights + k] = constants[k]
 
     parts = n.parts[0] * n.parts[1] * n.parts[2]
     left = steps
     while left > 0:
-        # The shorter block comes first: a rim (`rims.py`) reads twice the levels of its block deep
-        # into what the block after the next one has written over in the inner part.
+        # The shorter block comes first: a rim (`stepper.py`) reads twice the levels of its block
+        # deep into what the block after the next one has written over in the inner part.
         levels = (left - 1) % n.block + 1
         left -= levels
         n.levels = levels
@@ -137,9 +139,11 @@ def advance(
                 _wrap_sides(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
 
-        # Its own parts first, then those that nobody has begun.
+        # Its own parts first, then those that no thread has begun.
         for k in range(parts):
             number = (parts * thread // threads + k) % parts
+            # Counters grow by `threads` per block: each thread tries each part once, and only the
+            # first one takes it.
             if fetch_add(claims, number * 8, 1) % threads == 0:
                 _set_part(n, number, left)
                 if n.low[0] < n.high[0] and n.low[1] < n.high[1]:  # rims are thin for many parts

@@ -37,7 +37,7 @@ _NUMBERS = "    n = record_at(numbers)"  # see `numbers.py`
 
 @dataclass(frozen=True)
 class KernelShape:
-    """What the innermost loops look like.
+    """Form of the innermost loops.
 
     Attributes:
         jam: rows updated together, along the streamed axis and along the axis between it and the
@@ -78,14 +78,15 @@ def best_shape(offsets: tuple[Offset, ...], jam: tuple[int, int], width: int) ->
         width: bytes of a vector: the longest have 32 registers, as NEON's have, AVX2's half as
             many.
     """
+    # Gather is cheaper as long as its window, weights and sums fit the registers.
     gather = registers_to_gather(offsets, jam) < _registers(width)
     work = len(offsets) * jam[0] * jam[1]
     return KernelShape(jam, 4 if work <= 20 else 2 if work <= 60 else 1, gather)
 
 
 def fused_shape(offsets: tuple[Offset, ...], width: int, fused: int | None = None) -> KernelShape:
-    """As many levels per pass as registers hold windows of: 2 radius vectors each, and all weights
-    beside them.
+    """Shape of a one-dimensional kernel: as many levels per pass as registers hold windows of 2
+    radius vectors each, besides all weights.
 
     Args:
         offsets: of the stencil.
@@ -198,6 +199,7 @@ def _gather(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
         for k0 in range(shape.jam[0]):
             for k1 in range(shape.jam[1]):
                 lines.append(f"{pad}store(g, t{k0}_{k1} + x + {u} * LANES, y{k0}_{k1})")
+    # The window slides: registers of the last vectors become those of the first ones.
     for row, (low, high) in rows.items():
         for n in range(high - low):
             lines.append(f"{pad}v{row[0]}_{row[1]}_{n} = v{row[0]}_{row[1]}_{n + shape.unroll}")

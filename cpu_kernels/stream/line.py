@@ -46,10 +46,12 @@ def _advance_tile(u, v, g, n, column, vectors, first, past):
 
     n.target, n.vectors = row, vectors
     kept, level = n.along, 0
+    # A remainder of levels is computed one by one.
     while level < levels:
         fused = n.fused if level + n.fused <= levels else 1
         for q in range(2 * fused * n.radius[2]):
             vector = load(g, row + end - q * LANES)
+            # The lane shift brings in what the tile before has left at its end.
             store(g, row - (1 + q) * LANES, shift_up(vector, g[kept + q]))
             g[kept + q] = last(vector)
         kept += 2 * fused * n.radius[2]

@@ -103,7 +103,7 @@ def _constants(problem: Problem) -> npt.NDArray[Any]:
 def _numbers(
     problem: Problem, slab: Slab, work: StripWork, layout: PaddedField, threads: int
 ) -> npt.NDArray[np.void]:
-    """What every thread begins with; see `numbers.py`."""
+    """Fill the initial record of every thread; see `numbers.py`."""
     shape, radii = work.shape, on_three(problem.stencil.radii, 0, OUTER)
     n = np.zeros((), dtype=NUMBERS)
 
@@ -116,6 +116,7 @@ def _numbers(
 
     n["parts"], n["block"] = work.parts, work.steps
     n["strip_rows"], n["strip_vectors"] = work.strip_rows, work.strip_vectors
+    # Both arrays together exceed the last-level cache of all threads: write around it.
     n["past_caches"] = 2 * layout.n_bytes > read_caches().l3 * threads
 
     n["radius"], n["jam"], n["unroll"], n["fused"] = radii, shape.jam, shape.unroll, shape.fused
@@ -195,7 +196,7 @@ class StreamMethod:
 
 
 def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
-    """What is worth trying on a machine with these caches, the best guess first."""
+    """Parameter sets for the autotuner on a machine with these caches, the best guess first."""
     from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
     width = native_width()
@@ -226,6 +227,7 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
             )
         return tuple(choices)
 
+    # A star reads most rows along its streamed axis, a box as many in each: jam accordingly.
     jam, jam_y = (2, 1) if problem.stencil.is_star else (1, 2)
     for steps in (12, 8):
         tile = {"steps_per_block": max(1, steps // reach), "tile_y": 24 * reach, "tile_x": 512}

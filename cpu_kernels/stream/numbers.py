@@ -1,5 +1,4 @@
-"""What the compiled loops of `cpu.stream` know and remember: a record that each thread has for
-itself.
+"""Numbers that the compiled loops of `cpu.stream` read and write: a record that each thread owns.
 
 In a file of their own, so that the host side knows them without compiling anything. Compiled code
 names the fields as attributes; those of three are per padded axis.

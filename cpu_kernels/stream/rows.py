@@ -1,5 +1,4 @@
-"""What the compiled loops of `cpu.stream` share: dtype and lanes, a row to memory, ghosts from
-their mirror points.
+"""Shared parts of the compiled loops of `cpu.stream`: dtype and lanes, storing a row, ghosts.
 
 `rows.py`, `strips.py` or `line.py`, and `block.py` of this folder are templates. `kernels.py`
 copies what follows their markers into one module for each dtype and vector length, with those in
@@ -39,6 +38,7 @@ _inner = njit(
 @_inner
 def store_line(v, p, g, line, first, past, past_caches):
     """v[p + x] = g[line + x] for x from `first` to past - 1; p may point before the array."""
+    # Whole cache lines suit streaming stores and do not split across lines.
     x = first
     while x < past and (p + x) % LINE_ELEMENTS != 0:
         v[p + x] = g[line + x]

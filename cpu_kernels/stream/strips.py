@@ -62,6 +62,7 @@ def _load_unit(u, g, n, unit, plane):
         p = first + (n.row + j) * n.pitch[1]
         for x in range(0, vectors - LANES + 1, LANES):
             transpose_in(u, p + x, vectors, g, row + x * LANES)
+        # The last vectors overlap those before; both copies take the same values.
         if vectors % LANES:
             transpose_in(u, p + vectors - LANES, vectors, g, row + (vectors - LANES) * LANES)
 
@@ -74,6 +75,7 @@ def _store_rows(v, g, n, unit, plane, row):
     vectors, line = n.vectors, n.line
     column, row0 = n.column - n.levels * n.radius[2], n.row - n.levels * n.radius[1]
     first, past = max(n.low[2] - column, 0), min(n.high[2] - column, vectors * LANES)
+    # At the last level this strip may lie outside the part altogether.
     if first >= past:
         return
     for j in range(max(n.low[1] - row0, row), min(n.high[1] - row0, n.rows, row + n.jam[1])):
@@ -95,6 +97,7 @@ def _update_group(u, v, g, n, level, plane, ring, slot, stop):
     memory, and the core would wait.
     """
     lines = n.vectors * LANES // LINE_ELEMENTS
+    # Each level prefetches its share of the next group's columns.
     begin = lines * (level - 1) // n.levels * LINE_ELEMENTS
     end = lines * level // n.levels * LINE_ELEMENTS
     coming = plane + level * n.radius[0] + n.jam[0]
@@ -169,6 +172,7 @@ def _finish_unit(g, n, unit, level, place):
     kept = n.along + place * n.strip_rows * 2 * n.radius[2]
     prefetch(g, kept + n.levels * n.jam[0] * n.strip_rows * 2 * n.radius[2])
 
+    # Rows that the previous strip left behind become the rows in front of this unit.
     if n.radius[1] > 0:
         for x in range(0, 2 * n.radius[1] * n.row_pitch, LANES):
             store(g, unit + x, load(g, across + x))
@@ -189,6 +193,7 @@ def _finish_unit(g, n, unit, level, place):
         row += n.row_pitch
         kept += 2 * n.radius[2]
 
+    # Leave the last rows of this unit to the next strip.
     if n.radius[1] > 0:
         for x in range(0, 2 * n.radius[1] * n.row_pitch, LANES):
             store(g, across + x, load(g, unit + n.rows * n.row_pitch + x))
@@ -222,6 +227,7 @@ def _advance_group(u, v, g, n, level, group, slot):
     start = n.low[0] - (0 if n.face_low[0] else grown)
     stop = n.high[0] + (0 if n.face_high[0] else grown)
     end = stop + (n.radius[0] if n.face_high[0] and level < n.levels else 0)
+    # The group lies outside the range that this level needs.
     if plane + n.jam[0] <= start or plane >= end:
         return
 
@@ -253,6 +259,7 @@ def _stream_strip(u, v, g, n):
     n.row_pitch = (2 * n.radius[2] + n.vectors) * LANES
     n.unit = (2 * n.radius[1] + (n.rows + n.jam[1] - 1) // n.jam[1] * n.jam[1]) * n.row_pitch
     slot = 0
+    # Levels of one group run in order: each reads planes that the one before has just made.
     for group in range(n.groups):
         for level in range(n.levels + 1):
             _advance_group(u, v, g, n, level, group, slot)

@@ -91,6 +91,7 @@ def plan_work(
     vectors = -(-max(-(-tile[1] // lanes), 2 * narrow) // turn) * turn
 
     sizes = _line_sizes if problem.grid.ndim == 1 else _strip_sizes
+    # Weights, then (a, b) of every ghost: three axes, two sides, two numbers each.
     n_constants = problem.stencil.n_points + 12 * max(1, *radii)
     starts = [0]
     for size in (n_constants, *sizes(part, radii, steps, rows, vectors, lanes, shape)):
@@ -138,10 +139,12 @@ def _choose_parts(
             (k - 1) * steps * radii[axis] / owned[axis] for axis, k in enumerate(parts)
         ), -parts[0]
 
+    # Fewer levels first, then fewer parts: narrow parts compute too much twice.
     while True:
         possible = [parts for parts in _factors(threads) if wide(parts)]
         if possible:
             return min(possible, key=computed_twice), steps
+        # Shorter blocks overlap less; halving keeps the search short.
         if steps > 1:
             steps //= 2
         else:
@@ -195,8 +198,8 @@ def _line_sizes(
     lanes: int,
     shape: KernelShape,
 ) -> tuple[int, int, int, int]:
-    """The same in one dimension (`line.py`); the line also holds what is computed step by step near
-    a face, twice.
+    """Scratch memory in one dimension (`line.py`), in elements, as `_strip_sizes`; the line also
+    holds two copies of the columns computed step by step near a face.
     """
     radius = radii[2]
     near_face = 4 * steps * radius + 2 * shape.fused * radius * lanes + 4 * radius

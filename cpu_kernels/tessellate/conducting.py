@@ -12,7 +12,7 @@ Idea    Rows are lifted (`lifted.py`), so what a vector of points needs is a rec
         differences between them.
         Where states are heat contents, what flows is a difference of potentials: those of the rows
         around the ones that are computed lie in a ring of planes of each thread, and each is made
-        once per step (`potentials.py`). What heats a point by a formula lies in such a ring too
+        once per step (`formulas.py`). What heats a point by a formula lies in such a ring too
         (`formulas.py`), or, if it does not change, as the state does.
 Layout  numbers: one per vector of the padded state. tags: one per block of `BLOCK` vectors, -1
         where a block has several records, -2 beyond ruled faces. patterns: ids of the points of
@@ -87,6 +87,7 @@ def _box(kind: Conducting, lanes: int, jam: int) -> Iterator[str]:
         ]
 
     bodies = {}
+    # Source for `jam` rows together, and for the single rows left over.
     for together in dict.fromkeys((jam, 1)):
         rows = _RecordRows(kind, lanes, together, _PITCH[inner], f"tag_{inner}", kind.ring(jam))
         tag = f"tag = i * tag_{outer} + j * tag_{inner}"
@@ -115,7 +116,9 @@ class _RecordRows:
     ring: int
 
     def before(self) -> Iterator[str]:
-        """What is made for these rows before they are computed."""
+        """Lines that prepare rings for these rows before they are computed: potentials and
+        power.
+        """
         kind = self.kind
         if kind.curved and kind.ndim < 3:
             yield f"while done < j + {self.together + (kind.ndim > 1)}:"
@@ -127,7 +130,9 @@ class _RecordRows:
                 yield power_call(*place, f"power, {self._in_ring(y)}")
 
     def _in_ring(self, y: int, planes: int = 0) -> str:
-        """Where a row begins in a ring: of the rows taken together, or some planes away from it."""
+        """First element of a row in a ring: of the rows taken together, or some planes away from
+        it.
+        """
         mask = self.ring - 1
         if self.kind.ndim < 3:
             return f"((j + {y}) & {mask}) * pitch0 + i * pitch1"
@@ -155,6 +160,7 @@ class _RecordRows:
         yield "x = column"
         yield "while x < last_column:"
         yield f"    k = (x >> {BLOCK_BITS}) + 1"
+        # Find how far the row keeps one record (or several), in whole blocks.
         yield "    n = tags[tag + k - 1]"
         yield f"    one = {self._is_one('k - 1')}"
         yield "    if one:"
@@ -201,6 +207,7 @@ class _RecordRows:
         """One vector of each row."""
         lanes, last, jammed = self.lanes, self.kind.ndim - 1, self.kind.jammed
         rows = range(self.together)
+        # Differences between rows computed together serve both rows.
         if jammed is not None:
             yield f"um1 = {self._read(-1, 'p')}"
             yield f"u{self.together} = {self._read(self.together, 'p')}"
@@ -225,6 +232,7 @@ class _RecordRows:
             rate = "rate" if one else self._slot(f"n{y}", self.kind.ndim)
             here = f"load(u, o{y} + p * {lanes})" if self.kind.curved else f"u{y}"
             yield f"store(v, o{y} + p * {lanes}, fma_vector({rate}, s{y}, {here}))"
+        # The upper face of this vector is the lower face of the next one.
         for y in rows:
             yield f"low{y} = high{y}"
             yield f"u{y} = next{y}"
@@ -242,7 +250,9 @@ class _RecordRows:
                 first = False
 
     def _between_several(self, y: int) -> Iterator[str]:
-        """The same where points lie beside other materials; see `potentials.py`."""
+        """Lines for the sum where points lie next to other materials; see `_several` in
+        `formulas.py`.
+        """
         near = []
         for axis in range(self.kind.ndim):
             for side in (0, 1):
@@ -262,16 +272,16 @@ class _RecordRows:
 
     @property
     def _array(self) -> str:
-        """Of what flows by its difference."""
+        """Name of the array whose differences drive the flow."""
         return "flowing" if self.kind.curved else "u"
 
     def _read(self, y: int, x: str) -> str:
-        """What flows by its difference, of vector x of row y."""
+        """Load vector x of row y of `_array`."""
         row = "f" if self.kind.curved else "o"
         return f"load({self._array}, {row}{_name(y)} + {x} * {self.lanes})"
 
     def _place(self, y: int, axis: int, side: int) -> str:
-        """Where in `_array` a neighbour of vector p of row y lies."""
+        """Element of `_array` at which a neighbour of vector p of row y lies."""
         row, x = "f" if self.kind.curved else "o", f"p * {self.lanes}"
         if axis == self.kind.ndim - 1:
             return f"{row}{y} + {x} {'-+'[side]} {self.lanes}"
@@ -287,7 +297,9 @@ class _RecordRows:
         return f"numbers[w{y} + p {'-+'[side]} {pitch}]"
 
     def _conductance(self, y: int, axis: int, side: int) -> str:
-        """Of the face between a point and its neighbour: that of the lower one of both."""
+        """Conductance of the face between a point and its neighbour, stored with the lower one of
+        both.
+        """
         if axis == self.kind.ndim - 1:
             return f"above{y}" if side else f"below{y}"
         if side:
@@ -297,7 +309,7 @@ class _RecordRows:
         return self._slot(self._neighbour(y, axis, 0), axis)
 
     def _heating(self, y: int, *, one: bool) -> Iterator[str]:
-        """What a source adds to row y, as the beginning of `s`."""
+        """Lines that begin the sum `s` of row y with the power of a source."""
         if self.kind.heated:
             known = one and not self.kind.placed
             yield f"s{y} = {'heat' if known else self._heat(y, 'n' if one else f'n{y}')}"

@@ -190,7 +190,9 @@ def row_width(problem: Problem) -> int:
 
 
 def shape_of(program: Program) -> tuple[object, ...]:
-    """What two programs have in common that differ in constants only."""
+    """Structure of a program without its constants: programs of one shape share a compiled
+    kernel.
+    """
     return tuple((it.operation, it.arguments, it.name) for it in program.instructions)
 
 
@@ -266,6 +268,7 @@ def _formula(problem: Problem, program: Program, prefix: str) -> tuple[list[str]
     """Lines that find the numbers of a rule, which begins at `rule`, for `step`; and the lines of
     its program for `code`.
     """
+    # Numbers come from tables, so programs that differ in constants share compiled code.
     names = parameters_of(program, problem)
     inputs = {name: name for name in (*problem.grid.axis_names, *_SEEN)}
     inputs |= {name: f"tables[at_{k} + code * by_{k}]" for k, name in enumerate(names)}

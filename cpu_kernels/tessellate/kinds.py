@@ -1,4 +1,4 @@
-"""What kinds of conduction `cpu.tessellate` has kernels for, and what their sources share."""
+"""Kinds of conduction for which `cpu.tessellate` has kernels, and source text that these share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEYOND = -2  # tag of vectors beyond ruled faces, if states are heat contents
 # elements from plane to plane and from row to row of the tags. `several`: whether vectors of a
 # record lie beside other materials. `flowing`: potentials, and one and two times `ring` behind them
 # temperatures and conductivities. `power`: what heats each point by a formula. `step`: of the
-# block. What comes behind it: see `potentials.py` and `formulas.py`.
+# block. What comes behind it: see `formulas.py`.
 OPERANDS = (
     *("records", "numbers", "tags", "tag_plane", "tag_row", "patterns", "source"),
     *("several", "flowing", "ring", "power", "step", "codes", "plane_size", "row_size"),
@@ -35,7 +35,7 @@ MANY = -1  # pieces of a curve, more than are compared one by one
 
 @dataclass(frozen=True)
 class Conducting:
-    """What kind of conduction a kernel is made for.
+    """Kind of conduction for which a kernel is compiled.
 
     Attributes:
         ndim: number of axes.
@@ -79,8 +79,8 @@ class Conducting:
 
     @property
     def rings(self) -> int:
-        """How many rings each thread has for what rows need: of potentials, temperatures and
-        conductivities, and of power.
+        """Number of rings that each thread needs: for potentials, temperatures and conductivities,
+        and for power.
         """
         return 3 * self.curved + (self.placed == CHANGING)
 

@@ -122,6 +122,8 @@ class LiftedField:
             yield from part_in_batches(self.shape, part, parts, points)
             return
         wide = max(1, min(points, _JOINED) // self.lanes)
+
+        # Ranges follow the lanes, since threads own vectors rather than points of a row.
         first, last = self.stride * part // parts, self.stride * (part + 1) // parts
         for p in range(first, last, wide):
             for lane in range(self.lanes):
@@ -167,14 +169,14 @@ class LiftedField:
         return first, (z1 - z0, y1 - y0), (x0 + self.lead, x1 + self.lead)
 
     def _element(self, x: int) -> int:
-        """Where point x of a row lies, in elements from the row's start; x counts from the start of
+        """Element of point x of a row, counted from the row's start; x counts from the start of
         lane 0.
         """
         lane = min(x // self.stride, self.lanes - 1)
         return (self.first[2] + x - lane * self.stride) * self.lanes + lane
 
     def _ghost(self, side: int, j: int) -> int:
-        """Where halo vector j beyond one end begins."""
+        """First element of halo vector j beyond one end."""
         return (
             self.first[2] - 1 - j if side == 0 else self.first[2] + self.count[2] + j
         ) * self.lanes
@@ -189,6 +191,7 @@ class LiftedField:
         ghosts = [self._ghost(side, j) + lane for j in range(radius)]
         if slab.halo[axis][side]:
             return [((ghost, ghost), COPY) for ghost in ghosts]
+        # Along x the row includes the halo, so its length exceeds the owned points.
         length = (self.lanes - 1) * self.stride + self.count[2]
         points = face_links(problem, axis, side, (0, length - 1), radius)
         return [

@@ -62,7 +62,7 @@ _UNEVEN = 0.2
 
 @dataclass(frozen=True)
 class Stay:
-    """What is to be tiled.
+    """Slab to be tiled, and the resources for it.
 
     Attributes:
         rows: `axes` of the slab's geometry.
@@ -81,6 +81,7 @@ def fit(stay: Stay, tile: Tile, steps: int) -> tuple[Tile, int]:
     """(tile, steps per block) for a slab, neither larger than these; these themselves if there are
     tiles enough for all threads.
     """
+    # With tiles in plenty the load is balanced already.
     steps = min(max(1, steps), stay.block)
     if n_tiles(_cuts(stay, tile, steps), 0) >= _PLENTY * stay.threads:
         return tile, steps
@@ -105,6 +106,7 @@ def turn(stay: Stay, tile: Tile, steps: int) -> float:
     cuts, longest = _cuts(stay, tile, steps), 0.0
     for stage in range(N_STAGES):
         kinds = [kind for kind in range(N_KINDS) if stage_of(kind) == stage]
+        # Greedy scheduling: the next tile goes to the thread that is free first.
         # (time, how slow) of each thread
         loads = [(0.0, 1.0 + _UNEVEN * (k + 1) / stay.threads) for k in range(stay.threads)]
         for kind in kinds:
@@ -117,14 +119,17 @@ def turn(stay: Stay, tile: Tile, steps: int) -> float:
 
     widths = [(axis.high - axis.low) / axis.n_upright for axis in cuts]
     n_bytes = widths[0] * widths[1] * widths[2] * stay.unit_bytes
+    # Larger tiles fall out of the second-level cache.
     cache = read_caches().l2
     size = 1.0 if n_bytes <= cache / 2 else _LARGE if n_bytes <= cache else _TOO_LARGE
+    # The cost of fetching from the shared cache arises once per block, so it is spread over the
+    # steps.
     units = np.prod([float(axis.high - axis.low) for axis in cuts])
     return size * (longest + _FETCHED * float(units) / stay.threads) / steps
 
 
 def _cuts(stay: Stay, tile: Tile, steps: int) -> tuple[TileAxis, TileAxis, TileAxis]:
-    """As in the middle of a block."""
+    """Tiles along the three axes as they are in the middle of a block."""
     later = (stay.block - steps) // 2
     first, second, third = (lay(stay.rows[axis], tile[axis], steps, later) for axis in range(3))
     return first, second, third
@@ -225,7 +230,7 @@ class TessellateMethod:
         self, problem: Problem, slab: Slab, parameters: Parameters, threads: int
     ) -> Parameters:
         """Narrower tiles where a slab with neighbours has few of them for so many threads
-        (`fitting.py`).
+        (`fit`).
         """
         if threads == 1 or not any(map(any, slab.halo)) or not all(problem.stencil.radii):
             return parameters
@@ -233,6 +238,7 @@ class TessellateMethod:
         chosen = self._complete(problem, parameters)
         layout = _layout(problem, slab, chosen)
         lanes = layout.lanes if isinstance(layout, LiftedField) else 1
+        # Steps that the halo lasts.
         block = max(
             -(-width // radius)
             for widths, radius in zip(slab.halo, problem.stencil.radii, strict=True)
@@ -290,8 +296,8 @@ class TessellateMethod:
 
 
 def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters, ...]:
-    """What is worth trying on a machine with these caches, the best guess first: tiles, then
-    numbers of jammed rows.
+    """Parameter sets for the autotuner on a machine with these caches, the best guess first: tiles,
+    then numbers of jammed rows.
     """
     from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
@@ -363,6 +369,7 @@ def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int
 
     if problem.grid.ndim == 1:
         # Along a lifted row a step reaches `radius` vectors, not points.
+        # 64 bytes, the widest vector.
         lanes = 64 // np.dtype(problem.dtype).itemsize
         tiles = [max(lanes, caches.l2 // (part * point)) for part in (2, 8, 32)]
         return [(_steps(tile // lanes, 4 * reach), tile) for tile in tiles]
@@ -382,8 +389,8 @@ def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int
 
 
 def _steps(width: int, per_step: int) -> int:
-    """As many steps as a width allows, with a bound beyond which a longer block saves no time worth
-    having.
+    """Number of steps that a width allows, up to a bound beyond which longer blocks save no time
+    worth having.
     """
     return max(1, min(_MOST_STEPS, width // per_step))
 

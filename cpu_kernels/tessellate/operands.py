@@ -1,4 +1,6 @@
-"""What the compiled functions of `cpu.tessellate` get of a body: `OPERANDS`, by thread and step."""
+"""Operands of the compiled functions of `cpu.tessellate` for a body: `OPERANDS`, by thread and
+step.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ class Operands:
 
     @property
     def per_step(self) -> int:
-        """How many numbers change with every step, 1 if none does."""
+        """Number of table entries that change with every step, 1 if none does."""
         conduction = self._problem.conduction
         assert conduction is not None
         rules = [*(rule for rule, _ in self._ghosts.faces), *self._ghosts.rules]
@@ -114,6 +116,7 @@ class Operands:
         tables, places = tables_of(problem, rules, self._shapes, first, steps + 1)
         self._arrays |= {"source": source, "tables": tables, "places": places}
 
+        # Constant operands need one row per thread, which all steps share.
         changes = len(source) > 1 or any(rule is not None and rule.changes for rule in rules)
         operands = self._lay(steps + 1 if changes else 1)
         if self._kind.placed == STEADY:
@@ -138,6 +141,7 @@ class Operands:
 
         bytes_of_ring = self._numbers["ring"] * self._layout.dtype.itemsize
         rings = self._kind.rings
+        # Each thread owns its rings, so no barrier protects them.
         for thread in range(self._team.size):
             begin = self._rings.ctypes.data + thread * rings * bytes_of_ring
             operands[thread, :, _PLACES["flowing"]] = begin
@@ -198,6 +202,7 @@ def _coordinates(problem: Problem, slab: Slab, layout: LiftedField) -> dict[str,
 
         along = padded(positions, (span,), (grid.shape[axis],), (rings[axis],))
         found[name] = along.astype(layout.dtype)
+    # Points are rearranged as lifted rows: lane by lane, a stride apart.
     points = found["along_points"]
     row = np.zeros((layout.extent[2] // layout.lanes, layout.lanes), layout.dtype)
     vectors = np.arange(layout.count[2] + 2)

@@ -62,7 +62,8 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
 
 @njit(nogil=True, cache=True)
 def _place(words, pattern, size):
-    """Where the table remembers a record."""
+    """Slot of the hash table for a record (FNV-1a)."""
+    # FNV-1a over words instead of bytes.
     key = _START
     for word in words:
         key = (key ^ np.uint64(word)) * _PRIME
@@ -96,12 +97,18 @@ def tag_blocks(numbers, below, first, count, pitches, block, tags):
     for i in range(tags.shape[0]):
         for j in range(tags.shape[1]):
             row = i * pitches[0] + j * pitches[1]
+
+            # The first rows have no complete set of lower neighbours, so no block of theirs gets a
+            # tag.
             if row < below.max():
                 continue
             for k in range(tags.shape[2]):
                 low, high = max(k * block, first), min((k + 1) * block, first + count)
                 if low >= high:
                     continue
+
+                # A block is homogeneous if all its vectors and their lower neighbours share one
+                # record.
                 number = numbers[row + low]
                 one = numbers[row + low - 1] == number
                 for p in range(low, high):

@@ -1,4 +1,4 @@
-"""What the tiles of `cpu.tessellate` read of a body: records of coefficients, numbers of the
+"""Data that the tiles of `cpu.tessellate` read of a body: records of coefficients, numbers of the
 vectors that have them, and tags of blocks that have only one.
 
 All of it is made once per slab out of functions of global indices, so it needs no message and is
@@ -120,6 +120,7 @@ def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> BodyRecords:
     below = np.array({1: [0], 2: [plane], 3: [plane, row]}[problem.grid.ndim])
     along = (layout.first[2], layout.count[2])
     recording.tag_blocks(numbers, below, *along, (plane, row), BLOCK, tags)
+    # Enthalpy kernels must know which records touch other materials.
     kind, several = kind_of(problem), np.zeros(0, np.int32)
     if kind.curved:
         _tag_ghosts(tags, problem, slab)
@@ -161,6 +162,7 @@ def _number(
     for begin, box in _batches(everything):
         values, ids = _coefficients(problem, kind, box, everything[0])
         most = found + values.shape[1] * values.shape[2] * (layout.count[2] + 2)
+        # Doubling keeps the total cost of copying linear.
         if most * size > records.size:
             records = _longer(records, max(most, 2 * found) * size)
             patterns = _longer(patterns, max(most, 2 * found) * lanes * kind.patterned)
@@ -257,12 +259,12 @@ def _between(conduction: Conduction, axis: int, dtype: np.dtype[Any]) -> Values:
 
 
 def _beside_others(enthalpy: Enthalpy, materials: Values) -> npt.NDArray[np.bool_]:
-    """Which points have a neighbour of another material."""
+    """Mark the points that have a neighbour of another material."""
     return _changing(enthalpy.kinds[materials])
 
 
 def _changing(values: Values) -> npt.NDArray[np.bool_]:
-    """Where a neighbour along some axis has another value."""
+    """Mark the points whose neighbour along some axis has another value."""
     changing = np.zeros(values.shape, np.bool_)
     for axis in range(values.ndim):
         along, found = np.moveaxis(values, axis, 0), np.moveaxis(changing, axis, 0)
@@ -293,7 +295,7 @@ def _upper(problem: Problem, coefficients: Coefficients, axis: int, box: Ranges)
 
 
 def rings_of(problem: Problem) -> list[bool]:
-    """Which axes are periodic."""
+    """Whether each axis is periodic."""
     return [problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)]
 
 

@@ -58,7 +58,7 @@ class Stack:
         return {row: n for n, row in enumerate(sorted(rows))}
 
     def row(self, y: int, k: int) -> Row:
-        """Where computed row y reads term k."""
+        """The row from which computed row y reads term k."""
         i, j, _ = self.offsets[k]
         return (i + y, j) if self.axis == 0 else (i, j + y)
 
@@ -72,8 +72,7 @@ class Stack:
         ]
 
     def fresh(self) -> list[int]:
-        """Those rows that as many rows further on, when the next ones are computed, lie in no cache
-        near by.
+        """Rows for which the same reads of the next turn find nothing in a near cache.
 
         They are rows of the last plane of a 3D stencil, since earlier ones were read for the planes
         before.
@@ -278,9 +277,11 @@ def _gathered(stack: Stack, lanes: int) -> Iterator[str]:
     """Each sum takes its terms one after the other; rows that are read at several x keep a window
     of vectors.
     """
+    # A window is worth its registers only as long as all of them fit.
     reads = {n: sorted({x for _, x, _ in stack.uses(row)}) for row, n in stack.rows.items()}
     kept = sum(xs[-1] - xs[0] for xs in reads.values())
     if kept <= _WINDOW:
+        # A sliding window needs all offsets between its ends.
         reads = {n: list(range(xs[0], xs[-1] + 1)) for n, xs in reads.items()}
     slides = {n: kept <= _WINDOW and len(xs) > 1 for n, xs in reads.items()}
 

@@ -1,4 +1,4 @@
-"""What the tiles of `cpu.tessellate` read of a body's rules: codes of ghosts, and numbers by step.
+"""Rules of a body as the tiles of `cpu.tessellate` read them: codes of ghosts, numbers by step.
 
 Ghosts that take a + b * mirror have a table of (a, b), sources by material a table of powers; of
 other rules there are the numbers that their formulas read (`formulas.py`). Of the codes of a face
@@ -84,10 +84,14 @@ def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> RuleGhosts
     rules: list[Rule] = []
     about = [np.zeros((0, 3), np.int64)]
     n_codes, n_made = 1, 0  # 0 is a copy
+
+    # Affine ghosts get positive codes, those computed by a formula negative ones.
     for axis, side in itertools.product(range(problem.grid.ndim), (0, 1)):
         if slab.halo[axis][side] or problem.boundary.periodic(axis):
             continue
         face = problem.ruled_face(axis, SIDES[side])
+
+        # Only the codes that occur are numbered, which keeps the tables by step small.
         found, numbers = np.unique(
             _face_codes(problem, slab, face, axis, side), return_inverse=True
         )
@@ -114,6 +118,7 @@ def _picked(rule: Rule, codes: npt.NDArray[np.int64]) -> Rule:
     def later(values: Callable[[Values], Values], times: Values) -> Values:
         return pick(values(times))
 
+    # Time functions stay lazy: their values are selected when they are evaluated.
     parameters = tuple(
         Parameter(it.name, functools.partial(later, it.values))
         if callable(it.values)
@@ -156,6 +161,7 @@ def _write_codes(
     ]
     shape[axis] = 1
     values = values.reshape(shape)
+    # Ghost rows and planes go through the layout; ghosts of axis 2 lie in a single lane.
     if axis < len(shape) - 1:
         ranges = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
         n = slab.shape[axis]
@@ -227,6 +233,9 @@ def tables_of(
     keys = [shape_of(program) for program in programs]
     places = np.zeros((len(rules), row_width(problem)), np.int64)
     tables, size = [np.zeros(1, dtype)], 1
+
+    # Each rule occupies its constants, then the numbers of its parameters; offsets count from the
+    # start of `tables`.
     for place, rule in zip(places, rules, strict=True):
         if rule is None:
             continue
@@ -234,6 +243,8 @@ def tables_of(
         key = shape_of(rule.program)
         place[:2] = keys.index(key) if key in keys else 0, size
         size += constants.size
+
+        # Places of the rule's own table move by the elements in front of it.
         table = rule.tabulate(problem.time, first, steps, dtype)
         order = [it.name for it in rule.parameters]
         for k, name in enumerate(parameters_of(rule.program, problem)):

@@ -59,6 +59,7 @@ def _source(
     offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, *, jam: int, pairs: int
 ) -> str:
     swizzle = _Swizzle(stacked(offsets, jam), dtype, lanes, pairs)
+    # One shuffle per distinct misalignment.
     shifts = sorted({base % lanes for bases in swizzle.bases for base in bases} - {0})
     also = [f'low_halves = halves_pair("{dtype.name}", {lanes}, high=False)']
     also += [f'high_halves = halves_pair("{dtype.name}", {lanes}, high=True)']
@@ -107,19 +108,19 @@ class _Swizzle:
         yield from ("        " + line for line in self._turn())
 
     def _place(self, pair: int, which: int) -> int:
-        """Which points a sum has, in diagonals: those of pair 0 begin at 0 and half, each further
-        pair behind them.
+        """First diagonal of a sum: those of pair 0 begin at 0 and half, each further pair behind
+        them.
         """
         return 2 * self.lanes * pair + which * self.half
 
     def _pair(self, k: int) -> tuple[int, int]:
-        """Where the two vectors begin whose swizzling gives diagonal k."""
+        """First elements of the two vectors whose swizzling gives diagonal k."""
         base = k - self.half if k % (2 * self.half) >= self.half else k
         return base, base + self.lanes
 
     def _kept(self, n: int) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Of row n: aligned vectors needed, those kept for the next turn; skewed ones made anew,
-        those kept.
+        """Vectors of row n by role: aligned ones needed, aligned ones kept for the next turn,
+        skewed ones made anew, skewed ones kept.
         """
         skewed = {base for base in self.bases[n] if base % self.lanes}
         kept = {base for base in skewed if base + self.step in skewed}
@@ -127,10 +128,11 @@ class _Swizzle:
         for base in skewed - kept:
             aligned |= {base // self.lanes * self.lanes, (base // self.lanes + 1) * self.lanes}
         kept_aligned = {base for base in aligned if base + self.step in aligned}
+        # A vector needed one turn later at the same place is kept, not loaded again.
         return sorted(aligned), sorted(kept_aligned), sorted(skewed - kept), sorted(kept)
 
     def _before(self, n: int) -> Iterator[str]:
-        """What the first turn finds in registers."""
+        """Load the vectors that the first turn expects in registers."""
         _, aligned, _, skewed = self._kept(n)
         for base in aligned:
             yield f"{_name(n, base)} = load_vector(u, r{n} + head + {base})"

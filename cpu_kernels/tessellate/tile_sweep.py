@@ -132,7 +132,8 @@ def _link(shape, axis, k):
 
 @_inner
 def _mirrored(v, source, ghost, shape, axis, k):
-    """What the ghost of link k takes if it and its source lie at these elements."""
+    """Value of the ghost of link k, given the elements of the ghost and of its source."""
+    # Negative codes: a formula computes the ghost.
     if RULED and shape[4][ghost] < 0:
         return call_ghost(shape[6], v, shape[7], shape[4][ghost], source)
     place = (shape[4][ghost] if RULED else axis * shape[3] + k) * 2
@@ -158,6 +159,8 @@ def _join_lanes(v, row, shape):
 @_inner
 def _fill_ends(v, row, columns, shape):
     """Ghosts at the ends of one row, of those columns of it that were computed."""
+    # A whole lifted row needs all its halo vectors; a part only the links whose sources it has
+    # computed.
     if LANES > 1 and columns[1] - columns[0] == _number(shape, 2, COUNT):
         _join_lanes(v, row, shape)
         return
@@ -214,6 +217,7 @@ def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
     """
     shape = _later(shape, kernel, 1)[0]
     pitch0, pitch1 = _number(shape, 0, PITCH), _number(shape, 1, PITCH)
+    # Without a face nothing is filled, so the whole box is one group.
     group = kernel[3] if near_face else planes[1] - planes[0]
     for first in range(planes[0], planes[1], group):
         last = min(first + group, planes[1])
@@ -250,6 +254,7 @@ def _advance_tile(u, v, base, cuts, kind, number, shape, kernel, steps):
     k = place(cuts, kind, number)
     flat, side, row = kind & 1, kind >> 1 & 1, kind >> 2 & 1
     near_face = _near_face(cuts, (flat, side, row), k, shape)
+
     for step in range(steps):
         for piece0 in range(n_pieces(cuts[0], flat, k[0])):
             planes = span(cuts[0], flat, k[0], piece0, step)
@@ -259,6 +264,7 @@ def _advance_tile(u, v, base, cuts, kind, number, shape, kernel, steps):
                     columns = span(cuts[2], row, k[2], piece2, step)
                     if planes[0] < planes[1] and rows[0] < rows[1] and columns[0] < columns[1]:
                         _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel)
+        # Levels alternate between the two buffers.
         u, v = v, u
         shape, kernel = _later(shape, kernel, 1)
 
@@ -295,6 +301,7 @@ def _advance_stage(team, u, v, fields, cuts, stage, shape, kernel, steps, counte
     """
     thread, threads = team
     n_fields, field_pitch = fields
+    # Own tiles first, for locality; then tiles of the neighbours, for load balancing.
     for distance in range(threads):
         owner = (thread + distance) % threads
         for kind in range(N_KINDS):
@@ -357,6 +364,7 @@ def advance(
     while later > 0:
         block = min(steps_per_block, later)
         later -= block
+        # The cut depends on the steps to come, because open ends shrink.
         cuts = (
             lay(axes[0], tile[0], block, later),
             lay(axes[1], tile[1], block, later),
@@ -365,6 +373,7 @@ def advance(
 
         for stage in range(N_STAGES):
             if _has_tiles(cuts, stage):
+                # The other set of counters is idle during this stage, so clearing it is safe.
                 _clear(counters, 1 - turn, thread, threads)
                 _advance_stage(
                     team, now, then, fields, cuts, stage, shape, kernel, block, counters, turn

@@ -33,7 +33,7 @@ N_KINDS = 8  # upright or inverted along each of three axes; axis d is inverted 
 
 
 class TileAxis(NamedTuple):
-    """How one axis is cut during one block of steps.
+    """Cut of one axis during one block of steps.
 
     Attributes:
         low: first point of the range that upright tiles share at the first step.
@@ -76,11 +76,12 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> TileAxis:
     their own, because its one tile is complete after each step.
 
     Args:
-        numbers: one row of `axes`, see `columns.py`.
+        numbers: one row of `axes`, see `geometry.py`.
         tile: points a tile is wide at least; 0 if the axis is not to be cut.
         steps: of this block.
         later: after it.
     """
+    # The first step of the block must be right for all later ones.
     to_come = steps + later - 1
     low = numbers[FIRST] - to_come * numbers[SHRINK]
     high = numbers[FIRST] + numbers[COUNT] + to_come * numbers[SHRINK + 1]
@@ -88,6 +89,7 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> TileAxis:
 
     count = 1
     if tile > 0:
+        # Tiles must not be narrower than a block of steps permits.
         count = (high - low - 2 * rim) // max(tile, least_width(steps, numbers[REACH]))
     if count < 2:
         return TileAxis(low, high, 1, numbers[REACH], numbers[SHRINK], numbers[SHRINK + 1], 0, 0)
@@ -121,6 +123,7 @@ def span(axis: TileAxis, inverted: int, k: int, piece: int, step: int) -> tuple[
     for the seam.
     """
     shift = step * axis.radius
+    # The seam joins the two ends of the ring.
     if inverted and k == axis.n_upright - 1:
         if piece == 0:
             return axis.high - shift, axis.high + axis.rim
@@ -135,7 +138,7 @@ def span(axis: TileAxis, inverted: int, k: int, piece: int, step: int) -> tuple[
 
 
 def n_pieces(axis: TileAxis, inverted: int, k: int) -> int:
-    """In how many pieces interval k comes."""
+    """Number of pieces of interval k: two for the seam, else one."""
     return 2 if inverted and k == axis.n_upright - 1 else 1
 
 
@@ -149,7 +152,7 @@ def at_end(axis: TileAxis, inverted: int, k: int) -> bool:
 
 
 def stage_of(kind: int) -> int:
-    """Along how many axes tiles of a kind are inverted.
+    """Stage of a kind of tiles: the number of axes along which they are inverted.
 
     >>> [stage_of(kind) for kind in range(N_KINDS)]
     [0, 1, 1, 2, 1, 2, 2, 3]
@@ -169,8 +172,8 @@ def n_tiles(axes: tuple[TileAxis, TileAxis, TileAxis], kind: int) -> int:
 def place(
     axes: tuple[TileAxis, TileAxis, TileAxis], kind: int, number: int
 ) -> tuple[int, int, int]:
-    """Which interval along each axis the tile with a number has; neighbours along the last axis
-    come one by one.
+    """Interval along each axis of the tile with a number; neighbours along the last axis are
+    consecutive.
     """
     n1, n2 = n_along(axes[1], kind >> 1 & 1), n_along(axes[2], kind >> 2 & 1)
     return number // (n1 * n2), number // n2 % n1, number % n2

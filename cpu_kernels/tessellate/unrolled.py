@@ -77,6 +77,7 @@ def update_vectors(
                 start = builder.add(builder.extract_value(starts, row), first)
                 return [builder.add(start, _INT((dx + m) * lanes)) for m in range(count)]
 
+            # Within a plane few weights are live, so they stay in registers.
             for columns in _planes(stack):
                 builder.fence("seq_cst", targetscope="singlethread")
                 spread: dict[int, Any] = {}
@@ -109,8 +110,8 @@ def update_vectors(
 
 
 def _planes(stack: Stack) -> Iterator[list[Column]]:
-    """What is read, in an order in which each sum takes its terms in that of its chain: by x, then
-    by plane, then by row.
+    """Columns to read, ordered so that each sum takes its terms in chain order: by x, then by
+    plane, then by row.
     """
     for dx in sorted({x for _, _, x in stack.offsets}):
         columns = [
