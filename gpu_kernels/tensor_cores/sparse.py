@@ -104,6 +104,7 @@ def vector_graph(matrix: npt.NDArray[np.generic], vector: int) -> Graph:
         raise ValueError(msg)
     # Interleaving puts two columns of each vector into a group of four: more than two non-zeros
     # together are a conflict.
+
     pattern = (np.asarray(matrix) != 0).reshape(rows, columns // vector, vector // 2, 2)
     count = pattern.sum(axis=-1)  # of each two columns
     graph: Graph = (count[:, :, None] + count[:, None, :] > 2).any(axis=(0, 3))
@@ -209,9 +210,9 @@ def permute_columns(matrix: npt.NDArray[np.float64], order: Order) -> npt.NDArra
 #              vectors, half a row apart, which leaves no column without a partner
 #              (`vector_graph`)
 #
-# A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 suffices for radius 3, 16
-# for 7, and wider rows (1D) for more. Half of the columns are kept, so 2 rx + 1 of r1 products per
-# row are with non-zero weights: all but one at those radii.
+# A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 suffices for radius 3,
+# 16 for 7, and wider rows (1D) for more. Half of the columns are kept, so 2 rx + 1 of r1 products
+# per row are with non-zero weights: all but one at those radii.
 
 
 def box_of(stencil: Stencil) -> Array:
@@ -311,8 +312,8 @@ def _in_slots(order: Order, kind: str) -> Order:
     """Reorder columns, given in the order of pairs, so that each vector again lies with one lane,
     in its slots.
 
-    The two vectors of a pair lie with neighbouring lanes, so for TF32 column k of one is the partner
-    of column k of the other; since they are half a row apart, no result needs both.
+    The two vectors of a pair lie with neighbouring lanes, so for TF32 column k of one is the
+    partner of column k of the other; since they are half a row apart, no result needs both.
     """
     columns = order.reshape(-1, DEPTHS[kind]).copy()
     columns[:, slot_columns(kind)] = columns[:, slot_columns("f16")]
