@@ -321,6 +321,7 @@ class StagedSweep:
         state, later = self._state, extent.later
         names = [state.array_of(name) for name in self._names]
         addresses = np.array([state.device.address(it) for it in names], np.uint64)
+
         for function, margin, ghosts in self._stages:
             for name, each in ghosts.items():
                 each.fill(state.array_of(name), state.memory, later)

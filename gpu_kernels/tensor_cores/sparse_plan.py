@@ -154,7 +154,7 @@ def metadata_register(products: list[npt.NDArray[np.int64]], instruction: Sparse
     """The metadata of one or several products, by selector, (32 lanes,).
 
     Args:
-        products: positions of each product, (16, depth / 2); at most `instruction.selectors`.
+        products: (16, depth / 2) positions of each product; at most `instruction.selectors`.
         instruction: the instruction that reads them.
     """
     lanes = np.zeros((8, 4), np.uint32)
@@ -214,8 +214,8 @@ class SparsePlan:
         vector: neighbouring points that are loaded at once.
         kind: number format of the products, one of `DEPTHS`.
         matrices: A'', (flight, products per unit, 16, depth): rows in the order of `row_order`.
-        places: positions of the columns of each product in a unit, (products per unit, depth, 2):
-            row and point; columns of zeros have the first position of a patch.
+        places: positions of each product's columns in a unit, (products per unit, depth, 2): row
+            and point; columns of zeros have the first position of a patch.
     """
 
     merged: tuple[int, int]
