@@ -148,6 +148,7 @@ def has_frame(problem: Problem, depth: int, edge: int = 1) -> bool:
     """Whether a strip tile of `edge` points along each axis fits into shared memory together with
     all points that it depends on.
     """
+    # Without a face nearby, a tile loads all points within `depth` steps on both sides.
     loaded = math.prod(edge + 2 * depth * radius for radius in problem.stencil.radii)
     return loaded * point_bytes(problem) <= SHARED_BYTES
 
@@ -179,6 +180,7 @@ def tile_of_frame(
         UnsupportedError: no tile fits into shared memory.
     """
     axes, of_point = _frame_axes(problem, slab, box), point_bytes(problem)
+    # Exhaustive search over a few fixed lengths per axis: at most 18 to the power of three tiles.
     best: tuple[float, tuple[int, int, int], int] | None = None
     for z in axes[0].lengths:
         for y in axes[1].lengths:
@@ -242,6 +244,7 @@ class _FrameAxis:
 
 def _frame_axes(problem: Problem, slab: Slab, box: Box3) -> list[_FrameAxis]:
     # The three axes of a box; sides with a halo or a periodic neighbour have no face.
+    # Axes that the problem lacks have one point and nothing around it.
     axes = [_FrameAxis(span, 0, 0, 1) for span in box]
     for axis, three in enumerate(LAST[problem.grid.ndim]):
         open_low, open_high = (
@@ -337,7 +340,7 @@ class Extent:
         return None if self.late is None or self.late.part == "inside" else self.late.axis
 
     def touched(self, sides: Sides) -> Sides:
-        """Those of the slab's `sides` that the extent touches."""
+        """The given sides of the slab, without those that the extent does not touch."""
         return tuple(
             (False, False) if axis == self.open_axis else of_axis
             for axis, of_axis in enumerate(sides)

@@ -116,6 +116,7 @@ class RuledGhosts:
     """Ghosts that one step of conduction with ruled faces reads (`ruled_ghosts.cu`)."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice) -> None:
+        # A step reads ghosts beyond every face of the slab.
         sides = free_sides(slab)
         self._tiles = _GhostTiles(
             device,
@@ -157,6 +158,7 @@ class _GhostTiles:
         """The tiles around the points of an extent: (tiles on the GPU, their number)."""
         between = self._boxes(extent)
         if between not in self._tiles:
+            # Few distinct boxes occur in a run, so each is worked out and uploaded once.
             tiles = self._tables(*between)
             self._tiles[between] = to_device(self._device, tiles), len(tiles)
         return self._tiles[between]
@@ -180,6 +182,7 @@ def ghost_stages(
     which needs the ghosts beyond the first face.
     """
     ndim = problem.grid.ndim
+    # Ghosts of a single step are images of owned points and do not depend on each other.
     if depth == 1 or sum(deep_axes(problem, sides)) < 2:
         yield ALL_AXES, lambda extent: _around(problem, slab, sides, depth, extent)
         return

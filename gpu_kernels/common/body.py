@@ -113,11 +113,14 @@ class RuleNumbers:
             rule.tabulate(problem.time, step, self._steps, problem.arithmetic)
             for rule in self._rules
         ]
+
+        # Places count from the rule's own table; here they are shifted to the joint one.
         begin, places = 0, [np.zeros((0, 3), np.int64)]
         for table in tables:
             places.append(table.places + np.array([begin, 0, 0]))
             begin += table.numbers.size
         # Never empty, so that the address is valid even without parameters.
+
         nothing = np.zeros(1, problem.arithmetic)
         return (
             np.concatenate([*(table.numbers for table in tables), nothing]),
@@ -282,6 +285,7 @@ class DeviceBody:
         """
         problem, grid = self._problem, self._problem.grid
         n_ids = self._conduction.medium.n_ids
+        # Always three axes; those that the problem lacks come first.
         conductance = np.zeros((3, n_ids, n_ids))
         conductance[3 - grid.ndim :] = self._conduction.medium.conductance
         parts = [conductance.reshape(-1), self._conduction.rates(problem.dt)]

@@ -78,6 +78,8 @@ class GpuDevice:
 
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
+        # Peers with direct access, opened handles, page-locked arrays, and modules by source and
+        # macros.
         self._linked: set[int] = set()
         self._opened: dict[bytes, int] = {}
         self._locked: dict[int, npt.NDArray[Any] | None] = {}
@@ -120,6 +122,7 @@ class GpuDevice:
             )
             raise UnsupportedError(msg)
 
+        # A module is loaded once per set of macros; several entry points may share it.
         key = source, tuple(sorted(defines.items()))
         if key not in self._modules:
             module = self.cupy.cuda.function.Module()

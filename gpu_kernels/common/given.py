@@ -111,6 +111,7 @@ def print_stages(problem: Problem) -> str:
 
 def _print_stage(problem: Problem, stage: Stage) -> str:
     equations = equations_of(problem)
+    # The tap functions of equations.cuh, called with a name's number and an offset on three axes.
     names, given = names_of(equations), list(equations.coefficients or {})
     inputs = _numbers_of_steps(problem)
     # Taps read an array at an offset: a coefficient, or a field or result.
@@ -227,6 +228,7 @@ class DeviceStepInputs:
         )
 
         given = np.zeros(1, kind)
+        # Axes share one array; `begins` has where each axis' point 0 lies in it.
         first = address(self._along)
         # Pointers to the coordinate of the first owned point, which kernels index with negative
         # numbers too.

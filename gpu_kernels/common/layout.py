@@ -111,6 +111,7 @@ class PitchedField:
         """Whole planes of the first axis as they lie in a flat array: a view of shape (n_fields,
         elements), and their form.
         """
+        # Of the three axes of memory, the first one that the problem has.
         first = LAST[len(ranges)][0]
         low, high = ranges[0]
         form = PlaneForm(
@@ -230,6 +231,7 @@ def ends_of(problem: Problem, slab: Slab) -> npt.NDArray[np.int32]:
     ends = np.zeros((3, 3), np.int32)
     ends[0], ends[1] = -FAR, FAR
     for axis, (n, halo) in enumerate(zip(slab.shape, slab.halo, strict=True)):
+        # Position of the axis among the three of memory.
         three = LAST[problem.grid.ndim][axis]
         if problem.boundary.periodic(axis):
             ends[2, three] = n if halo == (0, 0) else 0
@@ -271,5 +273,6 @@ def memory_argument(plane: int, row: int, within: Box3) -> npt.NDArray[np.void]:
     kind = np.dtype(
         [("plane", np.int64), ("row", np.int64), ("low", np.int32, 3), ("high", np.int32, 3)]
     )
+    # The fields of the struct in their order, without padding: 8-byte integers come first.
     lows, highs = zip(*within, strict=True)
     return np.array([(plane, row, lows, highs)], dtype=kind)

@@ -68,6 +68,7 @@ class StreamedAxis:
         count = math.ceil(n / chunk)
         long, short = (self._passed(points) for points in (chunk, n - (count - 1) * chunk))
 
+        # All blocks but those of the last chunk take equally long and run in rounds of `slots`.
         rounds, left = divmod(others * (count - 1), slots)
         if left == 0:
             return rounds * long + math.ceil(others / slots) * short
@@ -138,6 +139,7 @@ class FusedKernel:
         """
         sizes, chunk = list(self.tile), 0
         lengths = [high - low for low, high in box]
+        # A tile may begin before the box.
         lengths[2] += box[2][0] % self.begins
         # The streamed axis is cut last: its chunks fill the slots that the other axes leave.
         if self.stream is not None:
@@ -148,6 +150,7 @@ class FusedKernel:
                 if k != axis
             )
             sizes[axis] = chunk = self.stream.chunk(lengths[axis], others, slots)
+
         z, y, x = (math.ceil(n / size) for n, size in zip(lengths, sizes, strict=True))
         return (x, y + self.spare, z), chunk
 
@@ -177,6 +180,8 @@ class CompiledKernel:
     def cut(self, box: Box3, state: DeviceState | None = None) -> Launch:
         """The launch for a box; with the state that the kernel reads further data from."""
         grid, chunk = self._kernel.cut(box, self.slots)
+        # Optional arguments in the order of the entry point: chunk, anchor, data of bodies or
+        # equations.
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)
         anchor: tuple[Any, ...] = ()
         if self._kernel.anchored:

@@ -93,6 +93,7 @@ class FusedMethod:
         boundary strip does not fit into shared memory.
         """
         refusal = self._refusal_of_kernels(problem)
+        # Candidates whose boundary strips do not fit have been dropped.
         if refusal is None and not self._proposals(problem):
             return "the points that its steps reach along a face do not fit into shared memory"
         return refusal
@@ -168,6 +169,7 @@ class FusedMethod:
         """
         stencil = one_stencil(problem)
         assert stencil is not None
+        # A 3D stencil without offsets along z is a stack of independent planes.
         if stencil.ndim == 3 and stencil.radii[0] == 0 and self.planes is not None:
             return self.planes, in_planes(stencil)
         return self.families[stencil.ndim], stencil
@@ -175,6 +177,7 @@ class FusedMethod:
     def _special(self, problem: Problem) -> Special | None:
         if problem.equations is not None:
             return self.solving
+        # A homogeneous body without sources is a stencil (decision 0053).
         return self.conducting if one_stencil(problem) is None else None
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:

@@ -36,6 +36,7 @@ class GpuSubstepStepper(GpuStepper):
         equations, given = equations_of(problem), self._state.given
         assert equations.substeps is not None
         assert given is not None
+        # Error estimates are work arrays of the equations, one per field.
         names = equations.substeps.errors
         self._given, self._one = given, replace(self._layout, n_fields=1)
         self._errors = [given.work[equations.work[names[field]]] for field in equations.fields]
@@ -104,6 +105,7 @@ class GpuPlainMethod(WithoutParameters):
         """Compile and allocate two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
+        # Only problems with adaptive steps pay for error arrays.
         make = GpuStepper if problem.substeps is None else GpuSubstepStepper
         return make(problem, slab, device, self.passes(problem, slab, parameters))
 

@@ -139,6 +139,7 @@ class ResidentTile:
     def fits(self, item: int, *, deep: bool) -> bool:
         """Whether a multiprocessor holds `blocks` such tiles in registers and shared memory."""
         registers = min(_MOST_REGISTERS, _REGISTERS // (self.threads * self.blocks))
+        # Registers per thread that the compiler may use, and those that its points take.
         numbers = self.planes * self.rows * self.columns * item // 4
         shared = self.shared_bytes(item, deep=deep) + _RESERVED_SHARED
         return (
@@ -181,6 +182,8 @@ class ResidentTile:
         own_z, own_y, own_x = (math.ceil(n / t) for n, t in zip(shape, tiles, strict=True))
         own = own_z, own_y, own_x
         for axis, (n, t, o) in enumerate(zip(shape, tiles, own, strict=True)):
+            # The last tile of an axis owns the rest, from which its neighbours still read `steps`
+            # points.
             alone = n == 1 if axis == 0 else axis == 2 and whole
             if not alone and n - o * (t - 1) < self.steps:
                 return None
@@ -209,6 +212,7 @@ def proposed_tiles(
 
 def _seconds(tile: ResidentTile, cut: ResidentCut) -> float:
     """The time of a step on one multiprocessor by the model [s]."""
+    # Multiprocessors work side by side, so the one with the most blocks sets the time.
     points = math.ceil(cut.blocks / _MULTIPROCESSORS) * tile.points
     if tile.rims:
         return _RIMS + _RIMS_POINT * points
@@ -343,6 +347,7 @@ class ResidentMethod:
         complete = self._complete(problem, parameters)
         tile = _tile(complete)
         cut = tile.cut(*_axes_of(problem))
+        # A halo would have to be exchanged within a launch.
         if cut is None or not tile.runs(cut) or any(any(widths) for widths in slab.halo):
             return [last]
         depths = _launches(tile.steps, complete[STEPS_PER_BLOCK])
@@ -479,6 +484,7 @@ def _launches(steps: int, most: int) -> list[int]:
     >>> _launches(6, 256), _launches(4, 11)
     ([246, 30, 6], [4])
     """
+    # The exchange writes rims alternately to both arrays (resident.cu), hence the parity.
     longest = (max(1, most // steps) - 1) // 2 * 2 + 1
     fewer = [stretches for stretches in (_FEWER, 1) if stretches < longest]
     return [steps * stretches for stretches in (longest, *fewer)]

@@ -46,6 +46,7 @@ class GpuArithmetic:
 
     def __init__(self, device: GpuDevice) -> None:
         self.device, self.xp = device, device.cupy
+        # Partial sums grow on demand and are reused by all passes.
         self._sums = self.xp.zeros(0)
         self._found = self.xp.zeros(2)
         self._functions: dict[str, Any] = {}
@@ -157,6 +158,7 @@ class GpuArithmetic:
     ) -> tuple[float, ...]:
         """Launch a pass without neighbours; returns its sums."""
         n = arrays[0].size
+        # Threads loop over the points, so a few blocks per multiprocessor suffice.
         blocks = min(-(-n // _LINE), _BLOCKS * self.device.multiprocessors)
         kept = (self._partial(sums * blocks),) if sums else ()
         launch = self.function("gradients.cu", entry)
@@ -300,6 +302,7 @@ def planes_of(shape: list[int], multiprocessors: int) -> int:
     multiprocessors.
     """
     across = -(-shape[2] // _BLOCK[0]) * -(-shape[1] // _BLOCK[1])
+    # A block that walks far reuses more in registers, but fewer blocks then share the work.
     enough = shape[0] * across // (2 * _BLOCKS * multiprocessors)
     return max(1, min(_PLANES, enough), -(-shape[0] // _MOST))
 

@@ -16,6 +16,7 @@ class GpuArrays:
     `DeviceArrays`.
     """
 
+    # See `SpectralAxis`, which falls back to matrix products for other types.
     types = frozenset({2, 3})  # types of cosine and sine transforms that cupyx.scipy.fft has
 
     def __init__(self, device: GpuDevice) -> None:

@@ -113,8 +113,10 @@ class DeviceState:
         self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
         self._arrays = arrays
         self.turn, self.step = 0, 0
+        # Arguments that are the same for every launch.
         self.memory = memory_argument(*layout.pitches, layout.within)
         self.weights = by_value(term_weights(problem))
+
         self.body = None
         if problem.conduction is not None:
             self.body = DeviceBody(problem, slab, layout, device, depth)
@@ -152,8 +154,8 @@ class DeviceState:
         return None if source is None else source.numbers
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """What a fused launch advances at a time: each field by itself; with equations all fields
-        together, represented by the first one.
+        """The fields that a fused launch advances at a time: each one by itself; with equations all
+        of them together, represented by the first.
         """
         return self.fields() if self.given is None else self.fields()[:1]
 
@@ -319,6 +321,7 @@ class StagedSweep:
         state, later = self._state, extent.later
         names = [state.array_of(name) for name in self._names]
         addresses = np.array([state.device.address(it) for it in names], np.uint64)
+
         for function, margin, ghosts in self._stages:
             for name, each in ghosts.items():
                 each.fill(state.array_of(name), state.memory, later)
@@ -453,6 +456,7 @@ class Fused:
         if launches.frame.count:
             with self._beside:
                 self._launch_frame(launches.frame)
+
         if launches.ends:
             with device.quick_stream:
                 self._fill(extent)
@@ -461,6 +465,7 @@ class Fused:
         else:
             self._fill(extent)
         self._launch_inner(launches.inner)
+
         self._launch_frame(launches.corners)
         for other in others:
             main.wait_event(other.record())

@@ -255,6 +255,7 @@ class GpuStepper:
                 return GpuPlanes(self._device, self._layout.view(self._state.now, ranges).copy())
             # Along the first axis planes are contiguous: two lasting copies alternate, without
             # allocation.
+
             planes, form = self._layout.planes(self._state.now, ranges)
             copies = self._leaving.setdefault((axis, side), [])
             copy = (

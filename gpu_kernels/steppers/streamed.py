@@ -231,6 +231,7 @@ class GpuChunkPipeline:
                 ways.state.advance(way, Extent(later))
 
             cargo.array, cargo.ready = pair[ways.state.turn], self._device.stream.record()
+            # The array that the last pass read is free as soon as the chunk is ready.
             self._free.append((pair[1 - ways.state.turn], cargo.ready))
 
     def take(self, cargo: Cargo, target: Field, after: Sequence[Any]) -> Any:
@@ -241,6 +242,7 @@ class GpuChunkPipeline:
             for there, here in zip(elements, target, strict=True):
                 self._copies.take(here.reshape(-1), cargo.array[there])
             taken = self._copies.taking.record()
+        # Its next user waits for this download.
         self._free.append((cargo.array, taken))
         return taken
 
@@ -270,6 +272,7 @@ class GpuChunkPipeline:
         ndim = self._problem.grid.ndim
         below = layout.margin[3 - ndim][0] + first
         begin, length = below * plane_pitch(layout, ndim), planes[0].size
+        # Fields are apart by the pitch; the planes of one field are contiguous.
         starts = [begin + field * layout.field_pitch for field in range(layout.n_fields)]
         return [slice(start, start + length) for start in starts]
 
@@ -283,6 +286,7 @@ class GpuChunkPipeline:
             # Bounds the memory of material data and coefficients.
             if beside and len(self._ways) == _BODIES:
                 del self._ways[next(iter(self._ways))]
+
             arrays: list[Any] = [None, None]
             layout = self._layout(slab)
             state = DeviceState(self._problem, slab, layout, self._device, arrays, self._depth)

@@ -67,6 +67,7 @@ class _Needs1:
 
     def written(self, it: PointSpan) -> int:
         """Points that a warp writes, in whole sectors."""
+        # Both ends of a warp become invalid; the halo on the left is rounded up for alignment.
         unit = _SECTOR_BYTES // self.item
         left = _LANES * it.columns - self.halo(it) - it.steps_per_block * self.radius
         return left // unit * unit
@@ -91,6 +92,7 @@ class _Needs1:
         registers = 1.3 * self.slots * (it.columns + 2 * self.beside) * self.item / 4 + _BESIDE
         registers += min(64, self.longest * self.item // 2)
         most = min(255, _REGISTERS // (_LANES * _WARPS * it.blocks) // 8 * 8)
+        # Every point of a lane is unrolled.
         return registers <= most and it.columns * self.operations <= _MOST_OPERATIONS
 
     def cost(self, it: PointSpan) -> float:
@@ -98,6 +100,7 @@ class _Needs1:
         memory access once per launch, divided by the share of points that are written. Fewer warps
         hide less latency.
         """
+        # Relative weights, in operations.
         share = self.written(it) / (_LANES * it.columns)
         one = self.operations + 8 * self.slots * self.beside / it.columns
         one += 16 * self.slots / it.steps_per_block

@@ -49,6 +49,7 @@ class StreamLevel:
         """Rows and columns at which a name is read, including its own point if the name
         stays live.
         """
+        # (0, dx) in 1D, where a name has a single row.
         read = tuple(on_three(offset, 0)[1:] for offset in self.stage.taps.get(name, ()))
         return (((0, 0),) if name in self.after else ()) + read
 
@@ -100,6 +101,7 @@ def print_levels(equations: Equations) -> str:
     """The specializations of `struct Level`; number -1 describes the whole step."""
     levels = levels_of(equations)
     reaches = [level.reach for level in levels]
+    # Number -1 holds the sums over all levels.
     whole = {"count": len(levels), "rows": sum(reaches), "with_edges": sum(map(bool, reaches))}
     texts = [print_structure(-1, whole, {})]
     for number, level in enumerate(levels):
@@ -113,6 +115,7 @@ def _numbers(
     """The constants and the tables of a level."""
     names = names_of(equations)
     n_before, n_after = (max(it.values(), default=-1) + 1 for it in (level.before, level.after))
+    # Tables are indexed by slot, some of which may be free.
     whose = {slot: name for name, slot in level.before.items()}
 
     def by_slot(of: Callable[[list[tuple[int, ...]]], int]) -> list[int]:
@@ -208,6 +211,7 @@ class _Needs:
 
     def shared_bytes(self, it: EquationsTile) -> int:
         """Bytes of `struct Shared`."""
+        # The ring between tiles, as in stream_2d.cu, plus the rows between warps.
         handed = it.steps_per_block * self.handing + 2
         handed += (it.warps - 1) * it.edges
         stages = self.n_fields * it.tile.height()
@@ -302,6 +306,7 @@ def choose_tiles(found: Sequence[Any], needs: Any) -> tuple[Parameters, ...]:
         found: tiles that fit, dataclasses with `steps_per_block` and `blocks`.
         needs: has the methods `cost` and `shared_bytes` for a tile.
     """
+    # One candidate per number of steps and blocks: the choice among these is left to autotuning.
     best: dict[tuple[int, int], Any] = {}
     for tile in sorted(found, key=needs.cost):
         best.setdefault((tile.steps_per_block, tile.blocks), tile)

@@ -99,6 +99,7 @@ def levels_3d(equations: Equations) -> tuple[Level3, ...]:
     groups = _groups(equations)
     levels = []
     names = list(equations.fields)
+    # After the last level, results become the fields of the next step.
     fields = {result: name for name, result in equations.results.items()}
 
     for number, group in enumerate(groups):
@@ -128,6 +129,7 @@ def _groups(equations: Equations) -> list[range]:
     groups: list[range] = []
     given: set[str] = set()
     for number, stage in enumerate(equations.stages):
+        # Joins the running group unless it reads one of its results at another point.
         if groups and not any(any(stage.radii(name)) for name in given & {*stage.taps}):
             groups[-1] = range(groups[-1].start, number + 1)
         else:
@@ -167,6 +169,7 @@ def n_kept(equations: Equations, steps: int, held: int) -> int:
 def print_levels_3d(equations: Equations, ahead: int, held: int) -> str:
     """The specializations of `struct Level`; number -1 describes the whole step."""
     levels, names = levels_3d(equations), names_of(equations)
+    # The first level of the first step reads the state, which arrives through rings of its own.
     state = levels[0].queues
     slots = {name: queue.slots_of_state(ahead) for name, queue in state.items()}
     whole = {
@@ -200,6 +203,7 @@ def _numbers(
         "longest": max((level.reach - it.low for it in level.queues.values()), default=0) + 1,
     }
 
+    # Tables are indexed by the number of a name; the order numbers its queue within the level.
     order = {name: k for k, name in enumerate(level.queues)}
     tops = {name: queue.top(level.reach, held) for name, queue in level.queues.items()}
     following = {name: names.index(later) for name, later in level.following.items()}
@@ -355,9 +359,11 @@ class _Needs3:
 
     def is_light(self, it: Tile3) -> bool:
         """Whether the kernel should not spill and compiles fast enough."""
+        # Registers of a point: queues, results of a level, and some for intermediate values.
         numbers = self.kept[it.held][it.steps_per_block] + self.given + 1.5 + 5 * it.held
         registers = numbers * it.rows * self.item / 4 + _BESIDE
         operations = it.steps_per_block * it.rows * self.operations
+        # Registers are allocated to groups of warps, in units of 8 per thread.
         threads = round_up(it.threads, _LANES * _WARPS_TOGETHER)
         most = min(255, _REGISTERS // (threads * it.blocks) // 8 * 8)
         return registers <= most and operations <= _MOST_OPERATIONS

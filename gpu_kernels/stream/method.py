@@ -75,6 +75,7 @@ def _nothing(problem: Problem, slab: Slab, parameters: Parameters) -> int:
     return 0
 
 
+# Kernels for equations need no memory besides the step inputs.
 SOLVING = Special(_kernel, _parameters, _refusal, _nothing)
 
 

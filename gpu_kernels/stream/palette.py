@@ -120,6 +120,7 @@ def flowing_conductance(enthalpy: Enthalpy, conductance: Array) -> Array:
         conductance: factor of potential differences within a material, (ndim, n_ids, n_ids)
             [1/m^2].
     """
+    # Ids of the same kind are one material and have the same curves.
     alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
     k = constant_conductivity(enthalpy)
     if k is None:
@@ -148,6 +149,7 @@ def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
             whole[own, last[own] + 1 :] = whole[own, last[own]]
         return whole
 
+    # With constant conductivities heat flows by temperature, otherwise by potential.
     varies = constant_conductivity(enthalpy) is None
     flowing = it.potential if varies else it.temperature
     finite = np.where(np.isfinite(it.knots), it.knots, 0.0)
@@ -249,6 +251,7 @@ class WordsKernel:
 
     def strips(self, box: Box3) -> int:
         """The number of strips (2D) or tiles (3D) of a box."""
+        # The streamed axis is not divided: words cover all of its rows or planes.
         across = (1, 2) if self.ndim == 3 else (2,)
         n = 1
         for axis in across:
@@ -379,6 +382,7 @@ def palette_kind(
         sources: whether materials have heat sources.
         enthalpy: the enthalpy curves, if the state is enthalpy.
     """
+    # Faces between points of the same id.
     own = np.diagonal(conductance, axis1=1, axis2=2)
     n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
     isotropic = bool(np.all(own == own[0]))

@@ -99,6 +99,7 @@ class PaletteTile:
         state = self.tile.shared_bytes(1, item)
         levels = self.steps_per_block if kind.sources else 1
         if self.scheme == PaletteScheme.BRANCH:
+            # Ids of two tiles and of the rows in which the levels lag behind.
             ring = 2 * self.tile.height() + self.steps_per_block + 2
             # Tables of face pairs across rows with two numbers, along rows with one; then those by
             # id.
@@ -268,6 +269,7 @@ class CoefficientTile:
 
     def shared_bytes(self, item: int) -> int:
         """Bytes of `struct Shared` of the kernel."""
+        # Rows of the state and of the coefficients are handed on together.
         handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
         return (self.warps * self.rows + 5 * handed_on) * self.tile.width() * item
 

@@ -104,6 +104,7 @@ def vector_graph(matrix: npt.NDArray[np.generic], vector: int) -> Graph:
         raise ValueError(msg)
     # Interleaving puts two columns of each vector into a group of four: more than two non-zeros
     # together are a conflict.
+
     pattern = (np.asarray(matrix) != 0).reshape(rows, columns // vector, vector // 2, 2)
     count = pattern.sum(axis=-1)  # of each two columns
     graph: Graph = (count[:, :, None] + count[:, None, :] > 2).any(axis=(0, 3))

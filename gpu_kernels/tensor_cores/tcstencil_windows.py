@@ -57,6 +57,7 @@ def mirror_rows(stencil: Stencil) -> Stencil:
     if any((-dy, *rest) not in terms for dy, *rest in terms):
         msg = "a row has points that the one at the same distance does not have"
         raise ValueError(msg)
+    # Row -|dy| stands for both rows at that distance.
     made = {(dy, *rest): terms[-abs(dy), *rest] for dy, *rest in terms}
     if any(
         abs(made[offset] - terms[offset]) > 4 * FLOAT16.eps * max(map(abs, terms.values()))
@@ -206,6 +207,7 @@ def window_bands(stencil: Stencil) -> Bands:
     chunks = math.ceil((RESULTS + 2 * lead) / CHUNK)
     windows = np.zeros((*rows.shape[:2], CHUNK * chunks, RESULTS))
     for n in range(RESULTS):
+        # Column n is the row of weights shifted down by n.
         first = lead - radius + n
         windows[:, :, first : first + box.shape[-1], n] = rows
     return Bands(stencil.ndim, lead, windows.reshape(*rows.shape[:2], chunks, CHUNK, RESULTS))
@@ -231,6 +233,7 @@ def windows_rate(n_products: float) -> float:
     Args:
         n_products: products of 16 x 16 x 8 per 128 results.
     """
+    # Seconds per result, as bytes and as operations.
     memory = 2 * 2 / _BANDWIDTH  # a number is read and written
     products = 2 * WINDOWS * CHUNK * RESULTS * n_products / (WINDOWS * RESULTS) / _OPERATIONS
     return 1 / max(memory, products)

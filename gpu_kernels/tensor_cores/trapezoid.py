@@ -77,7 +77,7 @@ def fold(stencil: Stencil) -> Folding:
         return Folding(dense, mirrored=False)
     # [dz][dx][dy]: bands run along the last axis.
     across = np.ascontiguousarray(dense.transpose(0, 2, 1))
-    # Exact equality: points are added first, which must not change the weights.
+    # Mirrored points are added before the product, so their weights must be equal.
     mirrored = radii[2] > 0 and np.array_equal(across, across[:, ::-1])
     return Folding(
         np.ascontiguousarray(across[:, radii[2] :]) if mirrored else across, mirrored=bool(mirrored)
