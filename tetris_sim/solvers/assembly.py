@@ -1,8 +1,10 @@
-"""What the balance of a body has at every point and time, made where it is used, in parts.
+"""Assembly: coefficients of the linear system of a body at any point and time, made where they are
+used, in parts.
 
-A part is some planes across the first axis: few enough on the host to stay in a cache, so that
-threads make them side by side; on a GPU only ids are sent there, and conductances looked up. Parts
-depend on the grid alone, and so does every bit of what is made, and of sums.
+A part is some planes across the first axis: on the host few enough to stay in a cache, so that
+threads assemble them in parallel; to a GPU only ids are sent, and conductances are looked up there.
+Parts depend on the grid alone, so every coefficient and every sum is bitwise reproducible
+(docs/decisions/0043).
 """
 
 from __future__ import annotations
@@ -31,19 +33,20 @@ from tetris_sim.model.slab import Ranges
 
 Values = Any  # arrays of NumPy or CuPy
 Work = Callable[[int], None]
+# Points of a part: one that fits into a core's cache, and one that fills a GPU.
 _PART = 1 << 16  # points, on the host
 _PART_OF_GPU = 1 << 24
 
 
 def one_by_one(n: int, work: Work) -> None:
-    """Call work(0) to work(n - 1)."""
+    """Call work(0) to work(n - 1), one after the other."""
     for number in range(n):
         work(number)
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where arrays are, and who works on them.
+    """The array module of a linear system, and the workers that assemble it.
 
     Attributes:
         xp: NumPy, or a module like it.
@@ -54,7 +57,7 @@ class Where:
     share: Callable[[int, Work], None] = one_by_one
 
     def parts(self, shape: Sequence[int]) -> list[tuple[int, int]]:
-        """Planes across the first axis, (first, last + 1)."""
+        """Split a grid into parts: planes across the first axis, (first, last + 1)."""
         most = _PART if self.xp is np else _PART_OF_GPU
         planes = max(1, most // math.prod(shape[1:]))
         return [(at, min(at + planes, shape[0])) for at in range(0, shape[0], planes)]
@@ -65,10 +68,11 @@ class Where:
         self.share(len(parts), lambda number: work(*parts[number]))
 
     def sum(self, shape: Sequence[int], of: Callable[[slice], Values]) -> float:
-        """The sum of what a function gives for planes, the same bits for any number of threads."""
+        """Sum the values of a function of planes; bitwise identical for any number of threads."""
         parts = self.parts(shape)
         sums = [0.0] * len(parts)
 
+        # Every part has its own slot, so the order in which threads finish does not matter.
         def work(number: int) -> None:
             sums[number] = float(of(slice(*parts[number])).sum())
 
@@ -76,7 +80,7 @@ class Where:
         return math.fsum(sums)
 
     def norm(self, shape: Sequence[int], of: Callable[[slice], Values]) -> float:
-        """The root of the sum of squares of what a function gives for planes."""
+        """Return the root of the sum of squares of the values of a function of planes."""
 
         def squares(planes: slice) -> Values:
             values = of(planes)
@@ -85,7 +89,7 @@ class Where:
         return math.sqrt(self.sum(shape, squares))
 
     def host(self, values: Values) -> Any:
-        """An array of the host."""
+        """Return an array in host memory."""
         return values if isinstance(values, np.ndarray) else values.get()
 
 
@@ -93,7 +97,7 @@ HERE = Where()  # on the host, by one thread
 
 
 def is_plain(problem: Problem) -> bool:
-    """Whether it is known without its cells that none is held and none holds heat content."""
+    """Whether no cell is held and none stores enthalpy, as far as known without visiting cells."""
     conduction = problem.conduction
     return conduction is None or (
         conduction.enthalpy is None and not np.isinf(conduction.medium.capacity).any()
@@ -101,9 +105,12 @@ def is_plain(problem: Problem) -> bool:
 
 
 def conductances(problem: Problem, conduction: Conduction, where: Where) -> list[Values]:
-    """K by axis between a cell and the next one, 0 where the grid ends; not of heat contents."""
+    """Return K by axis between a cell and the next one, 0 where the grid ends; not for
+    enthalpies.
+    """
     shape, xp, medium = problem.grid.shape, where.xp, conduction.medium
     found = [xp.empty(shape) if n > 1 else xp.zeros(shape) for n in shape]
+    # Flat tables, indexed by id * n_ids + id of the neighbour.
     tables = [xp.asarray(table.reshape(-1)) for table in medium.conductance]
 
     def look_up(axis: int, ids: Values, beside: Values) -> Values:
@@ -112,6 +119,7 @@ def conductances(problem: Problem, conduction: Conduction, where: Where) -> list
     def work(first: int, last: int) -> None:
         box = ((first, last), *((0, n) for n in shape[1:]))
         long = [axis for axis, n in enumerate(shape) if n > 1]
+        # Conductances of a plane lead upwards, so a part never writes outside its own planes.
         if conduction.coefficients is not None:
             for axis in long:
                 found[axis][first:last] = xp.asarray(conduction.coefficients.conductance(axis, box))
@@ -121,6 +129,8 @@ def conductances(problem: Problem, conduction: Conduction, where: Where) -> list
                 found[axis][first:last] = float(medium.conductance[axis][0, 0])
             return
 
+        # Across the first axis, the last plane of a part needs the first plane of the next part, or
+        # of the grid where it is periodic.
         ids = xp.asarray(medium.ids(box))
         for axis in long:
             if axis > 0:
@@ -132,6 +142,8 @@ def conductances(problem: Problem, conduction: Conduction, where: Where) -> list
             found[axis][last - 1 : last] = look_up(axis, ids[-1:], following)
 
     where.each(shape, work)
+
+    # `roll` and the ring above connect both ends of every axis; cut those that are not periodic.
     for axis, k in enumerate(found):
         if not problem.boundary.periodic(axis):
             k[(slice(None),) * axis + (slice(-1, None),)] = 0.0
@@ -143,7 +155,10 @@ def add_heated(
 ) -> None:
     """Add what heats cells, by volume or as it is."""
     shape, xp, medium = problem.grid.shape, where.xp, conduction.medium
+
+    # A source that does not read coordinates has one value per id, evaluated once.
     by_id = set(problem.grid.axis_names).isdisjoint(source.program.inputs)
+    # Names of a grid's axes are the coordinates that a program can read.
     table = np.zeros(0)
     if by_id:  # a number for each id
         codes = np.arange(medium.n_ids)
@@ -164,12 +179,13 @@ def add_heated(
     where.each(shape, work)
 
 
-# Heat contents in a balance: what drives heat, and what a cell stores when that rises.
+# Enthalpies in a linear system: the driving quantity of the heat flow, and the heat that a cell
+# stores when it rises.
 #
-# The state is the heat content H (`enthalpy.py`). A balance is linear in what drives the heat: the
-# potential phi, where all of a body is of one material, so that between its cells a steady state is
-# linear for any k(T) (G. Kirchhoff's transform); else the temperature, with the conductances that
-# give the flows of now, each the mean of k between two temperatures.
+# The state is the enthalpy H (`conduction.py`). The system is linear in the driving quantity. This is
+# the potential phi if all of a body is of one material: between its cells a steady state is then
+# linear for any k(T) (G. Kirchhoff's transform). Otherwise it is the temperature, with the
+# conductances that give the current flows, each the mean of k between two temperatures.
 
 _CLOSE = 1e-7  # of the largest temperature: of closer ones the mean conductivity counts
 _STIFF = 1e6  # times what flows per degree is what a cell stores whose temperature stands still
@@ -181,14 +197,14 @@ _MELTED = 1e-9  # of all temperatures: a rise that melts what melts
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The heat contents of a body.
+    """The enthalpies of a body, for its linear systems.
 
     Attributes:
         conduction: its step.
-        enthalpy: the curves.
+        enthalpy: material laws.
         ids: of all cells.
-        drive: the curve of what drives heat.
-        has_one: whether all that can warm is of one material, and `drive` the potential.
+        drive: the curve of the driving quantity: potential or temperature.
+        has_one: whether all cells that are not held are of one material, and `drive` the potential.
     """
 
     conduction: Conduction
@@ -198,20 +214,20 @@ class Contents:
     has_one: bool
 
     def driving(self, state: Numbers) -> Numbers:
-        """What drives heat in cells of a state."""
+        """Return the driving quantity of a state."""
         return np.asarray(self.enthalpy.of(self.drive, state, self.ids))
 
     def state(self, driving: Numbers) -> Numbers:
-        """The state of cells; what melts at just this temperature is solid."""
+        """Return the state of a driving quantity; a cell just at its melting point is solid."""
         return self.enthalpy.where(self.drive, driving, self.ids)
 
     def stored(self, state: Numbers, most: Numbers) -> Numbers:
-        """How much the state rises with what drives heat.
+        """Return the rise of the state per unit of the driving quantity.
 
         Args:
             state: of all cells.
-            most: by how much it would rise if nothing flowed off; where a temperature stands still
-                a large multiple of this is the answer.
+            most: by how much it would rise if no heat flowed off; where the temperature is constant
+                (melting), a large multiple of this is returned instead of infinity.
         """
         slope = self.enthalpy.slope(self.drive, state, self.ids)
         stiff = _STIFF * most
@@ -219,28 +235,35 @@ class Contents:
         return np.where(moves, 1 / np.where(moves, slope, 1.0), stiff)
 
     def limited(self, state: Numbers, wanted: Numbers) -> Numbers:
-        """Another state, but what would melt or freeze in passing is just molten or frozen: as long
-        as it melts nothing can be said of its temperature after that.
+        """Limit a new state: a cell that would cross its melting interval stops at the end of it,
+        since the linearization says nothing about its temperature beyond.
         """
+        # Pieces of constant temperature, except the last one, which has no end.
         still = self.enthalpy.temperature.slopes == 0
         found = wanted
         for piece in np.flatnonzero((still & np.isfinite(self.enthalpy.knots)).any(axis=0)):
             ends = self.enthalpy.knots[:, piece : piece + 2]
             begin, end = (np.where(still[:, piece], it, np.nan)[self.ids] for it in ends.T)
             found = np.where((state < end) & (found > end), end, found)
+            # Melting stops at the upper end, freezing at the lower one.
             found = np.where((state > begin) & (found < begin), begin, found)
         return found
 
     def conductance(self, axis: int, state: Numbers) -> Numbers:
-        """K by what drives heat between cells and the next ones along an axis, that of the last
-        leading to the first.
+        """Return K by the driving quantity between cells and the next ones along an axis; that of
+        the last cell leads to the first.
         """
         ids, beside = self.ids, np.roll(self.ids, -1, axis)
+        # Conductance of cells of one material by potential; it counts only where the materials
+        # agree.
         by_potential = self.conduction.medium.conductance[axis][ids, beside]
         alike = self.enthalpy.kinds[ids] == self.enthalpy.kinds[beside]
         if self.has_one:
             return np.where(alike, by_potential, 0.0)
 
+        # Driven by temperature: within a material, K times the mean of k between both temperatures
+        # gives exactly the flow by potential. For nearly equal temperatures the quotient would
+        # cancel.
         here = potentials(self.conduction, state, ids)
         k, t, phi = (here[name] for name in (CONDUCTIVITY, TEMPERATURE, MIRROR))
         next_k, next_t, next_phi = (np.roll(it, -1, axis) for it in (k, t, phi))
@@ -255,14 +278,16 @@ class Contents:
     def tangent(
         self, k: Numbers, ghosts: Callable[[Seen], Numbers], state: Numbers, ids: Ids
     ) -> tuple[Numbers, Numbers]:
-        """(d, f) of what flows in through a face, f - d times what drives heat.
+        """Return the tangent (d, f) of the flow through a face: f - d times the driving quantity.
 
         Args:
             k: conductances by potential.
-            ghosts: the potentials beyond the face, by what is seen of the mirror points.
-            state: of these.
-            ids: of these.
+            ghosts: from `potentials` of the mirror points to potentials beyond the face.
+            state: of the mirror points.
+            ids: of the mirror points.
         """
+        # A central difference over one degree; the state is moved by its temperature, since the
+        # enthalpy may jump where the material melts.
         it, sides = self.enthalpy, []
         here = potentials(self.conduction, state, ids)
         for degrees in (_NUDGE, -_NUDGE):
@@ -272,25 +297,32 @@ class Contents:
             sides.append((it.of(self.drive, moved, ids), seen[MIRROR], flow))
         width, rise, more = (up - down for up, down in zip(*sides, strict=True))
         d = -more / width
+
+        # A slope within rounding error of 0 is 0: an insulated face must not look like a weak
+        # exchange.
         d = np.where(d > _FLAT * k * rise / width, d, 0.0)
         return d, k * (ghosts(here) - here[MIRROR]) + d * it.of(self.drive, state, ids)
 
     def warmed(
         self, driving: Numbers, part: tuple[Numbers, ...], heat: float
     ) -> tuple[Numbers, Numbers]:
-        """What drives heat in a part of the body, all of it moved alike until the part holds some
-        heat, and the state; what melts there takes up the rest.
+        """Shift the driving quantity of a part by a constant until the part holds a given heat, and
+        return it with the state; cells that melt there take up the rest.
 
         Args:
             driving: of all cells.
             part: indices of its cells.
             heat: the sum of its states.
+
+        Returns:
+            (driving quantity of the cells of the part, their state).
         """
         it, ids, here = self.enthalpy, self.ids[part], driving[part]
 
         def state(more: float) -> Numbers:
             return it.where(self.drive, here + more, ids)
 
+        # The heat is a monotonic function of the shift: bracket it, then bisect to the last bit.
         reach = 1.0 + float(abs(here).max())
         low, high = -reach, reach
         while state(low).sum() > heat:
@@ -303,13 +335,15 @@ class Contents:
                 break
             low, high = (middle, high) if state(middle).sum() <= heat else (low, middle)
 
+        # At the melting point, the enthalpy is not determined by the temperature: all melting cells
+        # get the same fraction of their latent heat.
         solid, molten = state(low), state(high + _MELTED * reach)
         left, room = heat - solid.sum(), (molten - solid).sum()
         return here + low, solid + (molten - solid) * (left / room if room > 0 else 0.0)
 
 
 def contents_of(problem: Problem, ids: Ids) -> Contents | None:
-    """The heat contents of a problem, if these are its state.
+    """Return the enthalpies of a problem, if these are its state.
 
     Args:
         problem: whose state.
@@ -318,6 +352,9 @@ def contents_of(problem: Problem, ids: Ids) -> Contents | None:
     conduction = problem.conduction
     if conduction is None or (it := conduction.enthalpy) is None:
         return None
+
+    # The potential drives heat only if no cell that can warm borders on a held cell of finite
+    # contact, or on another material.
     held = np.isinf(conduction.medium.capacity)
     present = np.bincount(ids.reshape(-1), minlength=len(held)) > 0
     own, given = (np.flatnonzero(present & mask) for mask in (~held, held))

@@ -1,10 +1,10 @@
-"""The balance of heat of every cell at a time, linear in temperatures: A u = f. Where the state is
-heat content, u is what drives heat (`contents.py`).
+"""The heat balance of every cell at a time as a linear system in temperatures, A u = f. Where the
+state is an enthalpy, u is the driving quantity (`assembly.py`).
 
-What flows into a cell is f - A u = q + sum of K (u_j - u) over its neighbours, those beyond faces
-of the domain being ghosts. A ghost g(u) that depends on its mirror point stands as its tangent
+The flow into a cell is f - A u = q + sum of K (u_j - u) over its neighbours, those beyond faces of
+the domain being ghosts. A ghost g(u) that depends on its mirror point is replaced by its tangent
 there, g + g' (u' - u): exact for faces that are affine, Newton's method for others. Cells whose
-state is held are no unknowns: what flows to them is part of d and f of their neighbours.
+state is held are no unknowns: flows to them are part of d and f of their neighbours.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tetris_sim.solvers.assembly import (
 )
 from tetris_sim.solvers.multigrid import Operator
 
+# Slopes and distances, in degrees, of the test whether a face is linear.
 _FLAT = 1e-10  # how far a slope may be off by rounding
 _FAR = 100.0  # degrees away from where it is, a straight line is as steep
 _UNEVEN = 1.0  # of the smallest width of an axis: by how much widths differ where it is graded
@@ -46,19 +47,20 @@ _EVEN, _ROUNDED = 1e-9, 1e-14
 
 @dataclass(frozen=True, eq=False)
 class LinearSystem:
-    """The balance of all cells, by volume or as it is (`conduction.py`).
+    """The linear system of all cells, per volume or, with coefficients, in total (`conduction.py`).
 
     Attributes:
         conductance: K between a cell and the next one by axis, that of the last leading to the
             first, 0 where no heat flows; each of the shape of the grid.
-        exchange: d, what flows out per degree to where temperatures are given.
-        heat: f, what flows in at 0 degrees.
-        stores: `capacity`, which is made if it is asked for.
+        exchange: d, heat flow per degree to prescribed temperatures.
+        heat: f, heat flow in at 0 degrees.
+        stores: makes `capacity` on demand.
         any_held: whether the state of any cell is held.
-        is_linear: whether it is the same for every state.
-        contents: of a body whose state is heat content.
+        is_linear: whether the system is the same for every state.
+        contents: enthalpies of a body whose state they are.
         widths: of cells by axis, where an axis is graded.
-        where: the arrays are; those of a GPU belong to bodies without held cells or heat contents.
+        where: location of the arrays; those of a GPU belong to bodies without held cells or
+            enthalpies.
     """
 
     conductance: tuple[Numbers, ...]
@@ -73,41 +75,44 @@ class LinearSystem:
 
     @functools.cached_property
     def capacity(self) -> Numbers:
-        """What a cell stores by its state, of the shape of the grid, on the host: rho c, or 1 if
-        that is heat content; infinite where the state is held.
+        """Heat capacity of a cell per unit of its state, of the shape of the grid, on the host: rho
+        c, or 1 for enthalpies; infinite where the state is held.
         """
         return self.stores()
 
     @property
     def wide(self) -> tuple[Numbers, ...]:
-        """Widths along the three axes of `operator`."""
+        """Cell widths along the three axes of `operator`; empty if no axis is graded."""
         return on_three(self.widths, np.ones(1), OUTER) if self.widths else ()
 
     @property
     def held(self) -> npt.NDArray[np.bool_]:
-        """Where the state is no unknown."""
+        """Mask of the cells whose state is held."""
         if not self.any_held:
             return np.broadcast_to(np.zeros(1, np.bool_), self.heat.shape)  # takes no memory
         return np.isinf(self.capacity)
 
     @property
     def whole(self) -> Numbers:
-        """What flows out of a cell that is a degree warmer than all around it."""
+        """Heat flow out of a cell that is a degree warmer than everything around it."""
         found: Numbers = self.exchange.copy()
         for axis, k in enumerate(self.conductance):
             found += k + np.roll(k, 1, axis)
         return found
 
     def driving(self, state: Numbers) -> Numbers:
-        """What drives heat: the state itself, if it is not heat content."""
+        """Return the driving quantity: the state itself, unless it is an enthalpy."""
         return state if self.contents is None else self.contents.driving(state)
 
     def flows(self, u: Numbers) -> Numbers:
-        """What flows into cells at a state: f - A u."""
+        """Return the heat flow into cells at a state: f - A u."""
         found: Numbers = self.heat - self.exchange * u
         for axis, k in enumerate(self.conductance):
             if k.shape[axis] == 1:
                 continue
+
+            # Each face is visited once: its flow enters one cell and leaves the next, so heat is
+            # conserved to rounding.
             flow = np.roll(u, -1, axis)
             flow -= u
             flow *= k
@@ -115,10 +120,12 @@ class LinearSystem:
         return found
 
     def operator(self, more: Numbers | float | None = None) -> Operator:
-        """A for a solver, with more on its diagonal: three axes, in `OUTER` order. Without more,
-        these are the arrays of the balance.
+        """Return A for a solver, with an addition to its diagonal: three axes, in `OUTER` order.
+        Without an addition, the arrays are those of the system itself, not copies.
         """
         xp, shape = self.where.xp, on_three(self.heat.shape, 1, OUTER)
+        # A missing axis has one point: its K is never used in a difference, so any array of the
+        # shape serves, and `heat` takes no extra memory.
         none = xp.zeros(self.heat.shape) if len(self.conductance) < len(shape) else self.heat
         parts = on_three(self.conductance, none, OUTER)
         diagonal = self.exchange
@@ -128,10 +135,13 @@ class LinearSystem:
 
 
 def why_not(problem: Problem) -> str | None:
-    """Why the balance of a problem cannot be solved, as a sentence; None if it can."""
+    """Say why the balance of a problem cannot be solved, as a sentence; None if it can."""
     if problem.equations is not None:
         return "it solves heat balances, and these are equations of another kind"
+
     if problem.conduction is None:
+        # The stencil must be a symmetric star of radius 1 whose weights do not add up to more than
+        # 1.
         reach = max(sum(map(abs, offset)) for offset in problem.stencil.offsets)
         terms = problem.stencil.terms
         largest = max(map(abs, terms.values()))
@@ -148,16 +158,16 @@ def why_not(problem: Problem) -> str | None:
 
 
 def balance(problem: Problem, time: float, state: Numbers) -> LinearSystem:
-    """The balance of all cells, see `LinearSystems`."""
+    """Return the linear system of all cells; see `LinearSystems`."""
     return LinearSystems(problem).at(time, state)
 
 
 class LinearSystems:
-    """The balances of a problem at all times and states; what these share is made once.
+    """The linear systems of a problem at all times and states; shared coefficients are made once.
 
     Args:
         problem: see `why_not`.
-        where: arrays shall be; those of bodies with held cells or heat contents are on the host.
+        where: requested location of the arrays; bodies with held cells or enthalpies use the host.
 
     Raises:
         UnsupportedError: the problem has no such balance.
@@ -171,14 +181,15 @@ class LinearSystems:
         self._parts: _Parts | None = None
 
     def at(self, time: float, state: Numbers) -> LinearSystem:
-        """The balance of all cells.
+        """Return the linear system at a time and state.
 
         Args:
-            time: for what changes [s].
-            state: (n0, ...), where what is not linear takes its tangents, and what held cells have.
+            time: for time-dependent faces and sources [s].
+            state: (n0, ...), the point of linearization, and the values of held cells.
         """
         if self._same is not None:
             return self._same
+        # The clock of `problem` starts at this time, so step 0 of every rule is the requested one.
         problem = replace(self._problem, start=(0, time))
         if problem.conduction is None:
             self._same = _of_stencil(problem, self._where)
@@ -186,23 +197,28 @@ class LinearSystems:
         if self._parts is None:
             self._parts = _Parts(problem, problem.conduction, self._where)
         found = self._parts.at(problem, state)
+        # A linear, constant system never changes again.
         if found.is_linear and not self._parts.changes:
             self._same = found
         return found
 
 
 def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
-    """With K and d in 1/s, and rho c 1."""
+    """Set up the system of a stencil: K and d in 1/s, and rho c = 1."""
     grid, xp = problem.grid, where.xp
     conductance, d, f = [], xp.zeros(grid.shape), xp.zeros(grid.shape)
     weights = problem.stencil.weights
+    # Weights that add up to less than 1 act like an exchange with 0 degrees.
     lost = 1 - math.fsum(weights)  # of a state that is the same everywhere, in a step
+
     d += lost / problem.dt if lost > _ROUNDED * max(map(abs, weights)) else 0.0
     for axis, n in enumerate(grid.shape):
         offset = tuple(int(k == axis) for k in range(grid.ndim))
         rate = problem.stencil.terms.get(offset, 0.0) / problem.dt
         between = xp.empty(grid.shape)
+        # A weight per step is a rate times dt.
         between[...] = rate
+
         if not problem.boundary.periodic(axis):
             _plane(between, axis, n - 1)[...] = 0.0
             for side in SIDES:
@@ -210,6 +226,7 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
                     axis, side, spacing=grid.spacing[axis], width=1
                 )
                 outermost = 0 if side == "low" else n - 1
+                # Ghost a + b u: K (ghost - u) = K a - K (1 - b) u.
                 _plane(d, axis, outermost)[...] += rate * (1 - b)
                 _plane(f, axis, outermost)[...] += rate * a
         conductance.append(between if n > 1 else xp.zeros(grid.shape))
@@ -219,10 +236,10 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
 
 
 class _Parts:
-    """What the balance of a body is put together from.
+    """The coefficients from which the linear systems of a body are assembled.
 
     Attributes:
-        changes: whether some of it depends on time, or on what held cells have.
+        changes: whether some of them depend on time, or on the state of held cells.
     """
 
     def __init__(self, problem: Problem, conduction: Conduction, where: Where) -> None:
@@ -232,6 +249,9 @@ class _Parts:
         self._contents = None
         if conduction.enthalpy is not None:
             self._contents = contents_of(problem, conduction.medium.ids(self._whole))
+
+        # With uniform capacities the medium alone tells whether any cell is held; otherwise the ids
+        # present decide.
         self._any_held = bool(np.isinf(conduction.medium.capacity).any())
         if self._any_held or conduction.coefficients is not None:
             self._held = np.isinf(self._capacity)
@@ -239,10 +259,12 @@ class _Parts:
         plain = self._contents is None and not self._any_held
         self._where = where if plain else replace(where, xp=np)
         xp = self._where.xp
+        # Widths matter to the multigrid hierarchy only if they differ much.
         widths = tuple(problem.grid.widths(axis) for axis in range(len(shape)))
         self._widths = widths if any(np.ptp(it) > _UNEVEN * it.min() for it in widths) else ()
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
 
+        # Faces and sources that never change are assembled once; `at` adds the others.
         source = conduction.source
         faces = [
             (axis, side, problem.ruled_face(axis, side))
@@ -258,7 +280,7 @@ class _Parts:
         ]
         self._moving = [face for face, stays in zip(faces, still, strict=True) if not stays]
 
-        # d and f of what is the same at all times and states
+        # d and f of everything that is the same at all times and states.
         self._d, self._f = xp.zeros(shape), xp.zeros(shape)
         self._lasts = source is None or not source.changes
         if source is not None and self._lasts:
@@ -279,9 +301,10 @@ class _Parts:
         return np.asarray(conduction.medium.capacity[conduction.medium.ids(self._whole)])
 
     def at(self, problem: Problem, state: Numbers) -> LinearSystem:
-        """The balance of a time, from which `problem` starts, at a state."""
+        """Assemble the system at the time from which `problem` starts, and at a state."""
         self._problem, self._linear = problem, self._contents is None or self._contents.has_one
         d, f = self._d, self._f
+        # The constant parts must not be overwritten.
         if self._moving or self._any_held or not self._lasts:
             d, f = d.copy(), f.copy()
         if (source := self._conduction.source) is not None and not self._lasts:
@@ -293,6 +316,7 @@ class _Parts:
         if self._contents is not None:
             between = [self._conductance(self._contents, axis, state) for axis in range(state.ndim)]
             joined = [self._cut(axis, k) for axis, k in enumerate(between)]
+        # Flows to held cells: K (T_held - u) adds K to d and K T_held to f.
         if self._any_held:
             drive = state if self._contents is None else self._contents.driving(state)
             for axis, (_, ways) in enumerate(joined):
@@ -308,7 +332,7 @@ class _Parts:
         )
 
     def _conductance(self, contents: Contents, axis: int, state: Numbers) -> Numbers:
-        """K along an axis, where it depends on the state."""
+        """Return K along an axis, where it depends on the state."""
         n = self._problem.grid.shape[axis]
         if n == 1:
             return np.zeros(self._problem.grid.shape)
@@ -318,10 +342,11 @@ class _Parts:
         return np.asarray(between)
 
     def _cut(self, axis: int, between: Numbers) -> tuple[Numbers, list[tuple[Numbers, int]]]:
-        """(K between unknowns, each K that leads to held cells and how far these are off)."""
+        """Split K at held cells: (K between unknowns, [(K towards held cells, shift to them)])."""
         if not self._any_held:
             return between, []
         held, beyond = self._held, np.roll(self._held, -1, axis)
+        # `up` leads from an unknown to a held cell above it, `down` to one below it.
         up = np.where(~held & beyond, between, 0.0)
         down = np.roll(np.where(held & ~beyond, between, 0.0), 1, axis)
         return np.where(held | beyond, 0.0, between), [(up, -1), (down, 1)]
@@ -333,6 +358,9 @@ class _Parts:
         axis, side, face = which
         n = self._problem.grid.shape[axis]
         at = 0 if side == "low" else n - 1
+
+        # The conductance between the outermost point and its ghost: of the id with itself, or of
+        # the face below plane 0 or above plane n - 1.
         box = (*self._whole[:axis], (at, at + 1), *self._whole[axis + 1 :])
         ids = self._conduction.medium.ids(box)
         if (coefficients := self._conduction.coefficients) is None:
@@ -342,6 +370,7 @@ class _Parts:
             span = (*self._whole[:axis], (beyond, beyond + 1), *self._whole[axis + 1 :])
             k = coefficients.conductance(axis, span)
 
+        # Tangent of the flow: k (ghost + slope (u - here) - u).
         here = self._where.host(_plane(state, axis, at))
         ghosts = self._ghosts(face, box, ids)
         if self._contents is not None:
@@ -354,7 +383,7 @@ class _Parts:
             _plane(values, axis, at)[...] += self._where.xp.asarray(its)
 
     def _ghosts(self, face: RuledFace, box: Ranges, ids: Ids) -> Callable[[Rule, Seen], Numbers]:
-        """Ghosts by a rule, from what is seen of the mirror points."""
+        """Return the ghosts of a rule as a function of `potentials` of the mirror points."""
         codes = face.codes(box, ids, self._conduction.medium.n_ids)
 
         def ghosts(rule: Rule, seen: Seen) -> Numbers:
@@ -369,10 +398,11 @@ class _Parts:
         ghosts: Callable[[Rule, Seen], Numbers],
         here: Numbers,
     ) -> tuple[Numbers, Numbers]:
-        """The ghosts of mirror points, and how they grow with them."""
+        """Return the ghosts of the mirror points and their slopes."""
         axis, side, face = which
         if face.is_affine:
-            # Exactly b: where it is 1 nothing may be left of d.
+            # Exactly b, from a run with a = 0 and mirror points 1: where b is 1, no rounding may be
+            # left of d.
             parameters = tuple(
                 replace(it, values=np.zeros(1)) if it.name == "a" else it
                 for it in face.rule.parameters
@@ -387,6 +417,8 @@ class _Parts:
         def slope(more: float) -> Numbers:
             return at(more + 0.5) - at(more - 0.5)
 
+        # A slope that is the same far away means a linear face. A curved one is remembered, since
+        # it may look linear at another state.
         steep = slope(0.0)
         if (axis, side) not in self._curved and (abs(slope(_FAR) - steep) >= _FLAT).any():
             self._curved.add((axis, side))
@@ -395,10 +427,10 @@ class _Parts:
 
 
 def norm(values: Numbers) -> float:
-    """The root of the sum of squares; not by BLAS, whose threads are others than those of a run."""
+    """Return the root of the sum of squares; without BLAS, whose threads are not those of a run."""
     return math.sqrt(float(np.square(values).sum()))
 
 
 def _plane(values: Numbers, axis: int, at: int) -> Any:
-    """One plane across an axis, to be changed."""
+    """Return one plane across an axis, as a view to be changed."""
     return values[(slice(None),) * axis + (slice(at, at + 1),)]

@@ -1,14 +1,14 @@
-"""A linear system in slabs, one for each rank.
+"""Distributed linear systems: domain decomposition into slabs, one per rank.
 
-A rank has the planes of its slab across the first axis, and beyond them on each side two ghosts,
-those of its neighbours. The slabs are a ring whatever the grid is: where nothing flows from the
-last plane to the first, the conductances between them are 0. Two ghosts are what two Jacobi steps
-need, so a smoother asks its neighbours once.
+A rank holds the planes of its slab across the first axis, and two ghost planes on either side,
+those of its neighbours. The slabs form a ring for every grid: where no heat flows from the last
+plane to the first, the conductances between them are 0. Two Jacobi steps need two ghosts, so a
+smoother exchanges halos once (docs/decisions/0041).
 
-Planes that are kept for a coarser level are so wherever slabs begin. The coarser level follows from
-the slab and, on each side, the planes as far as the next one that is kept; then ghosts of the
-coarser operator come from neighbours. Once slabs are thin, or few points are left, every rank
-gathers what the others have and goes on alone, all with the same answer.
+The planes kept for a coarser level do not depend on where slabs begin. The coarser level follows
+from the slab and, on either side, the planes up to the next kept one; ghosts of the coarser
+operator then come from neighbours. Once slabs are thin, or few points are left, every rank gathers
+the planes of all ranks and continues alone, all with the same result.
 """
 
 from __future__ import annotations
@@ -52,41 +52,41 @@ _DOWN, _UP = 20, 21  # tags of planes that go to the rank below, and above
 
 
 class PendingMessage(Protocol):
-    """A message on its way."""
+    """A message in transit."""
 
     def wait(self) -> None:
         """Return when it has arrived."""
 
 
 class Ranks(Protocol):
-    """Who solves together; see `scheduler/comm/communicator.py`."""
+    """The communicator of the ranks that solve together; see `scheduler/comm/communicator.py`."""
 
     rank: int
     size: int
 
     def tell(self, value: T) -> T:
-        """What rank 0 gives, on every rank."""
+        """Broadcast the value of rank 0 to every rank."""
 
     def collect(self, value: T) -> list[T]:
-        """What every rank gives, on every rank."""
+        """Gather the values of all ranks on every rank."""
 
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        """The largest of each number."""
+        """Return the largest of each number over all ranks."""
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> PendingMessage:
         """Send an array."""
 
     def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> PendingMessage:
-        """Fill an array."""
+        """Receive into an array."""
 
 
 class PartArithmetic:
-    """What `gradients.py` asks of a device, for the slab of a rank; arrays have its ghosts too.
+    """The `Arithmetic` of a rank's slab; arrays include its ghost planes.
 
     Args:
         own: the device of this rank.
-        ranks: who solves together, in the order of their slabs.
-        starts: the first plane of each slab, and the number of planes of all.
+        ranks: the communicator, in the order of the slabs.
+        starts: the first plane of each slab, and the total number of planes.
 
     Attributes:
         own, ranks, starts: as given.
@@ -98,11 +98,11 @@ class PartArithmetic:
         self.xp = own.xp
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make the device of this rank the one that is meant."""
+        """Make the device of this rank the current one."""
         return self.own.use()
 
     def release(self) -> None:
-        """Give memory back that nobody uses."""
+        """Release unused memory."""
         self.own.release()
 
     def share(self, n: int, work: Callable[[int], None]) -> None:
@@ -112,19 +112,19 @@ class PartArithmetic:
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:
-        """Of planes that are all there."""
+        """Coarsen an operator whose planes are all present; see `Arithmetic.coarsen`."""
         return self.own.coarsen(operator, axis, xp, places)
 
     def level(self, level: GridLevel) -> LevelWork:
-        """One that this rank has whole."""
+        """Return a level that this rank holds completely."""
         return self.own.level(level)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The same work: messages cannot be recorded."""
+        """Return the work unchanged: messages cannot be recorded in a graph."""
         return work
 
     def norm(self, r: Values) -> float:
-        """The root of the sum of r^2."""
+        """Return the root of the sum of r^2."""
         return math.sqrt(self._total(self.own.norm(r[_INNER]) ** 2)[0])
 
     def residual(self, operator: Operator, f: Values, u: Values, out: Values) -> None:
@@ -133,21 +133,23 @@ class PartArithmetic:
         self.own.residual(operator, f, u, out)
 
     def apply(self, operator: Operator, u: Values, out: Values) -> float:
-        """Out = A u; the sum of u out."""
+        """Out = A u; return the sum of u out."""
         self.fill(u)
         self.own.apply(operator, u, out)  # whose sum has the ghosts in it
         return self.product(u, out)
 
     def product(self, u: Values, v: Values) -> float:
-        """The sum of u v."""
+        """Return the sum of u v."""
         return self._total(self.own.product(u[_INNER], v[_INNER]))[0]
 
     def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
-        """R -= length q, small = r in single precision; the sum of r^2."""
+        """R -= length q, small = r in single precision; return the sum of r^2."""
+        # Ghosts of r and q are never read: `small` becomes the right-hand side of the cycle, whose
+        # smoother fills them.
         return self._total(self.own.descend(length, q[_INNER], r[_INNER], small[_INNER]))[0]
 
     def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:
-        """The sums of z q and of z r."""
+        """Return the sums of z q and of z r."""
         first, second = self._total(*self.own.project(z[_INNER], q[_INNER], r[_INNER]))
         return first, second
 
@@ -156,12 +158,13 @@ class PartArithmetic:
         self.own.turn(z[_INNER], share, length, p[_INNER], u[_INNER])
 
     def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
-        """That of an operator; all ranks call this alike.
+        """Make the multigrid cycle of an operator; collective over all ranks.
 
         Args:
-            operator: the slab's, in double precision, with right ghosts.
+            operator: the slab's, in double precision, with correct ghosts.
             widths: of all cells, where an axis is graded.
         """
+        # One scale for all ranks, or their single-precision operators would not fit together.
         (largest,) = self.ranks.largest((largest_of(operator),))
         small, starts, reached = in_single(operator, largest), self.starts, slice(None)
         shape = (int(starts[-1]), *small[-1].shape[1:])
@@ -169,6 +172,7 @@ class PartArithmetic:
             widths = felt_by(self._weighed(small, widths), widths)
 
         levels: list[LevelWork] = []
+        # All ranks take the same branches: sums and shapes are global.
         while is_shared(shape, starts):
             sums = self._total(*(float(it[_INNER].sum()) for it in small[:-1]))
             ways, widths = find_ways(shape, sums, widths)
@@ -179,22 +183,28 @@ class PartArithmetic:
             level = GridLevel(small, moves, tuple(near.values()), through, reached)
             levels.append(_PartLevel(self.own.level(level), self, math.prod(shape)))
 
+            # Slab boundaries on the coarse level: the number of kept planes below each boundary.
+            # `reached` skips the outer ghost, which no finer level fills.
             starts, reached = np.searchsorted(kept, starts), slice(1, -1)
             shape = tuple(len(ways[axis]) if axis in ways else n for axis, n in enumerate(shape))
             small = tuple(self._with_ghosts(it) for it in coarse)
 
+        # Few points remain: every rank solves the gathered problem by itself.
         whole = tuple(self._gathered(it) for it in small)
         within = cycle_of(whole, self.own, widths, levels[-1].points if levels else 0)
+        # Free the copies before the levels of the inner cycle are used.
         del small, whole
         self.release()
         levels.append(_Gathered(within, self, starts, shape, reached))
         return Cycle(levels, self, within=within)
 
     def fill(self, values: Values) -> None:
-        """Take the ghosts from the neighbours."""
+        """Fill the ghost planes from the neighbours (halo exchange)."""
         rank, size = self.ranks.rank, self.ranks.size
         low, high = (rank - 1) % size, (rank + 1) % size
         below, above = (self._room(it) for it in (values[:GHOSTS], values[-GHOSTS:]))
+
+        # Receives are posted before sends, so the order of ranks cannot cause a deadlock.
         messages = [
             self.ranks.receive(below, low, _UP),
             self.ranks.receive(above, high, _DOWN),
@@ -207,21 +217,21 @@ class PartArithmetic:
             values[:GHOSTS], values[-GHOSTS:] = self.xp.asarray(below), self.xp.asarray(above)
 
     def on_host(self, values: Values) -> npt.NDArray[Any]:
-        """An array in the memory of the host."""
+        """Return an array in host memory."""
         return values if self.xp is np else np.asarray(self.xp.asnumpy(values))
 
     def around(
         self, starts: npt.NDArray[np.int64], rank: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """The planes of a rank, of this one if it is not said which, with its ghosts in the ring,
-        where slabs begin so.
+        """Return the planes of a rank (by default this one) with its ghosts, as indices in the
+        ring, for slabs that begin at `starts`.
         """
         rank = self.ranks.rank if rank is None else rank
         first, last = starts[rank : rank + 2]
         return np.asarray(np.arange(first - GHOSTS, last + GHOSTS) % starts[-1])
 
     def gathered(self, values: Values) -> npt.NDArray[Any]:
-        """The planes of all ranks, without ghosts, on the host."""
+        """Return the planes of all ranks, without ghosts, on the host."""
         return np.concatenate(self.ranks.collect(self.on_host(values[_INNER])))
 
     def _gathered(self, values: Values) -> Values:
@@ -231,7 +241,7 @@ class PartArithmetic:
         return values if self.xp is np else np.empty(values.shape, values.dtype)
 
     def _total(self, *numbers: float) -> tuple[float, ...]:
-        """Sums over all ranks, the same bits on each."""
+        """Sum numbers over all ranks, bitwise identical on each."""
         return tuple(math.fsum(it) for it in zip(*self.ranks.collect(numbers), strict=True))
 
     def _weighed(self, operator: Operator, widths: Widths) -> tuple[float, ...]:
@@ -241,9 +251,10 @@ class PartArithmetic:
         return self._total(*sums)
 
     def _window(self, kept: Places, starts: npt.NDArray[np.int64]) -> tuple[slice, Places]:
-        """(Planes with their ghosts from which the next level follows, which of these are kept):
-        from the last one that is kept before the slab to the first one behind it.
+        """Return (slab planes with the ghosts from which the next level follows, indices of the
+        kept ones among these): from the last kept plane before the slab to the first one behind it.
         """
+        # Of any two neighbouring planes at least one is kept, so one or two ghosts suffice.
         is_kept = np.isin(self.around(starts), kept)
         first = GHOSTS - 1 if is_kept[GHOSTS - 1] else GHOSTS - 2
         last = len(is_kept) - (GHOSTS - 1 if is_kept[-GHOSTS] else GHOSTS - 2)
@@ -252,9 +263,13 @@ class PartArithmetic:
     def _coarser(
         self, operator: Operator, ways: dict[int, Places]
     ) -> tuple[tuple[tuple[int, Shares], ...], Operator]:
-        """`carry_out`, with the planes of neighbours complete before they are coarsened across."""
+        """Coarsen as `carry_out` does, completing the neighbours' planes between the first axis and
+        the others.
+        """
         along = {0: ways[0]} if 0 in ways else {}
         first, operator = carry_out(operator, along, self.xp, self.own.coarsen)
+        # The first axis changes ghosts' conductances; after it, the other axes are local to a
+        # plane.
         if along:
             operator = tuple(self._with_ghosts(it)[1:-1] for it in operator)
         across = {axis: it for axis, it in ways.items() if axis != 0}
@@ -262,7 +277,7 @@ class PartArithmetic:
         return (*first, *others), operator
 
     def _with_ghosts(self, values: Values) -> Values:
-        """An array that has one on each side, with two."""
+        """Extend an array with one ghost on each side to one with two, and fill them."""
         found = self.xp.zeros((len(values) + 2, *values.shape[1:]), values.dtype)
         found[1:-1] = values
         self.fill(found)
@@ -270,7 +285,9 @@ class PartArithmetic:
 
 
 class _PartLevel:
-    """A level whose ghosts are taken from neighbours before they are needed; see `LevelWork`."""
+    """A distributed level: it fills ghosts from the neighbours before they are read; see
+    `LevelWork`.
+    """
 
     def __init__(self, own: LevelWork, part: PartArithmetic, points: int) -> None:
         self._own, self._part, self.points = own, part, points
@@ -278,27 +295,27 @@ class _PartLevel:
         self.reached_f, self.reached_u = own.reached_f, own.reached_u
 
     def begin(self, weights: Weights) -> None:
-        """Two Jacobi steps from u = 0."""
+        """Make two Jacobi steps from u = 0."""
         self._part.fill(self.f)
         self._own.begin(weights)
 
     def smooth(self, weights: Weights) -> None:
-        """Two Jacobi steps."""
+        """Make two Jacobi steps."""
         self._part.fill(self.u)
         self._own.smooth(weights)
 
     def restrict(self, coarse: LevelWork) -> None:
-        """Make what is left of f the right-hand side of the next coarser level."""
+        """Restrict the residual to the right-hand side of the next coarser level."""
         self._part.fill(self.u)
         self._own.restrict(coarse)
 
     def correct(self, coarse: LevelWork) -> None:
-        """Add what the next coarser level found."""
+        """Add the interpolated correction of the next coarser level."""
         self._part.fill(coarse.u)
         self._own.correct(coarse)
 
     def solve(self) -> None:
-        """Of a single point."""
+        """Solve a level of a single point."""
         self._own.solve()
 
 
@@ -320,25 +337,27 @@ class _Gathered:
         self.reached_f, self.reached_u = self.f[reached], self.u[reached]
 
     def begin(self, weights: Weights) -> None:
-        """It is solved."""
+        """Solve the level."""
         self.solve()
 
     def smooth(self, weights: Weights) -> None:
-        """It is solved."""
+        """Do nothing: the level is already solved."""
 
     def restrict(self, coarse: LevelWork) -> None:
-        """Nothing is left."""
+        """Do nothing: the residual is zero."""
 
     def correct(self, coarse: LevelWork) -> None:
-        """Nothing is missing."""
+        """Do nothing: no coarser level exists."""
 
     def solve(self) -> None:
-        """Gather, and take what the cycle within says."""
+        """Gather the right-hand side, run the inner cycle, and keep the own planes of its
+        solution.
+        """
         xp = self._part.xp
         self._within.f[...] = xp.asarray(self._part.gathered(self.f))
         self.u[...] = self._within.run()[xp.asarray(self._planes)]
 
 
 def is_shared(shape: Sequence[int], starts: npt.NDArray[np.int64]) -> bool:
-    """Whether a level is worth to be shared between ranks."""
+    """Whether a level is large enough to be distributed over the ranks."""
     return int(np.diff(starts).min()) >= LEAST and math.prod(shape) > TOGETHER
