@@ -31,23 +31,22 @@ class SourcePosition:
 
     def __str__(self) -> str:
         # Compiler style, "case.yaml:12:5"; unknown parts are left out.
-        # Compiler style, "case.yaml:12:5"; unknown parts are left out.
         return ":".join(
             str(part) for part in (self.source, self.line, self.column) if part is not None
         )
 
 
 @dataclass(frozen=True)
-"""A mistake found by a check, before its position in the source is known.
+class Finding:
     """A mistake found by a check, before its position in the source is known.
 
-    path: the key concerned.
-    message: what was found and what is allowed.
-    at_key: whether the key itself is wrong, rather than its value.
-    character: for text: the offending character, counted from 1.
-    unknown: whether the key does not exist in the schema.
-    meant: the existing key that was probably meant; empty if none is similar.
-            meant: the existing key that was probably meant; empty if none is similar.
+    Attributes:
+        path: the key concerned.
+        message: what was found and what is allowed.
+        at_key: whether the key itself is wrong, rather than its value.
+        character: for text: the offending character, counted from 1.
+        unknown: whether the key does not exist in the schema.
+        meant: the existing key that was probably meant; empty if none is similar.
     """
 
     path: KeyPath
@@ -62,22 +61,21 @@ class SourcePosition:
 class Mistake:
     """One thing that is wrong in a configuration.
 
-    path: the key concerned; empty for the whole configuration.
-    message: what was found and what is allowed.
-    place: where the value was written.
-            place: where the value was written.
+    Attributes:
+        path: the key concerned; empty for the whole configuration.
+        message: what was found and what is allowed.
+        place: where the value was written.
     """
 
     path: KeyPath
     message: str
     place: SourcePosition = SourcePosition()
 
-    # A mistake of the whole configuration has no key, and one in Python data no position.
     def __str__(self) -> str:
         # A mistake of the whole configuration has no key, and one in Python data no position.
         return ": ".join(part for part in (str(self.place), self.key, self.message) if part)
 
-    """The path as written after --set: "output.probes.0.at"."""
+    @property
     def key(self) -> str:
         """The path as written after --set: "output.probes.0.at"."""
         return ".".join(map(str, self.path))
@@ -86,14 +84,13 @@ class Mistake:
         """The mistake as plain values, for --json."""
         return {"key": self.key, "message": self.message, **asdict(self.place)}
 
-"""A configuration that cannot be used; the message lists its mistakes, one per line.
+
 class ConfigMistakesError(ConfigError):
     """A configuration that cannot be used; the message lists its mistakes, one per line.
 
     Attributes:
         problems: the mistakes, in the order of the file.
     """
-# File order; mistakes without a line (from --set or the environment) come last.
 
     def __init__(self, problems: Iterable[Mistake]) -> None:
         # File order; mistakes without a line (from --set or the environment) come last.

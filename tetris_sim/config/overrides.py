@@ -24,10 +24,10 @@ class Override:
     """A value for a key that comes from outside the file.
 
     Attributes:
-            place: how messages name its origin: "--set time.t_end=2".
-            path: the key; parts that are digits may be list indices.
-            value: plain data.
-            made: number of leading parts of the path that existed before it was applied.
+        place: how messages name its origin: "--set time.t_end=2".
+        path: the key; parts that are digits may be list indices.
+        value: plain data.
+        made: number of leading parts of the path that existed before it was applied.
     """
 
     place: str
@@ -40,14 +40,13 @@ class Override:
         if path[: len(self.path)] == self.path:
             return True
         # Sections on the way that did not exist before were created by it.
-        # Sections on the way that did not exist before were created by it.
         return self.made < len(path) and self.path[: len(path)] == path
 
 
-"""Parse the text after --set, "time.t_end=2 s"; the value is YAML.
+def read_override(text: str) -> Override:
+    """Parse the text after --set, "time.t_end=2 s"; the value is YAML.
 
-Raises:
-    ConfigMistakesError: the text is not of this form.
+    Raises:
         ConfigMistakesError: the text is not of this form.
     """
     place = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
@@ -61,7 +60,7 @@ Raises:
     try:
         root, mistakes = read_yaml(value, place)
     except ConfigMistakesError as error:
-        if mistakes:  # lines and columns inside one flag are of no use
+        root, mistakes = None, [*error.problems]
     if mistakes:  # lines and columns inside one flag are of no use
         raise ConfigMistakesError(
             Mistake(parts, m.message, SourcePosition(place)) for m in mistakes
@@ -69,7 +68,7 @@ Raises:
     return Override(place, parts, None if root is None else root.plain())
 
 
-"""The overrides that environment variables request; empty variables are ignored."""
+def read_environment(environ: Mapping[str, str]) -> Iterable[Override]:
     """The overrides that environment variables request; empty variables are ignored."""
     for name, path in VARIABLES.items():
         text = environ.get(name, "").strip()
@@ -79,12 +78,12 @@ Raises:
 
 def apply_overrides(
     values: dict[str, Any], overrides: Iterable[Override]
-"""Apply the overrides to `values`, in place.
+) -> tuple[list[Override], list[Mistake]]:
+    """Apply the overrides to `values`, in place.
 
-Returns:
-    The overrides that were applied, with list indices as numbers in their paths; and a mistake
-    for each of the others.
-"""
+    Returns:
+        The overrides that were applied, with list indices as numbers in their paths; and a mistake
+        for each of the others.
     """
     applied, mistakes = [], []
     for override in overrides:
@@ -96,36 +95,33 @@ Returns:
     return applied, mistakes
 
 
-"""Fill in keys that `values` lacks; returns the defaults that were used."""
+def apply_defaults(values: dict[str, Any], defaults: Iterable[Override]) -> list[Override]:
     """Fill in keys that `values` lacks; returns the defaults that were used."""
     absent = []
     for default in defaults:
-        # A section that is present but no mapping is a mistake, which the checks report later.
         section, key = values.get(str(default.path[0])), default.path[1]
         # A section that is present but no mapping is a mistake, which the checks report later.
         if section is None or (isinstance(section, dict) and section.get(key) is None):
             absent.append(default)
     return apply_overrides(values, absent)[0]
 
-"""Store `value` under `path`, whose list indices may still be text.
 
-Returns:
-    The path with its indices as numbers, and how many of its leading parts already existed.
-"""
+def _set(values: Any, path: KeyPath, value: Any) -> tuple[KeyPath, int]:
+    """Store `value` under `path`, whose list indices may still be text.
+
+    Returns:
         The path with its indices as numbers, and how many of its leading parts already existed.
     """
     done: list[str | int] = []
     there = len(path)
     for part in path:
         last = len(done) == len(path) - 1
-        # An index one past the end appends an entry, but only as the last part of a path.
         key: Any = part
         if isinstance(values, list):
             # An index one past the end appends an entry, but only as the last part of a path.
             key = _index(part, len(values), extend=last)
             values += [None] * (key == len(values))
         elif not isinstance(values, dict):
-            # Missing sections are created on the way, so that --set works without them in the file.
             msg = f"{'.'.join(map(str, done))} is {describe(values)}, which has no keys"
             raise ValueError(msg)
         elif values.get(part) is None:
@@ -138,7 +134,6 @@ Returns:
         values = values[key]
         done.append(key)
 
-    # Ten digits and more would not be an index, and int() of very long text is slow.
     return tuple(done), there
 
 

@@ -23,8 +23,6 @@ from tetris_sim.config.sections.varying import VaryingCoefficient, VaryingFlux, 
 
 # The pattern admits axis names and the wildcard; which entry decides about a face (its own name
 # before its axis before `*`) is resolved by `find_face` in `apps/boundaries.py`.
-# The pattern admits axis names and the wildcard; which entry decides about a face (its own name
-# before its axis before `*`) is resolved by `find_face` in `apps/boundaries.py`.
 FaceName = Annotated[
     str,
     Field(
@@ -32,33 +30,32 @@ FaceName = Annotated[
         description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
     ),
 ]
-# Initial states. Each is a function of position, so that any process can evaluate its own part.
 
 
 # Initial states. Each is a function of position, so that any process can evaluate its own part.
 class GaussianInitial(Section):
     """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
-"""Height above the background: a temperature difference, the same in K and in degC."""
+
     type: Literal["gaussian"]
     amplitude: TemperatureDifference
-    """Height above the background; a difference, in kelvin or degC alike."""
     """Height above the background: a temperature difference, the same in K and in degC."""
+    sigma: PositiveLength
     """Standard deviation [m]."""
     center: tuple[Length, ...] | None = None
     """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
     background: Temperature = 0.0
-"""A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; the functions it may
-call are listed above.
-"""
+
+
+class ExpressionInitial(Section):
     """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; the functions it may
     call are listed above.
     """
 
-    """By name: numbers, with units if you like (converted to SI)."""
+    type: Literal["expression"]
     expression: str
     constants: dict[str, AnyNumber] = Field(default={})
     """By name: numbers, with units if you like (converted to SI)."""
-"""A uniform value."""
+
 
 class ConstantInitial(Section):
     """A uniform value."""
@@ -71,19 +68,19 @@ class FileInitial(Section):
     """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y,
     x).
     """
-"""Relative paths start at the folder of the configuration file."""
+
     type: Literal["file"]
-    """For HDF5: the name of the dataset; needed if the file has more than one."""
+    path: str
     """Relative paths start at the folder of the configuration file."""
-    """For pictures: the value of black."""
+    dataset: str | None = None
     """For HDF5: the name of the dataset; needed if the file has more than one."""
-    """For pictures: the value of white."""
+    black: Temperature = 0.0
     """For pictures: the value of black."""
     white: Temperature = 1.0
     """For pictures: the value of white."""
-"""Uniform random numbers for tests and benchmarks; a seed gives the same numbers on any machine
-and for any partition.
-"""
+
+
+class RandomInitial(Section):
     """Uniform random numbers for tests and benchmarks; a seed gives the same numbers on any machine
     and for any partition.
     """
@@ -92,20 +89,18 @@ and for any partition.
     low: Temperature = 0.0
     high: Temperature = 1.0
     seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
-"""The state of another run on the same number of points; everything else may differ."""
+
 
 class RunInitial(Section):
-    # `from` is a keyword of Python, so the attribute has a name of its own.
     """The state of another run on the same number of points; everything else may differ."""
 
     type: Literal["run"]
+    # `from` is a keyword of Python, so the attribute has a name of its own.
+    directory: str = Field(alias="from")
+    """Its results directory; relative paths start at the configuration file."""
+    at: Literal["last"] | Time = "last"
     """Simulated time [s] in that run, one at which it wrote fields or a checkpoint; the latest one
     if not given.
-    """
-    at: Literal["last"] | Time = "last"
-    """Simulated time [s] in that run, one at which it wrote fields or a checkpoint; the latest one if
-    # Pydantic selects the section by `type`, so errors are those of one section and not of all.
-    not given.
     """
 
 
@@ -117,35 +112,35 @@ InitialSection = Annotated[
     | FileInitial
     | RandomInitial
     | RunInitial,
-    """One face, or part of a face where the face is given as a list of sections."""
+    Field(discriminator="type"),
 ]
 
-"""In a list: a condition in x, y, z that selects the points of this entry, for example
-`x < 1e-3`; without it, all points that no earlier entry has selected.
-"""
+
+class PatchSection(Section):
+    """One face, or part of a face where the face is given as a list of sections."""
 
     where: str | None = None
     """In a list: a condition in x, y, z that selects the points of this entry, for example
-    """Prescribed value on the face itself."""
+    `x < 1e-3`; without it, all points that no earlier entry has selected.
     """
 
 
 class DirichletFace(PatchSection):
     """Prescribed value on the face itself."""
 
-    """Prescribed value at the ghost points beyond the face."""
+    type: Literal["dirichlet"]
     value: VaryingTemperature
 
 
 class FixedFace(PatchSection):
     """Prescribed value at the ghost points beyond the face."""
 
-    """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
+    type: Literal["fixed"]
     value: VaryingTemperature
 
 
 class NeumannFace(PatchSection):
-    """Of the body; that of the material if not given. A flux of 0 needs none."""
+    """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
 
     type: Literal["neumann"]
     flux: VaryingFlux = 0.0
@@ -155,27 +150,27 @@ class NeumannFace(PatchSection):
 
 class RobinFace(PatchSection):
     """Convection: k dT/dn = h (ambient - T), n outward."""
-"""Of the body; that of the material if not given. A bare stencil has no material."""
+
     type: Literal["robin"]
     h: VaryingCoefficient
     ambient: VaryingTemperature
-    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T X `h` is given.
-    """
+    conductivity: Conductivity | None = None
+    """Of the body; that of the material if not given. A bare stencil has no material."""
+
 
 class RadiationFace(PatchSection):
-    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin, plus
-    convection if `h` is given.
-    """Temperature of the surroundings, and of the air if `h` is given."""
+    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin,
+    plus convection if `h` is given.
+    """
 
     type: Literal["radiation"]
     emissivity: Annotated[float, Field(gt=0, le=1)]
     ambient: VaryingTemperature
-    """Periodic: the face is joined to the opposite one."""
+    """Temperature of the surroundings, and of the air if `h` is given."""
     h: VaryingCoefficient = 0.0
 
 
 class PeriodicFace(Section):
-    # A periodic face joins two whole faces, so it cannot be one entry of a list.
     """Periodic: the face is joined to the opposite one."""
 
     type: Literal["periodic"]
@@ -186,7 +181,7 @@ Patch = Annotated[
     DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace,
     Field(discriminator="type"),
 ]
-"""Condition of a face: one section, or a list by location, of which the first match holds."""
+FaceSection = Annotated[
     DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace,
     Field(discriminator="type"),
 ]

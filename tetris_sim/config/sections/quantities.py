@@ -39,10 +39,8 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _true_is_not_one(cls, values: object) -> object:
-        # Pydantic would take `true` for 1 where a number is wanted. As text it fails the validation of
-        # numbers; only keys that are truth values themselves keep it.
-        # Pydantic would take `true` for 1 where a number is wanted: turn truth values into text, which
-        # fails number validation, everywhere but at keys that are truth values.
+        # Pydantic would take `true` for 1 where a number is wanted. As text it fails the
+        # validation of numbers; only keys that are truth values themselves keep it.
         if not isinstance(values, Mapping):
             return values
         return {
@@ -55,7 +53,7 @@ def _takes_truth(section: type[Section], key: object) -> bool:
     field = section.model_fields.get(str(key))
     return field is not None and field.annotation is bool
 
-"""The value with true and false as text, so that pydantic does not read them as 1 and 0."""
+
 def _without_truth(value: object) -> object:
     """The value with true and false as text, so that pydantic does not read them as 1 and 0."""
     if isinstance(value, bool):
@@ -68,6 +66,8 @@ def _without_truth(value: object) -> object:
             for key, part in value.items()
         }
     return value
+
+
 # Units: conversion of a number with a unit to SI.
 #
 # The unit arrives as text that has passed the strict pattern below; pint decides whether it exists.
@@ -75,8 +75,6 @@ def _without_truth(value: object) -> object:
 # time of a program, and most configurations use lengths, times and temperatures in the few units
 # that are listed here. Conversions use decimal arithmetic, so that "15.3 mm" is exactly the number
 # that 0.0153 is.
-# that are listed here. Conversions use decimal arithmetic, so that "15.3 mm" is exactly the number
-# Name of a dimension in messages about a quantity of the wrong one.
 
 # Name of a dimension in messages about a quantity of the wrong one.
 _NOUNS = {
@@ -103,8 +101,8 @@ _NOUNS = {
     "C": "an electric charge",
     "V": "a voltage",
     "mol": "an amount of substance",
-    # Every exception that pint 0.24 to 0.25 was seen to raise for text it cannot parse, and related
-    # ones.
+    "dimensionless": "a number without dimension",
+}
 # Every exception that pint 0.24 to 0.25 was seen to raise for text it cannot parse, and related
 # ones.
 _REFUSALS = (
@@ -115,8 +113,8 @@ _REFUSALS = (
     ArithmeticError,
     AssertionError,
     SyntaxError,
-# Units common in configurations: pint takes longer to start than a whole validation. By target
-# unit: the factor of each unit. A test compares every entry with pint.
+)
+
 # Units common in configurations: pint takes longer to start than a whole validation. By target
 # unit: the factor of each unit. A test compares every entry with pint.
 _COMMON: dict[str, dict[str, str]] = {
@@ -151,14 +149,13 @@ _COMMON: dict[str, dict[str, str]] = {
 }
 _ZEROS = {("K", "degC"): "-273.15"}  # of scales that begin elsewhere, a step being the same
 
-"""A unit that does not exist or does not fit; the message is a clause about what was found."""
+
 class UnitError(ValueError):
     """A unit that does not exist or does not fit; the message is a clause about what was found."""
 
 
 @functools.cache
 def _registry() -> Any:
-    # No cache folder: reading a configuration must not write files into the user's home.
     import pint
 
     # No cache folder: reading a configuration must not write files into the user's home.
@@ -176,19 +173,18 @@ def _dimension_nouns() -> dict[Any, str]:
 @functools.cache
 def _dimension(unit: str) -> Any:
     return _registry().parse_units(unit).dimensionality
-"""`number` `unit` expressed in the unit `target`; infinite if too large for a float.
+
 
 def convert(number: str, unit: str, target: str, *, difference: bool = False) -> float:
     """`number` `unit` expressed in the unit `target`; infinite if too large for a float.
 
-    target: the unit wanted, which must exist.
-    difference: for temperatures: whether to ignore the zero of the scale, so that 100 K
-        equals 100 degC.
-            target: the unit wanted, which must exist.
-            difference: for temperatures: whether to ignore the zero of the scale, so that 100 K equals
-                100 degC.
+    Args:
+        number: a decimal number.
+        unit: a product of unit names.
+        target: the unit wanted, which must exist.
+        difference: for temperatures: whether to ignore the zero of the scale, so that 100 K
+            equals 100 degC.
 
-    # Fast path without pint: same factors, same decimal arithmetic, hence the same bits.
     Raises:
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
@@ -197,14 +193,12 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
         return float(Decimal(number) + Decimal(zero))
     if (factor := _COMMON.get(target, {}).get(unit)) is not None:
         return float(Decimal(number) * Decimal(factor))
-# Compare dimensions first: the message then names the dimension that was found.
 
     text = f"{number} {unit}"
     units, dimension = _parsed(unit, text)
     refusals = _refusals()
     # Compare dimensions first: the message then names the dimension that was found.
     if dimension != _dimension(target):
-        # A difference is the distance from the scale's own zero, whatever offset that zero has.
         msg = f"{text!r} is {_dimension_nouns().get(dimension, 'a quantity of another dimension')}"
         raise UnitError(msg)
     try:
@@ -214,7 +208,7 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
             begin = _registry().Quantity(Decimal(0), units)
             return float((quantity.to("kelvin") - begin.to("kelvin")).magnitude)
         return float(quantity.to(target).magnitude)
-    """`number` `unit` in products of kg, m, s, A, mol, cd and K; temperatures in degC.
+    except refusals as error:
         msg = f"{text!r} cannot be converted to {target}"
         raise UnitError(msg) from error
 
@@ -234,7 +228,7 @@ def to_si(number: str, unit: str) -> float:
         return convert(number, unit, "degC")
     try:
         return float(_registry().Quantity(Decimal(number), units).to_base_units().magnitude)
-    """A unit and its dimension; raises `UnitError` if no unit has that name."""
+    except _refusals() as error:
         msg = f"{text!r} cannot be converted to SI units"
         raise UnitError(msg) from error
 
@@ -249,7 +243,6 @@ def _parsed(unit: str, text: str) -> tuple[Any, Any]:
         raise UnitError(msg) from error
 
 
-# Text patterns: whatever does not match them never reaches `float`, pint or a tokenizer.
 def _refusals() -> tuple[type[BaseException], ...]:
     import pint
 
@@ -262,7 +255,6 @@ _BOUNDS: dict[Bound, str] = {
     "any": "",
     "positive": " greater than 0",
     "nonnegative": " of 0 or more",
-# At most one digit of exponent: "m^999999999" would cost pint unbounded arithmetic.
 }
 
 _LONGEST = 80  # characters; far longer than any quantity, far too short to be slow
@@ -273,45 +265,44 @@ _UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
 # At most one digit of exponent: "m^999999999" would cost pint unbounded arithmetic.
 _EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
 _UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
-"""Whether a text has the form of a number with or without a unit."""
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})?\s*")
 _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 
 _ABSOLUTE_ZERO = -273.15  # degC
 
-"""The kind of number a key takes; inside `Annotated[float, ...]` it reads and checks values.
+
 def looks_like_quantity(text: str) -> bool:
     """Whether a text has the form of a number with or without a unit."""
     return len(text) <= _LONGEST and _QUANTITY.fullmatch(text) is not None
 
 
-noun: what the quantity is, with its article: "a length".
-unit: the SI unit of numbers written without one; "SI" if any quantity is accepted.
-examples: typical spellings, for messages.
-bound: which numbers are allowed.
+@dataclass(frozen=True)
+class Quantity:
+    """The kind of number a key takes; inside `Annotated[float, ...]` it reads and checks values.
+
     >>> Quantity("a length", "m", ("15 mm",)).read("15.3 mm")
     0.0153
 
     Attributes:
-            noun: what the quantity is, with its article: "a length".
-            unit: the SI unit of numbers written without one; "SI" if any quantity is accepted.
-            examples: typical spellings, for messages.
-            bound: which numbers are allowed.
+        noun: what the quantity is, with its article: "a length".
+        unit: the SI unit of numbers written without one; "SI" if any quantity is accepted.
+        examples: typical spellings, for messages.
+        bound: which numbers are allowed.
     """
-"""The allowed values for error messages: "a length greater than 0"."""
+
     noun: str
     unit: str
     examples: tuple[str, ...]
-    """The SI number that `value` (a number, or text with or without a unit) stands for.
+    bound: Bound = "any"
 
-    Raises:
-        ValueError: a sentence saying what was found and what is wanted.
+    @property
+    def wanted(self) -> str:
         """The allowed values for error messages: "a length greater than 0"."""
         return f"{self.noun}{_BOUNDS[self.bound]}"
 
     def read(self, value: object) -> float:
         """The SI number that `value` (a number, or text with or without a unit) stands for.
-# An int beyond the range of a double; reported below as not finite.
 
         Raises:
             ValueError: a sentence saying what was found and what is wanted.
@@ -320,7 +311,6 @@ bound: which numbers are allowed.
             number = self._read_text(value)
         elif isinstance(value, Real) and not isinstance(value, bool):
             try:
-                # Negated comparisons, which NaN cannot pass.
                 # An int beyond the range of a double; reported below as not finite.
                 number = float(value)
             except OverflowError:
@@ -338,7 +328,6 @@ bound: which numbers are allowed.
         return number
 
     def _read_text(self, text: str) -> float:
-        # The most frequent case, the SI unit itself, needs no conversion and no pint.
         match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
         if match is None:
             self._refuse(f"{describe(text)} was found")
@@ -360,11 +349,9 @@ bound: which numbers are allowed.
         if self.unit == "degC" and converted < _ABSOLUTE_ZERO:
             self._refuse(f"{describe(text)} is below absolute zero")
         return converted
-# "before" validator: the value becomes a float first, then pydantic checks the annotation.
 
     def _refuse(self, trouble: str) -> NoReturn:
         msg = (
-            # Quantities that other modules also use by themselves, then the types of keys.
             f"{trouble}; {self.wanted} is wanted, for example "
             f"{listed([repr(text) for text in self.examples])}"
         )
@@ -411,14 +398,14 @@ RateOfChange = Annotated[
 Diffusivity = Annotated[float, Quantity("a diffusivity", "m^2/s", ("1.11e-4 m^2/s",), "positive")]
 Conductivity = Annotated[float, CONDUCTIVITY]
 Density = Annotated[float, Quantity("a density", "kg/m^3", ("8960 kg/m^3",), "positive")]
-"""Interval between two outputs or checkpoints.
+SpecificHeat = Annotated[float, SPECIFIC_HEAT]
 LatentHeat = Annotated[float, Quantity("a latent heat", "J/kg", ("60 kJ/kg",), "positive")]
 HeatFlux = Annotated[float, HEAT_FLUX]
 HeatTransferCoefficient = Annotated[float, HEAT_TRANSFER_COEFFICIENT]
 ContactResistance = Annotated[
     float, Quantity("a thermal contact resistance", "m^2 K/W", ("1e-5 m^2 K/W",), "nonnegative")
-value: number of steps, or of seconds.
-unit: time steps, seconds of simulated time, or seconds of wall time.
+]
+
 Unit = Literal["steps", "s", "wall"]
 
 
@@ -430,22 +417,21 @@ class Every:
     ('100 steps', '0.001 s', '1800.0 s wall')
 
     Attributes:
-            value: number of steps, or of seconds.
-            unit: time steps, seconds of simulated time, or seconds of wall time.
+        value: number of steps, or of seconds.
+        unit: time steps, seconds of simulated time, or seconds of wall time.
     """
 
     value: float
     unit: Unit
-"""Text that `Interval` or `AnyInterval` reads back as an equal interval."""
+
     def __post_init__(self) -> None:
         if not (self.value > 0 and math.isfinite(self.value)):
-            # repr() of a float round-trips, so a configuration written to a file keeps every bit.
             msg = (
                 f"an interval is a finite time or number of steps greater than 0, got {self.value} "
                 f"{self.unit}"
             )
             raise ValueError(msg)
-        """Reader of an `Every` from text, or from a number of seconds of simulated time.
+        if self.unit == "steps" and self.value != int(self.value):
             msg = f"an interval in steps is a whole number, got {self.value} steps"
             raise ValueError(msg)
 
@@ -455,7 +441,7 @@ class Every:
             return f"{int(self.value)} step" + ("s" if self.value > 1 else "")
         # repr() of a float round-trips, so a configuration written to a file keeps every bit.
         return f"{float(self.value)!r} s" + (" wall" if self.unit == "wall" else "")
-"""The allowed values, for error messages."""
+
 
 @dataclass(frozen=True)
 class IntervalText:
@@ -464,14 +450,13 @@ class IntervalText:
     Attributes:
         wall: whether wall time ("30 min wall") is allowed.
     """
-"""The interval that `value` stands for.
 
-Raises:
-    ValueError: a sentence saying what was found and what is wanted.
+    wall: bool
+
+    @property
     def wanted(self) -> str:
         """The allowed values, for error messages."""
         return self._seconds.wanted
-# Steps and wall time have words of their own; everything else must be a time quantity.
 
     @property
     def _seconds(self) -> Quantity:
@@ -485,7 +470,7 @@ Raises:
             ValueError: a sentence saying what was found and what is wanted.
         """
         text = str(value) if isinstance(value, Every) else value
-        # Up to 2**53 a float represents every integer exactly.
+        if isinstance(text, str) and len(text) <= _LONGEST:
             # Steps and wall time have words of their own; everything else must be a time quantity.
             if match := _STEPS.fullmatch(text):
                 return self._read_steps(text, float(match[1]))

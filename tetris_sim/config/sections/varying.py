@@ -3,6 +3,7 @@
 A section stores them as written, in SI units: a number, the text of a formula, or a `TimeTable`.
 Table files are read when the problem is built.
 """
+
 from __future__ import annotations
 
 import csv
@@ -38,20 +39,18 @@ from tetris_sim.support.wording import describe, listed
 Rows = npt.NDArray[np.float64]
 
 # "ambient [degC]": the unit of a column is the bracketed end of its name.
-# "ambient [degC]": the unit of a column is the bracketed end of its name.
 _UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
-# Limits against files that are no tables: 64 bytes per row is ample for two numbers.
 # Limits against files that are no tables: 64 bytes per row is ample for two numbers.
 _MOST_ROWS = 1_000_000
 _MOST_BYTES = 64 * _MOST_ROWS
 
 
-"""Values over time, linear between rows and constant before the first and after the last."""
+class TimeTable(Section):
     """Values over time, linear between rows and constant before the first and after the last."""
 
+    table: str | tuple[tuple[float, float], ...]
     """A CSV file of two columns, time [s] and value, whose first line may name them with their
     units: `time [h], ambient [degC]`; or a list of [time, value]. Times must ascend.
-    """
     """
 
 
@@ -59,37 +58,34 @@ Given = float | str | TimeTable
 
 
 @dataclass(frozen=True)
-"""The kind of a number that may vary; inside `Annotated` it reads and checks values.
+class Varying:
     """The kind of a number that may vary; inside `Annotated` it reads and checks values.
 
-    quantity: kind and unit of the number.
-    names: variables that a formula may use.
-            names: variables that a formula may use.
+    Attributes:
+        quantity: kind and unit of the number.
+        names: variables that a formula may use.
     """
 
     quantity: Quantity
     names: tuple[str, ...] = ("x", "y", "z", "t")
 
     @property
-    """The allowed values, for messages."""
+    def wanted(self) -> str:
         """The allowed values, for messages."""
         return f"{self.quantity.wanted}, an expression of {listed(self.names, 'and')}, or a table"
 
-    """The value in SI units, or as a formula or table.
+    def read(self, value: object) -> Given:
+        """The value in SI units, or as a formula or table.
 
-    Raises:
-        ValueError: a sentence saying what was found and what is wanted.
+        Raises:
             ValueError: a sentence saying what was found and what is wanted.
         """
         if isinstance(value, TimeTable):
             return value
         if isinstance(value, Mapping) and set(value) == {"table"}:
-            # Text in the form of a quantity is read as one, so "3 mm" fails as a length with a bad unit
-            # would, and not as a formula with a syntax error.
             return self._table(value["table"])
-        # Text in the form of a quantity is read as one, so "3 mm" fails as a length with a bad unit
-        # would, and not as a formula with a syntax error.
-        # Compiled only to report mistakes now; the problem compiles it again when it is built.
+        # Text in the form of a quantity is read as one, so that a wrong unit is reported as such
+        # and not as a syntax error of a formula.
         if not isinstance(value, str) or looks_like_quantity(value):
             return self.quantity.read(value)
 
@@ -105,18 +101,17 @@ Given = float | str | TimeTable
         if isinstance(table, str):
             return TimeTable(table=table)
         rows = _read_rows(table, TIME, self.quantity, "time")
-        """The rows of a table: time [s] and value, (n_rows, 2).
+        ascending([time for time, _ in rows])
         return TimeTable(table=tuple(rows))
 
-    ValueError: the file cannot be read, or its rows are not a table.
+    def rows(self, table: TimeTable) -> Rows:
         """The rows of a table: time [s] and value, (n_rows, 2).
 
         Raises:
-                ValueError: the file cannot be read, or its rows are not a table.
+            ValueError: the file cannot be read, or its rows are not a table.
         """
         if not isinstance(table.table, str):
             return np.array(table.table, np.float64)
-        # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
         return self._read_file(Path(table.table))
 
     def _read_file(self, path: Path) -> Rows:
@@ -124,7 +119,6 @@ Given = float | str | TimeTable
             # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
             text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
             table = csv.reader(io.StringIO(text, newline=""))
-            # A first line that does not begin with a number names the columns and their units.
             lines = [line for line in table if any(part.strip() for part in line)]
         except (OSError, ValueError, csv.Error) as error:
             msg = f"{path} cannot be read ({error}); a CSV file of times and values is wanted"
@@ -134,7 +128,6 @@ Given = float | str | TimeTable
         names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
         units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
         rows = np.empty((len(lines), 2))
-        # The unit of the column name is appended to each number, so both go through one reader.
         for number, line in enumerate(lines):
             if len(line) != 2 or len(units) != 2:
                 msg = (
@@ -168,33 +161,32 @@ Given = float | str | TimeTable
             self.read,
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda value: (
-                    """A property that depends on temperature, linear between rows and constant before the first and
-                    after the last.
-                    """
+                    value.model_dump(mode="json") if isinstance(value, TimeTable) else value
+                )
+            ),
         )
 
-"""A list of [temperature, value]; temperatures must ascend."""
+
 class TemperatureTable(Section):
     """A property that depends on temperature, linear between rows and constant before the first and
     after the last.
     """
-"""Marker inside `Annotated` that additionally allows a table over temperature.
+
     table: tuple[tuple[float, float], ...]
     """A list of [temperature, value]; temperatures must ascend."""
-quantity: kind and unit of the table's values.
+
 
 @dataclass(frozen=True)
 class ByTemperature:
     """Marker inside `Annotated` that additionally allows a table over temperature.
 
-    """The table in SI units, or `others(value)` if the value is no table.
+    Attributes:
+        quantity: kind and unit of the table's values.
+    """
 
-    Raises:
-        ValueError: the table is malformed; the sentence says what was found and what is wanted.
     quantity: Quantity
 
     def read(self, value: object, others: Callable[[object], Any]) -> Any:
-        # Not a table: pydantic's own validator of the annotated type decides.
         """The table in SI units, or `others(value)` if the value is no table.
 
         Raises:
@@ -208,7 +200,6 @@ class ByTemperature:
         if set(value) != {"table"}:
             msg = f"{describe(value)} was found; a table stands alone"
             raise ValueError(msg)
-# "wrap": unlike a plain validator it can hand values on to the annotated type.
 
         rows = _read_rows(value["table"], TEMPERATURE, self.quantity, "temperature")
         ascending([temperature for temperature, _ in rows], "temperatures", "degC")
@@ -222,7 +213,6 @@ class ByTemperature:
             self.read,
             handler(source),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                # Only tables over time may also lie in a file.
                 lambda value: value.model_dump(mode="json") if isinstance(value, Section) else value
             ),
         )
@@ -241,9 +231,8 @@ def _read_rows(
     for number, row in enumerate(table, 1):
         if not isinstance(row, list | tuple) or len(row) != 2:
             msg = f"row {number} of the table is {describe(row)}; [{name}, value] is wanted"
-            """Raise `ValueError` unless every entry [`unit`] is greater than the one before."""
+            raise ValueError(msg)
         try:
-            # NaN compares false and so counts as not ascending.
             rows.append((first.read(row[0]), second.read(row[1])))
         except ValueError as error:
             msg = f"row {number} of the table: {error}"
@@ -252,7 +241,7 @@ def _read_rows(
 
 
 def ascending(times: Any, names: str = "times", unit: str = "s") -> None:
-    """Raise `ValueError` unless every entry (a time, or a value in `unit`) exceeds the one before."""
+    """Raise `ValueError` unless every entry [`unit`] is greater than the one before."""
     values = np.asarray(times, np.float64)
     # NaN compares false and so counts as not ascending.
     above = values[1:] > values[:-1]
@@ -262,7 +251,6 @@ def ascending(times: Any, names: str = "times", unit: str = "s") -> None:
             f"the {names} of a table ascend, but {times[row]:g} {unit} of row {row + 1} is "
             f"followed by {times[row + 1]:g} {unit}"
         )
-        # Types of keys. Formulas see position and time; where only ("t",) is named, time alone.
         raise ValueError(msg)
 
 
