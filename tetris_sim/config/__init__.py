@@ -21,7 +21,6 @@ def __getattr__(name: str) -> Any:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     # Imported here, not above: `loading` imports the models, which import the sections (a cycle).
-    # Imported here, not above: `loading` imports the models, which import the sections (a cycle).
     from tetris_sim.config import errors, loading
 
     return getattr(errors if name == "ConfigMistakesError" else loading, name)

@@ -1,7 +1,7 @@
-"""Do the sections of a configuration fit together?
+"""Checks across the sections of a configuration: do they fit together, and does the model fit?
 
-Each check looks at sections that are right by themselves; a check whose sections are not all right
-is left out, so that everything that can be said is said at once.
+Each check receives sections that are valid by themselves. A check whose sections are not all valid
+is left out, so that one pass reports everything that can be said.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
 from tetris_sim.support.wording import describe, listed
 
-# Does the model fit the other sections of a configuration?
+# Does the model fit the other sections?
 
 _OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
-    """Cells that differ in width are for bodies."""
+    """Refuse graded cells except for bodies (`model.type: heat`)."""
     if grid.graded and model.type != "heat":
         yield Finding(
             ("grid", "graded"),
@@ -55,8 +55,9 @@ def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
 
 
 def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
-    """Steps of equations are for equations. Whether those can be jumped over or solved for is known
-    when they are made.
+    """Refuse schemes of equations for other models.
+
+    Whether equations allow spectral propagation or a solver is known only when they are built.
     """
     if time.scheme in _OF_EQUATIONS and model.type != "pde":
         yield Finding(
@@ -66,34 +67,38 @@ def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
 
 
 def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
-    """A model whose fields have no initial states of their own needs one.
+    """Require an initial state of a model whose fields have none of their own.
 
     Args:
-        sections: those that are right by themselves, by key.
-        values: what was written, for a model that is wrong.
+        sections: the sections that are valid by themselves, by key.
+        values: the configuration as written, for a model that is invalid.
     """
     model = values.get("model")
     kind = model.get("type") if isinstance(model, Mapping) else None
+    # `initial` is absent from `sections` only if it was written and is invalid, which has been
+    # reported; the default then keeps this check silent.
     if sections.get("initial", model) is None and kind != "pde":
         initial = keys_of(Request)["initial"]
         yield Finding(("initial",), f"missing; {wanted(initial)} is wanted")
 
 
 def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
-    """What only files and a look at every point tell of a configuration that is right so far."""
+    """Mistakes that only other files and an evaluation at all points can show."""
+    # An optional hook: not every model has anything to check in space.
     if hasattr(model, "problems_in_space"):
         for path, message in model.problems_in_space(config):
             yield Finding(tuple(path), message)
 
 
 def check_model(sections: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the model says, with harmless sections in the place of wrong ones."""
+    """Mistakes that the model finds, with harmless sections in place of invalid ones."""
     harmless = {
         "initial": ConstantInitial(type="constant", value=0.0),
         "boundaries": {"*": NeumannFace(type="neumann")},
         "time": TimeSection(steps=1),
     }
 
+    # The harmless sections let `Request` validate; findings about them are dropped below.
     names = [field.alias or name for name, field in Request.model_fields.items()]
     request = Request.model_validate(
         harmless | {name: sections[name] for name in names if name in sections}
@@ -109,17 +114,19 @@ Boundaries = Mapping[str, FaceCondition]
 
 # Lengths [m] beyond which squares and volumes come close to the limits of a double.
 _SMALLEST, _LARGEST = 1e-30, 1e30
-# float64 holds whatever can be written
+# float64 is absent: it holds every number that can be written.
 _LARGEST_NUMBER = {"float32": 3.4e38, "float32x2": 3.4e38, "float16": 65504.0}
+# Output files per run, one for each output time.
 _MOST_FILES = 1_000_000
 
 
 def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
-    """What does not fit.
+    """Mistakes in how valid sections fit together.
 
     Args:
-        sections: the sections that are right by themselves, by key.
+        sections: the sections that are valid by themselves, by key.
     """
+    # Each check with the sections that it takes as arguments.
     checks: tuple[tuple[Callable[..., Iterator[Finding]], tuple[str, ...]], ...] = (
         (_lengths, ("grid",)),
         (_faces, ("grid", "boundaries")),
@@ -145,16 +152,17 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def mixed_units(values: Mapping[str, Any]) -> Iterator[Finding]:
-    """Lengths of which some have a unit and some have none: probably one was forgotten.
+    """Lengths of which some have a unit and some have none: one was probably forgotten.
 
     Args:
-        values: what was written, by key.
+        values: the configuration as written, by key.
     """
     grid = values.get("grid")
     for name in ("size", "spacing"):
         lengths = grid.get(name) if isinstance(grid, Mapping) else None
         if not isinstance(lengths, list):
             continue
+        # Looks at the text, because validated lengths are all plain numbers.
         bare = [it for it in lengths if isinstance(it, int | float)]
         united = [it for it in lengths if isinstance(it, str) and it.strip()[-1:].isalpha()]
         if bare and united:
@@ -177,6 +185,7 @@ def _axes(grid: GridSection) -> str:
 
 
 def _lengths(grid: GridSection) -> Iterator[Finding]:
+    # Report the length at the key that the user wrote.
     name = "size" if grid.size is not None else "spacing" if grid.spacing is not None else "shape"
     for axis, (n, length) in enumerate(zip(grid.shape, _box(grid), strict=True)):
         if not (length / n > _SMALLEST and length < _LARGEST):
@@ -197,6 +206,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
                 at_key=True,
             )
 
+    # A path of one part is a whole face, not an entry of a list.
     for path, face in patches(boundaries):
         if len(path) == 1 and getattr(face, "where", None) is not None:
             yield Finding(
@@ -217,6 +227,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
             ),
         )
 
+    # Periodicity is a property of an axis: both faces have it or neither.
     for axis in axes:
         low, high = (find_face(boundaries, axis + sign) for sign in "-+")
         if low is None or high is None:
@@ -272,6 +283,7 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
         bounds = [("box", axis, place) for axis in part.box for place in part.box[axis]]
         cuts = [("slice", axis, place) for axis, place in part.slice.items()]
         for key, axis, place in (*bounds, *cuts):
+            # Faces belong to the box, so positions on them are allowed.
             if not 0 <= place <= lengths.get(axis, math.inf):
                 yield Finding(
                     (*path, key, axis),
@@ -286,7 +298,7 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
 
 
 def _fields(output: OutputSection) -> Iterator[tuple[KeyPath, FieldsSection]]:
-    """What is written of the field, and where it is asked for."""
+    """The sections that write fields, each with its key path."""
     if output.fields is not None:
         yield ("output", "fields"), output.fields
     for number, part in enumerate(output.parts):
@@ -301,6 +313,7 @@ def _moments(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
             yield Finding((*path, "at"), wanted, at_key=True)
             continue
         for number, moment in enumerate(section.at):
+            # One rounding of slack: a time may equal t_end in another unit.
             if moment > end * (1 + 1e-12):
                 yield Finding(
                     (*path, "at", number),
@@ -314,6 +327,7 @@ def _expression(grid: GridSection, initial: InitialSection | None) -> Iterator[F
     positions = AXIS_NAMES[: len(grid.shape)]
     lengths = tuple(f"L{axis}" for axis in positions)
     for name in initial.constants:
+        # The constants join the names that the expression may use, so check their names first.
         why_not = unusable_constant(name)
         if why_not is not None:
             yield Finding(("initial", "constants", name), why_not, at_key=True)
@@ -332,6 +346,7 @@ def _numbers_in_precision(
         return
 
     names: tuple[str, ...] = ()
+    # Of expressions and files the values are not known here.
     if isinstance(initial, ConstantInitial | GaussianInitial | RandomInitial):
         names = ("value", "amplitude", "background", "low", "high")
     numbers: list[tuple[KeyPath, float]] = [
@@ -347,6 +362,7 @@ def _numbers_in_precision(
         if isinstance(number, float):
             numbers.append((("boundaries", *path, name), number))
 
+    # Beyond this magnitude a value would become infinity when it is stored.
     for path, number in numbers:
         if abs(number) > largest:
             yield Finding(
@@ -361,6 +377,7 @@ def _numbers_in_precision(
 def _shares(compute: ComputeSection) -> Iterator[Finding]:
     named = named_devices(compute)
     count = len(named) or 1
+    # For gpu and cpu+gpu the number of devices depends on the machine, not known here.
     counted = bool(named) or compute.devices in ("cpu", "auto")  # of others the machine knows
     if counted and not isinstance(compute.shares, str) and len(compute.shares) != count:
         yield Finding(
@@ -371,6 +388,7 @@ def _shares(compute: ComputeSection) -> Iterator[Finding]:
             ),
         )
 
+    # Each CPU worker is a group of at least one thread; unnamed devices need one group.
     teams = sum(device.computes_on == "cpu" for device in named) if named else 1
     if not isinstance(compute.threads, str) and compute.threads < teams:
         yield Finding(
@@ -404,6 +422,7 @@ def _steps(time: TimeSection) -> float | None:
     if time.scheme == "steady":
         return 1.0
     if time.steps is not None:
+        # Up to 2**53 an int converts to a float exactly.
         return float(min(time.steps, 2**53))
     if isinstance(time.dt, float) and time.t_end is not None:
         return time.t_end / time.dt
@@ -423,6 +442,7 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
         if every.unit == "steps":
             files = steps / every.value
         elif time.t_end is not None:
+            # At most one file per step, however short the interval.
             files = min(steps, time.t_end / every.value)
         else:
             continue  # the time step is not known yet; `plan` and `run` look at the disk

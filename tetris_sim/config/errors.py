@@ -1,4 +1,4 @@
-"""Where a configuration is wrong, and how all of its mistakes are told at once."""
+"""Mistakes in a configuration, their positions in the source, and the error that lists them all."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tetris_sim.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]  # ("output", "probes", 0, "at")
 
-# Nobody reads more, and a file that is no configuration at all may hold thousands.
+# A longer list helps no reader, and a file that is not a configuration may hold thousands.
 _MOST_SHOWN = 100
 
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """Where a value was written.
+    """Position at which a value was written.
 
     Attributes:
         source: a file, "--set time.t_end=2", the name of an environment variable; empty for values
@@ -30,6 +30,7 @@ class SourcePosition:
     column: int | None = None
 
     def __str__(self) -> str:
+        # Compiler style, "case.yaml:12:5"; unknown parts are left out.
         return ":".join(
             str(part) for part in (self.source, self.line, self.column) if part is not None
         )
@@ -37,15 +38,15 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong, before it is known where it was written.
+    """A mistake found by a check, before its position in the source is known.
 
     Attributes:
-        path: the key it is about.
-        message: what was found, what is allowed.
+        path: the key concerned.
+        message: what was found and what is allowed.
         at_key: whether the key itself is wrong, rather than its value.
-        character: for text: which character of it is meant, counted from 1.
-        unknown: whether it is about a key that does not exist.
-        meant: the key that was probably meant instead; empty if none is like it.
+        character: for text: the offending character, counted from 1.
+        unknown: whether the key does not exist in the schema.
+        meant: the existing key that was probably meant; empty if none is similar.
     """
 
     path: KeyPath
@@ -61,9 +62,9 @@ class Mistake:
     """One thing that is wrong in a configuration.
 
     Attributes:
-        path: the key it is about; empty for the whole configuration.
-        message: what was found, what is allowed.
-        place: where it was written.
+        path: the key concerned; empty for the whole configuration.
+        message: what was found and what is allowed.
+        place: where the value was written.
     """
 
     path: KeyPath
@@ -71,11 +72,12 @@ class Mistake:
     place: SourcePosition = SourcePosition()
 
     def __str__(self) -> str:
+        # A mistake of the whole configuration has no key, and one in Python data no position.
         return ": ".join(part for part in (str(self.place), self.key, self.message) if part)
 
     @property
     def key(self) -> str:
-        """The path as it is written after --set: "output.probes.0.at"."""
+        """The path as written after --set: "output.probes.0.at"."""
         return ".".join(map(str, self.path))
 
     def as_json(self) -> dict[str, Any]:
@@ -84,13 +86,14 @@ class Mistake:
 
 
 class ConfigMistakesError(ConfigError):
-    """A configuration that cannot be used; the message lists every mistake, one a line.
+    """A configuration that cannot be used; the message lists its mistakes, one per line.
 
     Attributes:
         problems: the mistakes, in the order of the file.
     """
 
     def __init__(self, problems: Iterable[Mistake]) -> None:
+        # File order; mistakes without a line (from --set or the environment) come last.
         self.problems = tuple(sorted(problems, key=_order))
         lines = [str(problem) for problem in self.problems[:_MOST_SHOWN]]
         if len(self.problems) > _MOST_SHOWN:

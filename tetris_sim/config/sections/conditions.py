@@ -1,6 +1,6 @@
-"""The sections of a configuration that say what the state is at time 0 and at the faces.
+"""Configuration sections of the initial state and of the boundary conditions on faces.
 
-As for all sections (`schema.py`), numbers are SI, and lists along axes are in the order x, y, z.
+As in all sections (`schema.py`), numbers are SI and lists along axes are in the order x, y, z.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.config.sections.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
 
+# The pattern admits axis names and the wildcard; which entry decides about a face (its own name
+# before its axis before `*`) is resolved by `find_face` in `apps/boundaries.py`.
 FaceName = Annotated[
     str,
     Field(
@@ -30,12 +32,13 @@ FaceName = Annotated[
 ]
 
 
+# Initial states. Each is a function of position, so that any process can evaluate its own part.
 class GaussianInitial(Section):
     """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
 
     type: Literal["gaussian"]
     amplitude: TemperatureDifference
-    """Height above the background; a difference, in kelvin or degC alike."""
+    """Height above the background: a temperature difference, the same in K and in degC."""
     sigma: PositiveLength
     """Standard deviation [m]."""
     center: tuple[Length, ...] | None = None
@@ -44,18 +47,18 @@ class GaussianInitial(Section):
 
 
 class ExpressionInitial(Section):
-    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; what it may call is
-    listed above.
+    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; the functions it may
+    call are listed above.
     """
 
     type: Literal["expression"]
     expression: str
     constants: dict[str, AnyNumber] = Field(default={})
-    """By name: numbers, with units if you like (they are SI then)."""
+    """By name: numbers, with units if you like (converted to SI)."""
 
 
 class ConstantInitial(Section):
-    """The same value everywhere."""
+    """A uniform value."""
 
     type: Literal["constant"]
     value: Temperature
@@ -68,18 +71,18 @@ class FileInitial(Section):
 
     type: Literal["file"]
     path: str
-    """Relative paths start at the configuration file."""
+    """Relative paths start at the folder of the configuration file."""
     dataset: str | None = None
-    """For HDF5: which dataset; needed if the file has more than one."""
+    """For HDF5: the name of the dataset; needed if the file has more than one."""
     black: Temperature = 0.0
-    """For pictures: the value that black stands for."""
+    """For pictures: the value of black."""
     white: Temperature = 1.0
-    """For pictures: the value that white stands for."""
+    """For pictures: the value of white."""
 
 
 class RandomInitial(Section):
-    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and
-    benchmarks.
+    """Uniform random numbers for tests and benchmarks; a seed gives the same numbers on any machine
+    and for any partition.
     """
 
     type: Literal["random"]
@@ -89,17 +92,19 @@ class RandomInitial(Section):
 
 
 class RunInitial(Section):
-    """The state of another run on as many points; everything else may differ."""
+    """The state of another run on the same number of points; everything else may differ."""
 
     type: Literal["run"]
+    # `from` is a keyword of Python, so the attribute has a name of its own.
     directory: str = Field(alias="from")
     """Its results directory; relative paths start at the configuration file."""
     at: Literal["last"] | Time = "last"
-    """Simulated time of it [s], one of those at which it wrote fields or a checkpoint; the latest
-    of them if not given.
+    """Simulated time [s] in that run, one at which it wrote fields or a checkpoint; the latest one
+    if not given.
     """
 
 
+# Pydantic selects the section by `type`, so errors are those of one section and not of all.
 InitialSection = Annotated[
     GaussianInitial
     | ExpressionInitial
@@ -112,35 +117,35 @@ InitialSection = Annotated[
 
 
 class PatchSection(Section):
-    """A face, or in a list of several: a part of one."""
+    """One face, or part of a face where the face is given as a list of sections."""
 
     where: str | None = None
-    """In a list: the points of the face that this entry is about, a condition in x, y, z, for
-    example `x < 1e-3`; all that no earlier entry is about if not given.
+    """In a list: a condition in x, y, z that selects the points of this entry, for example
+    `x < 1e-3`; without it, all points that no earlier entry has selected.
     """
 
 
 class DirichletFace(PatchSection):
-    """The value on the face."""
+    """Prescribed value on the face itself."""
 
     type: Literal["dirichlet"]
     value: VaryingTemperature
 
 
 class FixedFace(PatchSection):
-    """A ghost ring held at a value."""
+    """Prescribed value at the ghost points beyond the face."""
 
     type: Literal["fixed"]
     value: VaryingTemperature
 
 
 class NeumannFace(PatchSection):
-    """The flux into the body [W/m^2]; 0 is insulated."""
+    """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
 
     type: Literal["neumann"]
     flux: VaryingFlux = 0.0
     conductivity: Conductivity | None = None
-    """Of the body; taken from the material if not given. A flux of 0 needs none."""
+    """Of the body; that of the material if not given. A flux of 0 needs none."""
 
 
 class RobinFace(PatchSection):
@@ -150,27 +155,28 @@ class RobinFace(PatchSection):
     h: VaryingCoefficient
     ambient: VaryingTemperature
     conductivity: Conductivity | None = None
-    """Of the body; taken from the material if not given. A bare stencil has none to take."""
+    """Of the body; that of the material if not given. A bare stencil has no material."""
 
 
 class RadiationFace(PatchSection):
-    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), in kelvin, and
-    convection besides if `h` is given.
+    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin,
+    plus convection if `h` is given.
     """
 
     type: Literal["radiation"]
     emissivity: Annotated[float, Field(gt=0, le=1)]
     ambient: VaryingTemperature
-    """Of the surroundings, and of the air if `h` is given."""
+    """Temperature of the surroundings, and of the air if `h` is given."""
     h: VaryingCoefficient = 0.0
 
 
 class PeriodicFace(Section):
-    """Joined to the opposite face."""
+    """Periodic: the face is joined to the opposite one."""
 
     type: Literal["periodic"]
 
 
+# A periodic face joins two whole faces, so it cannot be one entry of a list.
 Patch = Annotated[
     DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace,
     Field(discriminator="type"),
@@ -181,4 +187,4 @@ FaceSection = Annotated[
 ]
 Patches = Annotated[tuple[Patch, ...], Field(min_length=1)]
 FaceCondition = FaceSection | Patches
-"""Of a face: one condition, or a list of them by place, of which the first that fits holds."""
+"""Condition of a face: one section, or a list by location, of which the first match holds."""

@@ -1,8 +1,8 @@
-"""Quantities: numbers and intervals of a configuration, and how they are read from what is written.
+"""Quantities: numbers and intervals of a configuration, read from text with or without units.
 
-Plain numbers are SI (temperatures in degC); text may carry a unit and is held against a strict
-pattern before anything else looks at it. What is refused is refused with a `ValueError` that is a
-whole sentence.
+Plain numbers are SI (temperatures in degC). Text may carry a unit and must match a strict pattern
+before any other code sees it. A value that is refused raises `ValueError` with a whole sentence as
+its message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from tetris_sim.support.wording import describe, listed
 
-# What all sections of a configuration have in common: what they refuse whatever their keys are.
+# The base class of all sections, and what every section refuses whatever its keys are.
 
 
 class Section(BaseModel):
@@ -39,6 +39,8 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _true_is_not_one(cls, values: object) -> object:
+        # Pydantic would take `true` for 1 where a number is wanted. As text it fails the
+        # validation of numbers; only keys that are truth values themselves keep it.
         if not isinstance(values, Mapping):
             return values
         return {
@@ -53,7 +55,7 @@ def _takes_truth(section: type[Section], key: object) -> bool:
 
 
 def _without_truth(value: object) -> object:
-    """The value with true and false as text, which pydantic does not take for 1 and 0."""
+    """The value with true and false as text, so that pydantic does not read them as 1 and 0."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
@@ -66,15 +68,15 @@ def _without_truth(value: object) -> object:
     return value
 
 
-# Units: what SI number a number with a unit stands for.
+# Units: conversion of a number with a unit to SI.
 #
-# The unit arrives as text that already passed the strict pattern of `quantities.py`; whether it
-# makes sense, pint decides. pint is imported on first use, because it reads a thousand definitions,
-# half of the time that a program needs to start, and most configurations have lengths, times and
-# temperatures in a few units that are known here. Conversions are done in decimal arithmetic, so
-# that "15.3 mm" is exactly the number that 0.0153 is.
+# The unit arrives as text that has passed the strict pattern below; pint decides whether it exists.
+# pint is imported on first use, because reading its thousand definitions takes half of the start-up
+# time of a program, and most configurations use lengths, times and temperatures in the few units
+# that are listed here. Conversions use decimal arithmetic, so that "15.3 mm" is exactly the number
+# that 0.0153 is.
 
-# What a dimension is called when it turns up where another is wanted.
+# Name of a dimension in messages about a quantity of the wrong one.
 _NOUNS = {
     "m": "a length",
     "s": "a time",
@@ -101,8 +103,8 @@ _NOUNS = {
     "mol": "an amount of substance",
     "dimensionless": "a number without dimension",
 }
-# Everything that pint 0.24 to 0.25 was seen to raise for a text it cannot make sense of, and their
-# relatives.
+# Every exception that pint 0.24 to 0.25 was seen to raise for text it cannot parse, and related
+# ones.
 _REFUSALS = (
     ValueError,
     TypeError,
@@ -113,8 +115,8 @@ _REFUSALS = (
     SyntaxError,
 )
 
-# What configurations are written in: pint takes longer to start than to validate all of one. By the
-# unit wanted: how many of it each is. A test compares every entry with pint.
+# Units common in configurations: pint takes longer to start than a whole validation. By target
+# unit: the factor of each unit. A test compares every entry with pint.
 _COMMON: dict[str, dict[str, str]] = {
     "m": {
         "nm": "1e-9",
@@ -149,13 +151,14 @@ _ZEROS = {("K", "degC"): "-273.15"}  # of scales that begin elsewhere, a step be
 
 
 class UnitError(ValueError):
-    """A unit that does not exist or does not fit; the message is half a sentence: what is there."""
+    """A unit that does not exist or does not fit; the message is a clause about what was found."""
 
 
 @functools.cache
 def _registry() -> Any:
     import pint
 
+    # No cache folder: reading a configuration must not write files into the user's home.
     return pint.UnitRegistry(non_int_type=Decimal, cache_folder=None)
 
 
@@ -173,18 +176,19 @@ def _dimension(unit: str) -> Any:
 
 
 def convert(number: str, unit: str, target: str, *, difference: bool = False) -> float:
-    """`number` `unit` in the unit `target`; may be infinite if it is very large.
+    """`number` `unit` expressed in the unit `target`; infinite if too large for a float.
 
     Args:
         number: a decimal number.
         unit: a product of unit names.
-        target: the unit wanted, one that exists.
-        difference: for temperatures: the zero of the scale must not count, 100 K and 100 degC are
-            the same.
+        target: the unit wanted, which must exist.
+        difference: for temperatures: whether to ignore the zero of the scale, so that 100 K
+            equals 100 degC.
 
     Raises:
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
+    # Fast path without pint: same factors, same decimal arithmetic, hence the same bits.
     if (zero := _ZEROS.get((unit, target))) is not None:
         return float(Decimal(number) + Decimal(zero))
     if (factor := _COMMON.get(target, {}).get(unit)) is not None:
@@ -193,12 +197,14 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     text = f"{number} {unit}"
     units, dimension = _parsed(unit, text)
     refusals = _refusals()
+    # Compare dimensions first: the message then names the dimension that was found.
     if dimension != _dimension(target):
         msg = f"{text!r} is {_dimension_nouns().get(dimension, 'a quantity of another dimension')}"
         raise UnitError(msg)
     try:
         quantity = _registry().Quantity(Decimal(number), units)
         if difference:
+            # A difference is the distance from the scale's own zero, whatever offset that zero has.
             begin = _registry().Quantity(Decimal(0), units)
             return float((quantity.to("kelvin") - begin.to("kelvin")).magnitude)
         return float(quantity.to(target).magnitude)
@@ -208,7 +214,7 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
 
 
 def to_si(number: str, unit: str) -> float:
-    """`number` `unit` in products of kg, m, s, A, mol, cd and K; a temperature in degC.
+    """`number` `unit` in products of kg, m, s, A, mol, cd and K; temperatures in degC.
 
     >>> to_si("2", "mm^2/min"), to_si("300", "K")
     (3.3333333333333334e-08, 26.85)
@@ -228,7 +234,7 @@ def to_si(number: str, unit: str) -> float:
 
 
 def _parsed(unit: str, text: str) -> tuple[Any, Any]:
-    """A unit and its dimension; raises UnitError if there is none of that name."""
+    """A unit and its dimension; raises `UnitError` if no unit has that name."""
     try:
         units = _registry().parse_units(unit)
         return units, units.dimensionality
@@ -243,6 +249,7 @@ def _refusals() -> tuple[type[BaseException], ...]:
     return (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError)
 
 
+# Text patterns: whatever does not match them never reaches `float`, pint or a tokenizer.
 Bound = Literal["any", "positive", "nonnegative"]
 _BOUNDS: dict[Bound, str] = {
     "any": "",
@@ -255,6 +262,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 # Possessive (`++`), so that a text that does not match fails at once instead of after trying every
 # way to split names.
 _UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
+# At most one digit of exponent: "m^999999999" would cost pint unbounded arithmetic.
 _EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
 _UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})?\s*")
@@ -265,21 +273,21 @@ _ABSOLUTE_ZERO = -273.15  # degC
 
 
 def looks_like_quantity(text: str) -> bool:
-    """Whether a text is a number with or without a unit, as far as its form says."""
+    """Whether a text has the form of a number with or without a unit."""
     return len(text) <= _LONGEST and _QUANTITY.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What kind of number a key takes; within an `Annotated[float, ...]` it reads and checks it.
+    """The kind of number a key takes; inside `Annotated[float, ...]` it reads and checks values.
 
     >>> Quantity("a length", "m", ("15 mm",)).read("15.3 mm")
     0.0153
 
     Attributes:
-        noun: what it is, with its article: "a length".
-        unit: the SI unit that numbers without a unit have; "SI" if a quantity of any kind will do.
-        examples: how a person would write one.
+        noun: what the quantity is, with its article: "a length".
+        unit: the SI unit of numbers written without one; "SI" if any quantity is accepted.
+        examples: typical spellings, for messages.
         bound: which numbers are allowed.
     """
 
@@ -290,19 +298,20 @@ class Quantity:
 
     @property
     def wanted(self) -> str:
-        """What is allowed, for error messages: "a length greater than 0"."""
+        """The allowed values for error messages: "a length greater than 0"."""
         return f"{self.noun}{_BOUNDS[self.bound]}"
 
     def read(self, value: object) -> float:
         """The SI number that `value` (a number, or text with or without a unit) stands for.
 
         Raises:
-            ValueError: with a sentence saying what was found and what is wanted.
+            ValueError: a sentence saying what was found and what is wanted.
         """
         if isinstance(value, str):
             number = self._read_text(value)
         elif isinstance(value, Real) and not isinstance(value, bool):
             try:
+                # An int beyond the range of a double; reported below as not finite.
                 number = float(value)
             except OverflowError:
                 number = math.inf
@@ -311,6 +320,7 @@ class Quantity:
 
         if not math.isfinite(number):
             self._refuse(f"{describe(value)} is not a finite number")
+        # Negated comparisons, which NaN cannot pass.
         if (self.bound == "positive" and not number > 0) or (
             self.bound == "nonnegative" and not number >= 0
         ):
@@ -328,6 +338,7 @@ class Quantity:
         try:
             if self.unit == "SI":
                 converted = to_si(number, unit)
+            # The most frequent case, the SI unit itself, needs no conversion and no pint.
             elif unit == self.unit:
                 converted = float(number)
             else:
@@ -349,9 +360,11 @@ class Quantity:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        # "before" validator: the value becomes a float first, then pydantic checks the annotation.
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
+# Quantities that other modules also use by themselves, then the types of keys.
 LENGTH = Quantity("a length", "m", ("15 mm",))
 TIME = Quantity("a time", "s", ("1 ms",))
 TEMPERATURE = Quantity("a temperature", "degC", ("20 degC", "300 K"))
@@ -398,14 +411,14 @@ Unit = Literal["steps", "s", "wall"]
 
 @dataclass(frozen=True)
 class Every:
-    """An interval between two outputs or checkpoints.
+    """Interval between two outputs or checkpoints.
 
     >>> str(Every(100, "steps")), str(Every(1e-3, "s")), str(Every(1800.0, "wall"))
     ('100 steps', '0.001 s', '1800.0 s wall')
 
     Attributes:
-        value: how many steps, or how many seconds.
-        unit: time steps, seconds of simulated time, or seconds on the clock on the wall.
+        value: number of steps, or of seconds.
+        unit: time steps, seconds of simulated time, or seconds of wall time.
     """
 
     value: float
@@ -423,15 +436,16 @@ class Every:
             raise ValueError(msg)
 
     def __str__(self) -> str:
-        """Text that `Interval` or `AnyInterval` reads as the equal interval."""
+        """Text that `Interval` or `AnyInterval` reads back as an equal interval."""
         if self.unit == "steps":
             return f"{int(self.value)} step" + ("s" if self.value > 1 else "")
+        # repr() of a float round-trips, so a configuration written to a file keeps every bit.
         return f"{float(self.value)!r} s" + (" wall" if self.unit == "wall" else "")
 
 
 @dataclass(frozen=True)
 class IntervalText:
-    """Reads an `Every` from text, or from a number of seconds of simulated time.
+    """Reader of an `Every` from text, or from a number of seconds of simulated time.
 
     Attributes:
         wall: whether wall time ("30 min wall") is allowed.
@@ -441,7 +455,7 @@ class IntervalText:
 
     @property
     def wanted(self) -> str:
-        """What is allowed, for error messages."""
+        """The allowed values, for error messages."""
         return self._seconds.wanted
 
     @property
@@ -453,10 +467,11 @@ class IntervalText:
         """The interval that `value` stands for.
 
         Raises:
-            ValueError: with a sentence saying what was found and what is wanted.
+            ValueError: a sentence saying what was found and what is wanted.
         """
         text = str(value) if isinstance(value, Every) else value
         if isinstance(text, str) and len(text) <= _LONGEST:
+            # Steps and wall time have words of their own; everything else must be a time quantity.
             if match := _STEPS.fullmatch(text):
                 return self._read_steps(text, float(match[1]))
             if match := _WALL.fullmatch(text):
@@ -470,7 +485,7 @@ class IntervalText:
         return Every(self._seconds.read(text), "s")
 
     def _read_steps(self, text: str, steps: float) -> Every:
-        # Up to 2**53 a float counts every step.
+        # Up to 2**53 a float represents every integer exactly.
         if not 1 <= steps <= 2**53 or steps != int(steps):
             msg = f"{describe(text)} was found; a whole number of steps, 1 or more, is wanted"
             raise ValueError(msg)

@@ -1,9 +1,9 @@
-"""The sections of a configuration that every model shares: names, types, units, allowed values.
+"""Configuration sections that every model shares: names, types, units, allowed values.
 
-Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it
-was read. Lists along axes are in the order x, y, z here, as a person writes them; `Request` turns
-them into array order. The initial state and the faces are in `conditions.py`; what one section
-needs to know of another is checked in `config/checks.py`.
+Numbers are SI (temperatures in degC) once a section exists; text with units is converted while it
+is read. Lists along axes are in the order x, y, z, as users write them; the code that builds
+problems reverses them into array order. The initial state and the faces are in `conditions.py`;
+checks across sections are in `config/checks.py`.
 """
 
 from __future__ import annotations
@@ -31,37 +31,35 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.support.wording import describe
 
-# The section `time` of a configuration: how long, and in which steps, jumps or solutions.
+# Section `time`: duration, time step and integration scheme.
 
 
 class Until(Section):
-    """What ends a run before its last step."""
+    """Condition that ends a run before its last step."""
 
     change: RateOfChange
-    """No point changes by more than this [K/s], or, of other variables than temperature, by more
-    than this in their unit per second, from one step to the next.
+    """No point changes faster than this from one step to the next: [K/s], or for other variables
+    than temperature their unit per second.
     """
     every: Interval | None = None
-    """How often to look. If nothing is given: a hundred times until the last step."""
+    """Interval between two checks of the condition; a hundredth of the run if not given."""
 
 
 class TimeSection(Section):
-    """How long, and in which steps."""
+    """Duration, time step and integration scheme."""
 
     dt: Literal["auto"] | PositiveDuration | None = None
-    """A number, or auto: `safety` times the largest stable step. Auto is what happens if nothing is
-    given.
-    """
+    """A number [s], or auto: `safety` times the largest stable step. auto if nothing is given."""
     cfl: Annotated[float, Field(gt=0)] | None = None
     """Instead of dt: diffusivity * dt / spacing^2, with the smallest spacing."""
     safety: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """For dt: auto."""
+    """Share of the largest stable step that dt: auto takes."""
     t_end: PositiveDuration | None = None
-    """Simulated time at the end [s]; dt is shrunk so that whole steps end there."""
+    """Simulated time at the end [s]; dt is reduced so that a whole number of steps ends there."""
     steps: Annotated[int, Field(ge=0)] | None = None
     """Instead of t_end: the number of steps."""
     until: Until | None = None
-    """What ends the run before that."""
+    """Condition that ends the run earlier."""
     scheme: Literal[
         "explicit",
         "spectral",
@@ -74,50 +72,50 @@ class TimeSection(Section):
         "leapfrog",
         "rkl2",
     ] = "explicit"
-    """How the state gets to the next step that is written: by all steps in between (explicit), or,
-    where coefficients are constant or change along one axis only, by a jump with the same result
-    but for roundings (spectral); auto takes what is predicted to be faster of these. steady solves
-    for the state that does not change any more: without dt, t_end or steps, outputs show it once.
-    implicit makes steps of any length, each the solution of a system, accurate to their square: of
-    length dt if that is a number, else as long as the tolerance allows, and what is written has the
-    times that were asked for; auto takes these, too, if they are predicted to be faster. For
-    `model.type: pde` how an explicit step is made: explicit is leapfrog where all equations are of
-    second order, rk4 where some are, else euler; rkl2 makes long steps of many stages where
-    diffusion limits the step. spectral, implicit, steady and auto are for those of one field whose
-    steps by euler are linear, with constant numbers.
+    """How the state advances to the next output step. explicit: step by step. spectral: by spectral
+    propagation, many steps at once with the same result up to rounding, where coefficients are
+    constant or vary along one axis only. auto: whichever of these is predicted to be faster.
+    steady: solves for the steady state; without dt, t_end or steps, outputs show it once. implicit:
+    steps of any length, second-order accurate, each the solution of a system; their length is dt if
+    that is a number, else what the tolerance allows, and outputs have exactly the times that were
+    asked for; auto considers these, too. For `model.type: pde` the method of an explicit step:
+    explicit is leapfrog where all equations are of second order, rk4 where some are, else euler;
+    rkl2 takes long steps of many stages where diffusion limits the step. spectral, implicit, steady
+    and auto are for equations of one field whose euler steps are linear, with constant numbers.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Of steady, 1e-8 if not given: norm of what is left of the heat balance of all cells, relative
-    to that of the initial state, or of the best constant one if that is larger; so also of implicit
-    steps of a given dt, relative to the state before the step. Of implicit steps without one, and
-    of auto, 1e-4 if not given: error of a step relative to the range of the state. With
-    `model.type: pde` and euler, rk2 or rk4 it makes steps adaptive: the error of each substep,
-    relative to the largest magnitude of each field; dt is then the time between two looks at the
-    state, and substeps are as long as their errors allow.
+    """For steady, and for implicit steps of a given dt (1e-8 if not given): norm of the residual of
+    all cells' heat balance, relative to that of the initial state, or of the best constant one if
+    that is larger; for implicit steps relative to the state before the step. For implicit without a
+    dt, and for auto (1e-4 if not given): error of a step relative to the range of the state. With
+    `model.type: pde` and euler, rk2 or rk4 a tolerance makes steps adaptive: it is the error of
+    each substep relative to the largest magnitude of each field; dt is then the time between two
+    inspections of the state, and substeps are as long as their errors allow.
     """
 
     @property
     def solves(self) -> bool:
-        """Whether states are solutions of systems, not steps of the state before."""
+        """Whether states are solutions of systems, not explicit steps from the state before."""
         return self.scheme in ("steady", "implicit")
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether implicit steps are as long as the tolerance allows."""
+        """Whether the tolerance decides the length of implicit steps."""
         return self.scheme == "implicit" and not isinstance(self.dt, float)
 
     @property
     def of_balances(self) -> float:
-        """The tolerance of what is left of balances."""
+        """Relative residual at which a system counts as solved."""
         return 1e-8 if self.tolerance is None else self.tolerance
 
     @property
     def of_steps(self) -> float:
-        """The tolerance of the error of steps."""
+        """Tolerated error of a step, relative to the range of the state."""
         return 1e-4 if self.tolerance is None else self.tolerance
 
     @model_validator(mode="after")
     def _one_of_each(self) -> TimeSection:
+        # A steady state has no time, so every key about time is a mistake.
         if self.scheme == "steady":
             given = [
                 key
@@ -128,12 +126,16 @@ class TimeSection(Section):
                 msg = f"{given[0]} is given, but scheme: steady takes no steps; leave it out"
                 raise ValueError(msg)
             return self
+
+        # Adaptive steps end at a time, not after a number of steps: that number is not known.
         if self.is_adaptive and (self.cfl is not None or self.t_end is None):
             msg = (
                 "scheme: implicit makes steps as long as the tolerance allows; give t_end, and "
                 "neither steps nor cfl, or give dt as a number"
             )
             raise ValueError(msg)
+
+        # Step size and end of the run: exactly one key for each.
         if self.dt is not None and self.cfl is not None:
             msg = "dt and cfl are both given; one follows from the other, so give one"
             raise ValueError(msg)
@@ -145,6 +147,8 @@ class TimeSection(Section):
         return self
 
 
+# Device names are words of the command line and probe names become file names, so both have
+# narrow alphabets.
 DeviceName = Annotated[
     str,
     Field(
@@ -163,36 +167,38 @@ ProbeName = Annotated[
 AxisName = Annotated[str, Field(pattern=r"^[xyz]$", description="an axis: x, y or z")]
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
+# What `tuning_budget: auto` stands for [s].
 _TUNING_SECONDS = 5.0
 
 
 def split_devices(text: str) -> str | list[str]:
-    """The value of compute.devices that a word stands for.
+    """The value of compute.devices that a command-line word stands for.
 
     >>> split_devices("cpu+gpu"), split_devices("gpu:0+cpu"), split_devices("gpu:1")
     ('cpu+gpu', ['gpu:0', 'cpu'], ['gpu:1'])
     """
+    # Words such as "cpu+gpu" are values of their own; a comma or a number makes it a list.
     if "," not in text and ":" not in text:
         return text.strip()
     return [part.strip() for part in text.replace("+", ",").split(",")]
 
 
 class SegmentSection(Section):
-    """Cells of equal width up to a place."""
+    """Cells of equal width up to a position."""
 
     to: PositiveLength
-    """Where it ends [m]; it begins where the one before ends, the first at 0."""
+    """Its end [m]; it begins at the end of the segment before, the first one at 0."""
     n: Count
-    """Cells."""
+    """Number of cells."""
 
 
 class GradedSection(Section):
     """An axis whose cells differ in width."""
 
     edges: Annotated[tuple[Length, ...], Field(min_length=2)] | None = None
-    """The ends of all cells [m], the first being 0."""
+    """The faces of all cells [m], ascending from 0."""
     segments: Annotated[tuple[SegmentSection, ...], Field(min_length=1)] | None = None
-    """Instead of `edges`."""
+    """Instead of `edges`: runs of cells of equal width."""
 
     @model_validator(mode="after")
     def _ascends(self) -> GradedSection:
@@ -207,30 +213,31 @@ class GradedSection(Section):
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The ends of all cells [m]."""
+        """The faces of all cells [m], ascending from 0, (n + 1,)."""
         if self.edges is not None:
             return self.edges
         found = [0.0]
         for it in self.segments or ():
             low = found[-1]
+            # The last face is `to` itself, free of rounding, so that neighbouring segments meet.
             found += [low + (it.to - low) * k / it.n for k in range(1, it.n)] + [it.to]
         return tuple(found)
 
 
 class GridSection(Section):
-    """How many points, and how large the box is."""
+    """Number of points and size of the box."""
 
     shape: Annotated[
         tuple[Annotated[int, Field(gt=0, le=10**12)], ...], Field(min_length=1, max_length=3)
     ]
-    """Points along x, y, z."""
+    """Number of points along x, y, z."""
     size: tuple[PositiveLength, ...] | None = None
     """Edge lengths along x, y, z [m]. Give this or `spacing`; neither means a spacing of 1."""
     spacing: tuple[PositiveLength, ...] | None = None
     """Distance between points along x, y, z [m]."""
     graded: dict[Literal["x", "y", "z"], GradedSection] = Field(default={})
-    """Axes whose cells differ in width. Their entries in `shape` and `size` are the number of
-    cells and where the last one ends.
+    """Axes whose cells differ in width. Their entries in `shape` and `size` must equal the number
+    of cells and the end of the last one.
     """
 
     @model_validator(mode="after")
@@ -249,7 +256,7 @@ class GridSection(Section):
         return self
 
     def _refuse_other_axes(self) -> None:
-        """Raise where a graded axis is not there, or is not as long as shape and size say."""
+        """Raise if a graded axis does not exist or disagrees with `shape` or `size`."""
         for name, axis in self.graded.items():
             number = "xyz".index(name)
             if number >= len(self.shape):
@@ -261,112 +268,115 @@ class GridSection(Section):
                     f"{self.shape[number]}; write the same number"
                 )
                 raise ValueError(msg)
+            # Equal up to rounding, as the two may be written in different units.
             if self.size is None or not math.isclose(self.size[number], axis.ends[-1]):
                 msg = f"graded.{name} ends at {axis.ends[-1]:g} m; size must say the same"
                 raise ValueError(msg)
 
 
 class SimulatedSection(Section):
-    """A device that is CPU threads made slow and far away, to try schedules on any machine:
-    simulated:0, ...
+    """Properties of emulated devices (simulated:0, ...): CPU threads that are slowed down and given
+    a separate memory, to try schedules on any machine.
     """
 
     speed: Annotated[float, Field(gt=0)] = 1e9
-    """Most point updates per second."""
+    """Upper limit of point updates per second."""
     latency: TuningTime = 1e-5
-    """Of every message to or from it [s]."""
+    """Latency of every message to or from the device [s]."""
     bandwidth: Bandwidth = 1e10
-    """Of its link, each way [byte/s]."""
+    """Bandwidth of its link, in each direction [byte/s]."""
     memory: Memory = 2.0**30
-    """That it has [byte]."""
+    """Size of its memory [byte]."""
     fail_after: Count | None = None
-    """It fails in the time block of this number; never if not given."""
+    """Number of the time block in which it fails; never if not given."""
 
 
 class ComputeSection(Section):
-    """On what, how, and how precisely."""
+    """Devices, method, precision and tuning."""
 
     devices: (
         Literal["auto", "cpu", "gpu", "cpu+gpu"]
         | Annotated[tuple[DeviceName, ...], Field(min_length=1)]
     ) = "auto"
-    """What computes; auto takes what is predicted to be fastest, gpu all GPUs, cpu+gpu also all
-    cores. A list names one worker each: [cpu, cpu] splits the grid between two teams of threads,
-    [gpu:0, cpu], or gpu:0+cpu, between a GPU and a team.
+    """The devices that compute: auto takes those predicted to be fastest, gpu all GPUs, cpu+gpu
+    also all cores. A list names one worker each: [cpu, cpu] splits the grid between two groups of
+    threads; [gpu:0, cpu], or gpu:0+cpu, between a GPU and a group of threads.
     """
     method: str = "auto"
-    """A method's name, or auto: the fastest that does not refuse."""
+    """Name of a method, or auto: the fastest one that supports the problem."""
     parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = Field(default={})
-    """Tile sizes and the like of the method that is named, for example {steps_per_block: 16};
-    `plan` shows those that were found to be best, and those that are left out are the method's best
+    """Tile sizes and similar parameters of the method that is named, for example
+    {steps_per_block: 16}. `plan` shows the best ones found; those left out are the method's best
     guess.
     """
     tuning_budget: Literal["auto"] | TuningTime = "auto"
-    """Time that measuring methods and parameters may take, compilation included [s]; auto is 5 s,
-    but in a run of more than ten times as long each method has one turn, however late. 0 measures
-    nothing and takes what was the fastest on such a GPU, or the best guess of the first method
-    that does not refuse.
+    """Time for measuring methods and parameters, compilation included [s]. auto is 5 s; in a run of
+    more than ten times that length each method is tried once, however late. 0 measures nothing and
+    takes the fastest known for such a GPU, or the best guess of the first method that supports the
+    problem.
     """
     precision: Literal["float64", "float32x2", "float32", "float16"] = "float64"
-    """Of the state. float16 is summed in float32 and rounded at every step, or once per launch that
-    makes several. It takes a quarter of the memory of float64, but freezes where a launch changes
-    points by less than its numbers are apart: plan and report say what it costs. It is never chosen
-    unasked. float32x2 is float64 that a GPU may compute as pairs of float32, with 48 bits of 53,
-    where that is measured to be faster.
+    """Precision of the state. float16 is summed in float32 and rounded at every step, or once per
+    launch that makes several. It takes a quarter of the memory of float64, but the state freezes
+    where a launch changes points by less than the spacing of its numbers: plan and report say what
+    it costs. It is never chosen automatically. float32x2 is float64 that a GPU may compute as pairs
+    of float32, with 48 of 53 bits, where that is measured to be faster.
     """
     time_block: Literal["auto"] | Count = "auto"
-    """Steps between two exchanges of halos."""
+    """Number of steps between two halo exchanges."""
     threads: Literal["auto"] | Count = "auto"
-    """CPU threads in all, under MPI of each rank; auto is one per core that this process may use.
+    """Number of CPU threads in all, under MPI per rank; auto is one per core that this process may
+    use.
     """
     reserve_cores: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """With threads: auto, so many cores are left free, for example to drive a GPU."""
+    """With threads: auto, the number of cores left free, for example to drive a GPU."""
     shares: (
         Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
     ) = "auto"
-    """Relative share of the grid of each device, in the order of the list or of the plan; auto is
-    by speed.
+    """Relative shares of the grid of the devices, in the order of the list or of the plan; auto
+    divides by speed.
     """
     share_gpus: bool = False
     """Under MPI: whether several ranks may compute on one GPU."""
     gpu_messages: Literal["auto", "host", "mpi", "nccl"] = "auto"
-    """Under MPI: how halos go between GPUs of different ranks. host: from GPU to GPU inside of a
-    computer, where that is possible, else through host memory; mpi: the same, but the MPI library
-    is handed GPU memory, for which it must be built (others crash); nccl: by NVIDIA's library, one
-    GPU for each rank. auto is what is fastest when it is tried.
+    """Under MPI: the path of halos between GPUs of different ranks. host: from GPU to GPU inside a
+    computer, where that is possible, else through host memory; mpi: the same, but GPU memory is
+    handed to the MPI library, which must be built for it (others crash); nccl: by NVIDIA's library,
+    one GPU per rank. auto is the fastest one in a trial.
     """
     gpu_memory: Literal["auto"] | Memory = "auto"
-    """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid
-    is shared with the CPU, or streamed through the GPU.
+    """Upper limit of the state's memory on each GPU [byte]; auto is the memory that is free. A
+    larger grid is shared with the CPU, or streamed through the GPU.
     """
     on_device_failure: Literal["continue", "stop"] = "continue"
-    """Whether a run goes on without a device that fails, or ends with a checkpoint and exit code
+    """Whether a run continues without a device that fails, or ends with a checkpoint and exit code
     75.
     """
     simulated: SimulatedSection = SimulatedSection()
-    """What a simulated device is like."""
+    """Properties of emulated devices."""
 
     @field_validator("devices", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
+        # Split before validation, so that a word and a list end up as the same value.
         return split_devices(value) if isinstance(value, str) else value
 
     @property
     def tuning_seconds(self) -> float:
-        """What `tuning_budget` says [s]."""
+        """Time for measuring methods and parameters [s]."""
         return _TUNING_SECONDS if self.tuning_budget == "auto" else self.tuning_budget
 
 
 class FieldsSection(Section):
-    """The whole field, as HDF5."""
+    """The whole field, as HDF5 files."""
 
     every: Interval | None = None
-    """Beside or instead of `at`."""
+    """In addition to `at` or instead of it."""
     at: tuple[Moment, ...] = ()
-    """Times that are hit exactly [s]; between two time steps the field is linear in time."""
+    """Output times that are hit exactly [s]; between two steps the field is linear in time."""
     compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
-    """Of the values, without loss. `lz4` and `zstd` are ten times as fast as `gzip`, and need
-    hdf5plugin to write and to read (`pip install 'tetris-sim[compression]'`).
+    """Lossless compression of the values. `lz4` and `zstd` are ten times as fast as `gzip`, and
+    need hdf5plugin for writing and reading (`pip install 'tetris-sim[compression]'`).
     """
 
     @model_validator(mode="after")
@@ -381,15 +391,15 @@ class FieldsSection(Section):
 
 
 class PartSection(FieldsSection):
-    """A box of the field, or a slice through it, in the same kind of files as the whole."""
+    """A box of the field, or a slice through it, in the same kind of files as the whole field."""
 
     name: ProbeName
-    """Of its files, fields-<name>."""
+    """Name of its files, fields-<name>."""
     box: dict[AxisName, tuple[Length, Length]] = Field(default={})
-    """From where to where, by axis [m]; an axis that is not named is taken whole."""
+    """Range by axis [m]; an axis that is not named is taken whole."""
     slice: dict[AxisName, Length] = Field(default={})
-    """Where it is cut, by axis [m]. Values are linear between the points around, and those of the
-    face on it.
+    """Position of the cut, by axis [m]. Values are interpolated linearly between the surrounding
+    points; on a face they are the values of the face.
     """
 
     @model_validator(mode="after")
@@ -397,6 +407,7 @@ class PartSection(FieldsSection):
         if not self.box and not self.slice:
             msg = f"{self.name} has neither box nor slice; give one, or take output.fields"
             raise ValueError(msg)
+        # An axis is either cut or restricted to a range, never both.
         for axis, (low, high) in self.box.items():
             if axis in self.slice:
                 msg = f"{axis} is in box and in slice; give one of them"
@@ -408,13 +419,13 @@ class PartSection(FieldsSection):
 
 
 class ProbeSection(Section):
-    """The value at one place over time, as CSV."""
+    """The value at one position over time, as CSV."""
 
     at: Annotated[tuple[Length, ...], Field(min_length=1, max_length=3)]
     """Position along x, y, z [m]."""
     every: Interval
     name: ProbeName | None = None
-    """Of its file; numbered if not given."""
+    """Name of its file; numbered if not given."""
 
 
 class StatisticsSection(Section):
@@ -424,11 +435,11 @@ class StatisticsSection(Section):
 
 
 class OutputSection(Section):
-    """What is written down, and where."""
+    """Results: their kinds, intervals and directory."""
 
     directory: str | None = None
-    """Where results go; relative paths start at the working directory. Default: results/<name of
-    the config file>.
+    """Directory of the results; relative paths start at the working directory. Default:
+    results/<name of the configuration file>.
     """
     fields: FieldsSection | None = None
     parts: tuple[PartSection, ...] = ()
@@ -443,6 +454,7 @@ class OutputSection(Section):
     def _distinct_names(
         cls, outputs: tuple[ProbeSection | PartSection, ...], which: ValidationInfo
     ) -> tuple[ProbeSection | PartSection, ...]:
+        # Outputs without a name are numbered later, past the names in use (`outputs/make.py`).
         names = [output.name for output in outputs if output.name is not None]
         for name in names:
             if names.count(name) > 1:
@@ -455,16 +467,16 @@ class OutputSection(Section):
 
 
 class CheckpointSection(Section):
-    """When the whole state is saved so that the run can be continued."""
+    """When the whole state is saved, so that the run can be continued."""
 
     every: AnyInterval | None = None
     keep: Count = 2
-    """How many of the newest checkpoints stay."""
+    """Number of the newest checkpoints that are kept."""
     at_end: bool = True
     per_rank: Literal["auto"] | bool = "auto"
-    """Under MPI: each rank writes its own part into a file of its own, beside a file that shows
-    them as one, and its slab of whole fields into their file. `auto`: where all ranks are on one
-    computer.
+    """Under MPI: whether each rank writes its own part into a separate file, which one more file
+    presents as a whole, and its slab of whole fields into their file. `auto`: where all ranks are
+    on one computer.
     """
 
 
@@ -472,11 +484,11 @@ class RunSection(Section):
     """Limits of this run."""
 
     max_walltime: WallTime | None = None
-    """Stop with a checkpoint (exit code 75) after this time [s]."""
+    """Wall time [s] after which the run stops with a checkpoint (exit code 75)."""
 
 
 class Request(Section):
-    """A whole configuration but for its `model`, whose section belongs to the model."""
+    """A whole configuration except for its `model`, whose section belongs to the model."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     title: str = ""
@@ -484,9 +496,9 @@ class Request(Section):
     initial: InitialSection | None = None
     """The state at time 0; with `model.type: pde` each field has its own instead."""
     boundaries: Annotated[dict[FaceName, FaceCondition], Field(min_length=1)]
-    """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named
-    otherwise. A list of sections says something of each part of a face: the first whose `where` is
-    true holds.
+    """By face: x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named
+    otherwise. A list of sections divides a face by location: the first one whose `where` is true
+    holds.
     """
     time: TimeSection
     compute: ComputeSection = ComputeSection()
@@ -494,6 +506,7 @@ class Request(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     run: RunSection = RunSection()
 
+    # `schema` in files, `schema_version` in Python.
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     @property
@@ -502,7 +515,8 @@ class Request(Section):
         return len(self.grid.shape)
 
     def resolved(self) -> dict[str, Any]:
-        """The configuration as plain SI data, defaults filled in; loading it gives an equal one.
+        """The configuration as plain SI data with defaults filled in; loading it gives an equal
+        one.
 
         Keys without a value are left out.
         """

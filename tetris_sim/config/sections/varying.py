@@ -1,8 +1,7 @@
-"""Varying numbers: what a configuration gives as a number, a formula of place and time, or a table
-over time.
+"""Varying numbers: a number, a formula in position and time, or a table over time or temperature.
 
-A section holds them as they were written, in SI units: a number, the text of a formula, or a
-`TimeTable`; files of tables are read when the problem is built.
+A section stores them as written, in SI units: a number, the text of a formula, or a `TimeTable`.
+Table files are read when the problem is built.
 """
 
 from __future__ import annotations
@@ -39,17 +38,19 @@ from tetris_sim.support.wording import describe, listed
 
 Rows = npt.NDArray[np.float64]
 
+# "ambient [degC]": the unit of a column is the bracketed end of its name.
 _UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
+# Limits against files that are no tables: 64 bytes per row is ample for two numbers.
 _MOST_ROWS = 1_000_000
 _MOST_BYTES = 64 * _MOST_ROWS
 
 
 class TimeTable(Section):
-    """Values over time, straight lines between them, the first and the last beyond their ends."""
+    """Values over time, linear between rows and constant before the first and after the last."""
 
     table: str | tuple[tuple[float, float], ...]
     """A CSV file of two columns, time [s] and value, whose first line may name them with their
-    units: `time [h], ambient [degC]`; or a list of [time, value]. Times ascend.
+    units: `time [h], ambient [degC]`; or a list of [time, value]. Times must ascend.
     """
 
 
@@ -58,11 +59,11 @@ Given = float | str | TimeTable
 
 @dataclass(frozen=True)
 class Varying:
-    """What kind of number may vary; within an `Annotated` it reads and checks it.
+    """The kind of a number that may vary; inside `Annotated` it reads and checks values.
 
     Attributes:
-        quantity: its kind and unit.
-        names: of the variables that a formula may have.
+        quantity: kind and unit of the number.
+        names: variables that a formula may use.
     """
 
     quantity: Quantity
@@ -70,22 +71,25 @@ class Varying:
 
     @property
     def wanted(self) -> str:
-        """What is allowed, for messages."""
+        """The allowed values, for messages."""
         return f"{self.quantity.wanted}, an expression of {listed(self.names, 'and')}, or a table"
 
     def read(self, value: object) -> Given:
-        """What the value says, in SI units.
+        """The value in SI units, or as a formula or table.
 
         Raises:
-            ValueError: with a sentence saying what was found and what is wanted.
+            ValueError: a sentence saying what was found and what is wanted.
         """
         if isinstance(value, TimeTable):
             return value
         if isinstance(value, Mapping) and set(value) == {"table"}:
             return self._table(value["table"])
+        # Text in the form of a quantity is read as one, so that a wrong unit is reported as such
+        # and not as a syntax error of a formula.
         if not isinstance(value, str) or looks_like_quantity(value):
             return self.quantity.read(value)
 
+        # Compiled only to report mistakes now; the problem compiles it again when it is built.
         try:
             compile_expression(value, self.names)
         except ExpressionError as error:
@@ -101,10 +105,10 @@ class Varying:
         return TimeTable(table=tuple(rows))
 
     def rows(self, table: TimeTable) -> Rows:
-        """The rows of a table, (n_rows, 2): time [s] and value.
+        """The rows of a table: time [s] and value, (n_rows, 2).
 
         Raises:
-            ValueError: the file cannot be read, or its rows are no table.
+            ValueError: the file cannot be read, or its rows are not a table.
         """
         if not isinstance(table.table, str):
             return np.array(table.table, np.float64)
@@ -112,6 +116,7 @@ class Varying:
 
     def _read_file(self, path: Path) -> Rows:
         try:
+            # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
             text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
             table = csv.reader(io.StringIO(text, newline=""))
             lines = [line for line in table if any(part.strip() for part in line)]
@@ -119,6 +124,7 @@ class Varying:
             msg = f"{path} cannot be read ({error}); a CSV file of times and values is wanted"
             raise ValueError(msg) from error
 
+        # A first line that does not begin with a number names the columns and their units.
         names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
         units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
         rows = np.empty((len(lines), 2))
@@ -128,6 +134,7 @@ class Varying:
                     f"{path}, row {number + 1}: {describe(line)} was found; two columns are wanted"
                 )
                 raise ValueError(msg)
+            # The unit of the column name is appended to each number, so both go through one reader.
             for column, kind in enumerate((TIME, self.quantity)):
                 try:
                     rows[number, column] = kind.read(
@@ -161,32 +168,33 @@ class Varying:
 
 
 class TemperatureTable(Section):
-    """A property that depends on temperature: straight lines between rows, the first and the last
-    value beyond their ends.
+    """A property that depends on temperature, linear between rows and constant before the first and
+    after the last.
     """
 
     table: tuple[tuple[float, float], ...]
-    """A list of [temperature, value]; temperatures ascend."""
+    """A list of [temperature, value]; temperatures must ascend."""
 
 
 @dataclass(frozen=True)
 class ByTemperature:
-    """Within an `Annotated` it allows a table over temperature besides.
+    """Marker inside `Annotated` that additionally allows a table over temperature.
 
     Attributes:
-        quantity: what the table is of.
+        quantity: kind and unit of the table's values.
     """
 
     quantity: Quantity
 
     def read(self, value: object, others: Callable[[object], Any]) -> Any:
-        """The table in SI units, or what the other types make of the value.
+        """The table in SI units, or `others(value)` if the value is no table.
 
         Raises:
-            ValueError: it is no table, with a sentence saying what was found and what is wanted.
+            ValueError: the table is malformed; the sentence says what was found and what is wanted.
         """
         if isinstance(value, TemperatureTable):
             return value
+        # Not a table: pydantic's own validator of the annotated type decides.
         if not (isinstance(value, Mapping) and "table" in value):
             return others(value)
         if set(value) != {"table"}:
@@ -200,6 +208,7 @@ class ByTemperature:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        # "wrap": unlike a plain validator it can hand values on to the annotated type.
         return core_schema.no_info_wrap_validator_function(
             self.read,
             handler(source),
@@ -213,6 +222,7 @@ def _read_rows(
     table: object, first: Quantity, second: Quantity, name: str
 ) -> list[tuple[float, float]]:
     if not isinstance(table, list | tuple) or not table:
+        # Only tables over time may also lie in a file.
         file = "a file or " if first is TIME else ""
         msg = f"{describe(table)} was found; {file}a list of [{name}, value] is wanted"
         raise ValueError(msg)
@@ -231,8 +241,9 @@ def _read_rows(
 
 
 def ascending(times: Any, names: str = "times", unit: str = "s") -> None:
-    """Raise where a time, or something else of a unit, is not above the one before it."""
+    """Raise `ValueError` unless every entry [`unit`] is greater than the one before."""
     values = np.asarray(times, np.float64)
+    # NaN compares false and so counts as not ascending.
     above = values[1:] > values[:-1]
     if not above.all():
         row = int(np.argmin(above))
@@ -251,6 +262,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
+# Types of keys. Formulas see position and time; where only ("t",) is named, time alone.
 VaryingTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE)]
 VaryingFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX)]
 VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT)]
