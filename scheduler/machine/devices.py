@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.machine.machine import Machine
+
+if TYPE_CHECKING:
+    from tetris_sim.scheduler.machine.machine import Machine
 
 Kind = Literal["cpu", "gpu", "simulated"]
 

@@ -182,8 +182,8 @@ def add_heated(
 # Enthalpies in a linear system: the driving quantity of the heat flow, and the heat that a cell
 # stores when it rises.
 #
-# The state is the enthalpy H (`conduction.py`). The system is linear in the driving quantity. This is
-# the potential phi if all of a body is of one material: between its cells a steady state is then
+# The state is the enthalpy H (`conduction.py`). The system is linear in the driving quantity. This
+# is the potential phi if all of a body is of one material: between its cells a steady state is then
 # linear for any k(T) (G. Kirchhoff's transform). Otherwise it is the temperature, with the
 # conductances that give the current flows, each the mean of k between two temperatures.
 

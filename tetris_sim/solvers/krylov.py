@@ -288,7 +288,6 @@ def conjugate_gradients(
     size = least = 1.0
     gained = 0.0
     while size > wanted and done < limit:
-
         if heard():
             raise LeftOffError
         z = cycle.run()
