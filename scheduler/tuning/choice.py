@@ -131,8 +131,7 @@ class TunerEntry:
 
     @property
     def speed(self) -> Speed | None:
-        """Median of the timings as a finalist, or else the first timing; None if it was not tried.
-        """
+        """Median of the timings as a finalist, or the first timing; None if it was not tried."""
         return middle(self.speeds) if self.speeds else self.first
 
     @property

@@ -59,9 +59,9 @@ _RECALL_EFFORT = 0.1
 _SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another would be faster
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
-# Cache size [bytes] assumed for a GPU; the trial problem has twice as many bytes. On a quarter of
-# that, a 3D star ran at 230 GStencil/s instead of 560 on 1024^3 (one H200): in a thin slab, thread
-# blocks load about as many planes ahead of their chunk as the chunk has.
+# Least cache size [bytes] assumed for a GPU; the trial problem has twice as many bytes. On a
+# quarter of that, a 3D star ran at 230 GStencil/s instead of 560 on 1024^3 (one H200): in a thin
+# slab, thread blocks load about as many planes ahead of their chunk as the chunk has.
 GPU_CACHE = 512 << 20
 
 
