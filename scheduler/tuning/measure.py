@@ -356,7 +356,7 @@ class SolvingRate:
 
 def measure_solving(place: ComputeResource, n_points: int) -> SolvingRate:
     """Measure the solver on a cube of about `n_points` cells, of at most 64 along an axis."""
-    # A power of two, so that the multigrid hierarchy has all its levels.
+    # A power of two, so that grids of similar size share a cached measurement.
     n = min(_LARGEST, max(8, round(n_points ** (1 / 3))))
     return _measured(place, 1 << (n.bit_length() - 1))
 
@@ -370,8 +370,9 @@ def _measured(place: ComputeResource, n: int) -> SolvingRate:
 
 def _solve(place: ComputeResource, n: int) -> SolvingRate:
     rng = np.random.default_rng(0)
-    # A conduction operator as three arrays of face conductances and one of the diagonal's surplus.
-    # No flux leaves through the last faces, and the fixed first layer makes the system definite.
+    # A conduction operator: conductances towards the next cell along each axis, none beyond the
+    # last cells, and a diagonal term that is positive in the first layer only, which makes the
+    # system definite.
     operator = [rng.uniform(1.0, 2.0, (n, n, n)) for _ in range(4)]
     for axis, k in enumerate(operator[:3]):
         k[(slice(None),) * axis + (-1,)] = 0.0
