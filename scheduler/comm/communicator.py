@@ -301,8 +301,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
     if ours:
         mpi.Init_thread(mpi.THREAD_FUNNELED)
     ranks = MpiCommunicator(mpi)
-    # A library other than the launcher's runs every process as rank 0 of 1, and all of them would
-    # write the same files.
+    # With a library that is not the launcher's, each process usually becomes rank 0 of 1.
     if ranks.size != n_ranks:
         library = mpi.Get_library_version().splitlines()[0].strip(" \t,\0")
         msg = (
@@ -357,7 +356,7 @@ def _say(error: BaseException, ranks: Communicator) -> None:
     if isinstance(error, TetrisError | StopRequested):
         log.error("tetris-sim: %s: %s", who, error)
     elif isinstance(error, KeyboardInterrupt):
-        # Logging may be interrupted half-way; a raw write cannot fail for that reason.
+        # The user pressed Ctrl-C: no error to report.
         os.write(2, b"\naborted\n")
     else:
         log.error("%s failed: this is a bug in tetris_sim, please report it", who, exc_info=error)

@@ -222,8 +222,8 @@ def tune_devices(
                 gpu=_limited(gpu, usable),
                 beside=beside,
             )
-            # A device with its own memory is tuned on the part that it holds, and keeps the method
-            # of a continued run only if that runs on its kind.
+            # Unless all devices are CPU threads, each is tuned on the part that it holds, and keeps
+            # the method of a continued run only if that runs on its kind.
             part, kept = problem, begun_with
             if not only_teams(devices):
                 part = _part_that_fits(problem, device, usable, gpu)
