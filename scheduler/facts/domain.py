@@ -90,7 +90,7 @@ class WorkEstimate:
 
     @property
     def domain(self) -> Domain:
-        """The same grid as a `Domain`: one axis of planes, and one of the points in a plane."""
+        """A `Domain` of the same size: one axis of planes, and one of the points in a plane."""
         # The second axis is never cut, so its radius is 0. A plane counts as `plane_points` points
         # with one field; the item size is what gives a plane its bytes.
         return Domain(

@@ -127,8 +127,8 @@ def divide_block(parameters: Parameters, block: int) -> Parameters:
     inner = parameters.get(STEPS_PER_BLOCK, 1)
     if STEPS_PER_BLOCK not in parameters or block % inner == 0:
         return parameters
-    # A divisor below half of the method's depth would cost more than one shorter part at the end of
-    # the block.
+    # If no divisor reaches half of the method's depth, the depth stays and the block ends with a
+    # shorter part.
     divisor = max(n for n in range(1, min(inner, block) + 1) if block % n == 0)
     return {
         **parameters,

@@ -206,8 +206,8 @@ def _beside(
     *,
     direct: bool,
 ) -> tuple[ProcessGrid, tuple[Share, ...], str] | None:
-    """The same cut with the halo exchange overlapped by computation, if that should be faster:
-    (grid with suitable steps between exchanges, shares, reason).
+    """Overlap the halo exchange with computation in the same cut, if that should be faster: (grid
+    with suitable steps between exchanges, shares, reason).
 
     Direct messages between GPUs keep no rank waiting, so blocks may be shorter. For others a rank
     waits, and its GPU may run out of work meanwhile: with 16 steps instead of 192 (32768 x 32768)

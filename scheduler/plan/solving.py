@@ -51,7 +51,7 @@ class Rates:
     Attributes:
         transformed: numbers through a transform [1/s].
         multiplied: operations of large matrix products [1/s].
-        grown: coefficients multiplied by their growth factors [1/s].
+        grown: coefficients propagated by the steps of a jump [1/s].
         decomposed: operations on small matrices [1/s].
         once: elements of eigenvectors, computed once per run [1/s].
     """
@@ -107,8 +107,7 @@ def plan_jumps(
     usable = usable_bytes(machine, compute, device, gpu)
     method, whole = place.spectral, Slab.whole(problem.grid)
     _refuse_too_large(method.least_memory(problem), usable, device)  # before long axes are read
-    # Cheap checks come first: reading the operator decomposes its axes, and the check against the
-    # reference computes.
+    # Checks go from cheap to expensive: memory, the operator, a comparison with the reference.
     try:
         operator = read_operator(problem)
     except NotSpectralError as error:
@@ -301,8 +300,9 @@ def _messages(shape: Sequence[int], ranks: int, link: Link) -> float:
     latency = link.latency + _SOFTWARE
     n, across, visits, seconds = shape[0], math.prod(shape[1:]), 1, 0.0
     level = 0
-    # Halo fills level by level, until the rest is small enough to be gathered on one rank. Coarser
-    # levels are visited twice per visit of the next finer one.
+
+    # Halo fills level by level, until the rest is small enough to be gathered on one rank. From the
+    # second level on, the multigrid cycle visits each level twice per visit of the level above.
     while n * across > TOGETHER and n // ranks >= LEAST:
         times = 1 if level == 0 else 2
         fills = visits * (1 + 3 * times)
@@ -311,6 +311,7 @@ def _messages(shape: Sequence[int], ranks: int, link: Link) -> float:
         visits *= times
         n, level = -(-n // 2), level + 1
         across = math.prod(-(-each // 2**level) for each in shape[1:])
+
     # Gathering of the coarsest shared level, and the global sums of an iteration.
     gathering = latency * ranks + n * across * _SINGLE * link.seconds_per_byte
     return seconds + visits * gathering + _SUMS * 2 * ranks * latency

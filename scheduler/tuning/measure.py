@@ -70,6 +70,7 @@ def make_trial_problem(
         if every_axis
         else _shortened_in_order(problem, most, planes)
     )
+
     # Largest growth of the maximum norm in a step: the sum of the absolute weights.
     gain = sum(abs(weight) for weight in problem.stencil.weights)
     stencil = scale(problem.stencil, 1 / gain) if gain > 1 else problem.stencil

@@ -97,7 +97,7 @@ class Terms:
         return self.place_with(self.threads)
 
     def place_with(self, threads: int) -> ComputeResource:
-        """The same device with another number of CPU threads."""
+        """The device with another number of CPU threads."""
         return (
             ComputeResource(threads)
             if self.gpu is None
