@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 # Polling without a pause: longer than most messages take. Long messages are passed on in pieces,
 # one per poll: with pauses, Open MPI reaches only 0.08 GB/s.
-_EAGER_SECONDS, _EAGER_BYTES = 5e-4, 2e8  # and by so many bytes another second
+_EAGER_SECONDS, _EAGER_BYTES = 5e-4, 2e8  # one more second per this many bytes
 # Pause between polls: a share of the time waited so far, and at most this many seconds. An arrival
 # is noticed that much later.
 _LATE, _LONGEST_PAUSE = 0.1, 1e-3
@@ -244,7 +244,7 @@ class MpiCommunicator:
             if waited > eager:
                 time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
             elif waited > _EAGER_SECONDS:
-                os.sched_yield()  # to a rank on the same core that may be what is waited for
+                os.sched_yield()  # the rank waited for may run on the same core
 
 
 def _reads_gpus(module: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Self
 
 from tetris_sim.model.problem import Problem
 
-Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
+Parts = tuple[int, ...]  # number of pieces along each axis
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.domain import Capacity, Domain
 from tetris_sim.scheduler.facts.shares import Reason, Scheme, about
 
-BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often
+BLOCK_SECONDS = 0.2  # between two checks of signals, progress bar and clock
 _MAX_BLOCK = 1 << 20
 # Largest share of redundant work for which the block is rounded to the method's depth.
 _REDUNDANT = 0.05

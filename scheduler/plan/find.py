@@ -27,7 +27,7 @@ from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 from tetris_sim.support.wording import count_threads, gib
 
-_TUNED_ON = 0.8  # of the planes that fit: tiles of a method may need more than the linear estimate
+_TUNED_ON = 0.8  # of the planes that fit, since tiles may need more than the linear estimate
 # Time per block to wake the thread of a worker and to be notified by it [s]: 47 us measured for two
 # (two cores of an AMD EPYC, Python 3.11, November 2026).
 _HANDING_OVER = 5e-5
@@ -44,7 +44,7 @@ _NEGLIGIBLE = 0.05
 # Most products per second of a CPU thread: 2.7e10 in caches in 1D (AMD EPYC, Zen 4, float64,
 # 2026-11-21), 1e10 in 2D (16 threads of an Intel Xeon, 2026-11-22).
 _MOST_PRODUCTS = 2.7e10
-_PIECE_ARRAYS = 4  # of a device through which pieces move, instead of two
+_PIECE_ARRAYS = 4  # of a device through which chunks are streamed, instead of two
 
 
 @dataclass(frozen=True)

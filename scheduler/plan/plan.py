@@ -51,7 +51,7 @@ _NOT_ALIKE = (
     "pieces are advanced by one stepper after the other, and that knows the materials, sources and "
     "faces of a single place and time"
 )
-_STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
+_STREAMED_SECONDS = 2.0  # between two checks of clock and signals in a streamed run
 # Extra time of the halo-dependent region on a GPU when it is computed separately, relative to its
 # time as part of the whole: launches of few points.
 _SPLITTING = 1.0
@@ -60,7 +60,7 @@ _AHEAD = (
     "A GPU hears of each block while it computes the one before: CPU threads are done with theirs "
     "earlier."
 )
-_PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
+_PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a chunk: an upper bound
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def _streamed(
 ) -> WorkerCandidate | None:
     """A worker whose slab lies in host memory; None if that is impossible."""
     if isinstance(offer.share.method, ReducedPrecision):
-        return None  # pieces move as they are in memory
+        return None  # chunks are copied as they are in memory
     made_up, capacity = offer.share.simulated, offer.capacity
     if made_up is None:
         copies = measures.copies(offer.share)

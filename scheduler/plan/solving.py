@@ -51,7 +51,7 @@ class Rates:
     Attributes:
         transformed: numbers through a transform [1/s].
         multiplied: operations of large matrix products [1/s].
-        grown: coefficients propagated by the steps of a jump [1/s].
+        grown: coefficients propagated over the steps of a propagation [1/s].
         decomposed: operations on small matrices [1/s].
         once: elements of eigenvectors, computed once per run [1/s].
     """
@@ -175,10 +175,10 @@ def describe_rounding(problem: Problem, steps: int) -> str:
 # a slab of the linear systems.
 
 # Constants of the prediction for several ranks.
-_SURELY = 0.9  # of the time of rank 0 alone: predictions are not surer than that
-_SOFTWARE = 3e-5  # seconds of Python by message
-_SUMS = 4  # of an iteration, over all ranks
-_SINGLE = 4  # bytes of what a cycle sends
+_SURELY = 0.9  # of the time of rank 0 alone: predictions are no more accurate
+_SOFTWARE = 3e-5  # of Python per message [s]
+_SUMS = 4  # global sums per iteration
+_SINGLE = 4  # bytes of a value that a multigrid cycle sends
 
 
 @dataclass(frozen=True)

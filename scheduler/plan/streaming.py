@@ -19,8 +19,8 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming, WorkEstimate
 
-_GAIN = 1.002  # longer passes and more pieces must be this much faster
-_MORE_PIECES = 60  # than must be, that are tried
+_GAIN = 1.002  # longer passes and more chunks must be this much faster
+_MORE_PIECES = 60  # beyond the fewest, up to which numbers of chunks are tried
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ log = logging.getLogger("tetris_sim")
 # Memory kept free for the interpreter, libraries and output buffers, beyond what is in use already
 # [bytes].
 RESERVE = 256 << 20
-_LARGEST = 1 << 20  # value of a parameter: more steps or points than any block or tile has
+_LARGEST = 1 << 20  # parameter value: more than the steps of any block or the points of any tile
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def find_candidates(
             of that method if it proposes other parameters here.
 
     Raises:
-        ConfigError: a method or parameter is asked for that does not exist.
+        ConfigError: a requested method or parameter does not exist.
     """
     refused: dict[str, str] = {}
     candidates: list[Candidate] = []

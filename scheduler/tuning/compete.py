@@ -25,16 +25,16 @@ from tetris_sim.scheduler.tuning.measure import Trial
 
 log = logging.getLogger("tetris_sim")
 
-SMALLEST_TRIAL = 1 << 20  # bytes of state; what finds no memory for this much is out
-MUCH_LONGER = 10  # times what is waited for: a run of that length does not mind
+SMALLEST_TRIAL = 1 << 20  # bytes of state; a candidate without memory for that is dropped
+MUCH_LONGER = 10  # times the wait: a run of that length is hardly delayed
 # Durations and numbers of the timings, and the thresholds between candidates.
-_FIRST_SECONDS, _ROUND_SECONDS = 0.03, 0.08  # one timing: long beside 0.1 ms of starting threads
+_FIRST_SECONDS, _ROUND_SECONDS = 0.03, 0.08  # of a timing; threads start in 0.1 ms
 _ROUNDS, _ROUNDS_ALONE = 5, 2
 _FINALISTS = 4
 _FOR_FINALISTS = 0.4  # of the budget
-_DRIFT = 2.0  # memory bandwidth of a shared machine comes in states a factor of 1.7 apart
-_OTHERS_TAKE = 4  # times as long to compile as the first that is tried, which is the quickest
-_SILENCE = 3.0  # seconds after which people are told what they wait for
+_DRIFT = 2.0  # memory bandwidth of a shared machine varies by a factor of 1.7
+_OTHERS_TAKE = 4  # times the compile time of the first candidate, which is the quickest
+_SILENCE = 3.0  # seconds before the user gets a message about the wait
 # A candidate must be this much better than one that its method thinks better.
 _WORTH_CHANGING = 1.02
 

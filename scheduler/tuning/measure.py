@@ -33,12 +33,12 @@ from tetris_sim.solvers.krylov import conjugate_gradients
 # The data are random because zeros and constants hide mistakes, and because some processors are
 # slow on denormal numbers.
 
-_RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows alike
+_RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows equal
 _CACHES = 2  # the state of a problem to be timed is this many times the last-level caches
 # Bytes of state; one core fills the smaller in a tenth of a second, a hundred cores the larger.
 _SMALLEST_TRIAL, _LARGEST_TRIAL = 64 << 20, 1 << 30
-_MEMORY_SHARE = 8  # of the memory that can be had, it takes at most one part of this many
-_PLANES = 64  # of it: tiles of 16 steps of radius 1 need 32
+_MEMORY_SHARE = 8  # a trial takes at most one part in this many of the available memory
+_PLANES = 64  # of a trial: tiles of 16 steps of radius 1 need 32
 _PLANES_PER_THREAD = 4
 _MOST_PLANES = 1024
 # Points; a multiple of every vector length, so that the trial has the same remainder as the grid.
@@ -58,8 +58,8 @@ def make_trial_problem(
     Args:
         problem: the problem of the run.
         n_bytes: largest size of the state.
-        every_axis: whether to shorten all axes alike; otherwise the first axes are shortened first,
-            so that rows keep their length.
+        every_axis: whether to shorten all axes to similar lengths; otherwise the first axes are
+            shortened first, so that rows keep their length.
         planes: least length of the axes before the last, so that the trial divides into as many
             tiles and threads as the grid; it takes precedence over the length of the rows, but not
             over `n_bytes`.
@@ -178,7 +178,7 @@ def _shortened_alike(problem: Problem, most: int) -> tuple[int, ...]:
 _CHECK_TERMS = 60_000_000  # products that the reference makes in a fifth of a second
 _CHECK_POINTS = (4096, 250_000)
 _CHECK_STEPS = 3
-_MOST_STEPS = 1024  # of a trial: whoever asks for longer blocks gets no other code by it
+_MOST_STEPS = 1024  # of a trial: longer blocks run the same code
 _REPEATS = 3
 
 
@@ -334,7 +334,7 @@ def check_method(
 
 # Solver rates: how fast a device solves linear systems, measured on a small body, for predictions.
 
-_LARGEST = 64  # cells of a cube along an axis: more than caches keep of all levels
+_LARGEST = 64  # cells of a cube along an axis: more than caches hold of all multigrid levels
 _DIGITS = 1e-3  # enough iterations to be timed
 
 

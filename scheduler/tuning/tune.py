@@ -49,14 +49,14 @@ from tetris_sim.scheduler.tuning.tuned import find_known, pairs_first
 log = logging.getLogger("tetris_sim")
 
 # Thresholds below which a smaller team of threads is tried.
-_POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
+_POINTS_PER_THREAD = 1 << 16  # above this, a barrier costs less than a tenth of a step
 _FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
 _FEWER_SECONDS = 0.05
 # Fraction of the points in the check of a remembered choice, which was checked in full when it was
 # made.
 _RECALL_EFFORT = 0.1
 # Behaviour for short runs, and where measuring is not allowed.
-_SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another would be faster
+_SHORT_RUN = 0.5  # seconds; shorter runs gain nothing by a faster choice
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
 # Least cache size [bytes] assumed for a GPU; the trial problem has twice as many bytes. On a

@@ -135,7 +135,7 @@ def _first_failure(ranks: Communicator, work: Callable[[], None]) -> str | None:
     why = None
     try:
         work()
-    except Exception as error:  # whatever CUDA and NCCL say, other ways are left
+    except Exception as error:  # whatever CUDA and NCCL raise, other transports remain
         log.debug("no NCCL on rank %d", ranks.rank, exc_info=True)
         why = " ".join(str(error).split()) or type(error).__name__
     said = ranks.collect(why)
@@ -257,7 +257,7 @@ def _offer(planes: EdgePlanes) -> Outbox | None:
         return None
     try:
         return Outbox(planes)
-    except Exception:  # whatever CUDA says, messages are left
+    except Exception:  # whatever CUDA raises, messages remain
         log.debug("no outbox on GPU %d", planes.device.number, exc_info=True)
         return None
 

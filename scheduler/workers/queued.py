@@ -36,7 +36,7 @@ from tetris_sim.model.method import (
 )
 from tetris_sim.model.problem import Field, InitialField
 
-_RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
+_RECENT = 8  # blocks of which the times are kept; a median of fewer would follow every hiccup
 
 T = TypeVar("T")
 Job = Callable[[], None]
@@ -116,8 +116,8 @@ class QueuedStepper:
         # stepper; `settle` hands them back to the caller, so none of them needs a lock.
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._begun: tuple[Event, Event] | None = None  # around the inside of a block told ahead
-        self._told: collections.deque[Told] = collections.deque()  # such blocks
+        self._begun: tuple[Event, Event] | None = None  # around an inner region enqueued early
+        self._told: collections.deque[Told] = collections.deque()  # blocks enqueued early
 
         # One release per finished job. Only the caller's thread counts `_outstanding`.
         self._finished = threading.Semaphore(0)
@@ -229,7 +229,7 @@ class QueuedStepper:
         """Queue the planes beyond `side`; returns at once."""
 
         def job() -> None:
-            self._edges.clear()  # edges along later axes hold some of the planes that come in now
+            self._edges.clear()  # edges along later axes contain some of these planes
             self._stepper.set_halo(axis, side, planes)
 
         self._put(job)

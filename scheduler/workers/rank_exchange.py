@@ -36,8 +36,8 @@ from tetris_sim.scheduler.workers.exchange import (
 from tetris_sim.scheduler.workers.worker import Worker
 
 _QUESTION, _ANSWER = 10, 11  # tags; those of halos are 0 to 5
-_DONE, _BOX = range(2)  # what a question is about
-_WORDS = 8  # of a question: what it is about, and the box or the exit code
+_DONE, _BOX = range(2)  # kinds of requests
+_WORDS = 8  # of a request: its kind, and the box or the exit code
 
 
 def make_exchange(
@@ -142,7 +142,7 @@ class RankExchange:
             values = self._new_field(inside)
             messages.append(self._ranks.receive(values, owner, _ANSWER))
             parts.append((inside, values))
-            if owner not in asked:  # it answers for each of its workers, in the order of slabs
+            if owner not in asked:  # one request per rank, answered for each of its slabs
                 messages.append(self._ask(owner, question))
                 asked.add(owner)
 

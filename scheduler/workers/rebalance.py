@@ -27,7 +27,7 @@ from tetris_sim.scheduler.workers.worker import Worker, open_worker
 
 _REPAID = 3.0  # least ratio of saved time to the cost of the move: both are estimates
 _GAIN = 0.05  # of the time of a step; less is noise
-_FEWEST_BLOCKS = 8  # between two looks, and of which the speed is known
+_FEWEST_BLOCKS = 8  # between two checks, and with known times
 
 Part = tuple[Box, Field]  # global indices, and the points inside
 

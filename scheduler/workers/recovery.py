@@ -25,8 +25,8 @@ from tetris_sim.scheduler.workers.worker import Worker
 
 log = logging.getLogger("tetris_sim")
 
-_EVERY = 10.0  # seconds at least between two states that are kept
-_COST = 0.01  # of the time of a run may go into keeping them
+_EVERY = 10.0  # least time between two states that are kept [s]
+_COST = 0.01  # largest share of the run's time spent on that
 # Assumed rate of collecting the first state [bytes/s]; later ones as measured.
 _GATHERED = 2e9
 

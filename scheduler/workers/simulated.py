@@ -183,7 +183,7 @@ _PATIENCE = 0.05  # seconds between checks for a failure while waiting for memor
 @dataclass
 class _Cargo:
     slab: Slab
-    values: Field  # of the piece and its halo, later of its owned planes
+    values: Field  # of the chunk and its halo, later of its owned planes
     ready: threading.Event
 
 

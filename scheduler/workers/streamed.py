@@ -22,10 +22,10 @@ from tetris_sim.model.slab import Ranges, Slab, batches, slices
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, needed_later
 
-_PART_POINTS = 1 << 20  # that a thread loads, copies or looks at together
+_PART_POINTS = 1 << 20  # that a thread loads, copies or checks at a time
 
 # An event of the pipeline, whose type depends on the device.
-Event = Any  # something that has happened or will; what it is, the conveyor knows
+Event = Any  # in the past or in the future
 
 
 class HostSlab(Protocol):

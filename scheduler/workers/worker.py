@@ -149,7 +149,7 @@ def _open_device(share: Share) -> Any:
         return EmulatedDevice(share.worker, share.simulated, share.threads)
     device = ComputeResource(share.threads, share.method.device, share.number).open()
     if share.method.device == "cpu":
-        device.stays_ready = share.through_host  # beside a GPU blocks are short
+        device.stays_ready = share.through_host  # together with a GPU, blocks are short
     return device
 
 

@@ -23,7 +23,7 @@ from tetris_sim.errors import UnsupportedError
 PART = ".part"  # ends the name of every file that is not finished
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (*_FULL, errno.EROFS, errno.EIO)
-_LONG = 1 << 20  # bytes of a write from which on the disk is sent to work at once
+_LONG = 1 << 20  # bytes of a write from which on it is flushed at once
 
 
 @contextlib.contextmanager

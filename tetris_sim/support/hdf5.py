@@ -103,7 +103,7 @@ _SMALL = 1 << 16  # datasets up to this size are read completely [bytes]
 _SAID = 2000  # characters of the child's message
 # Messages of the child: the file is sound; it is sound and refers to no other file.
 _SOUND, _ALONE = b"..", b"."
-_PACKED, _UNKNOWN = b"+", b"?"  # before these: filters were loaded; after it: one that is not known
+_PACKED, _UNKNOWN = b"+", b"?"  # prefixes: filters were loaded; a filter is not available
 
 # Filters that the child had to load.
 _loaded: set[int] = set()
@@ -147,12 +147,12 @@ def refuse_outside(path: Path) -> None:
             _tell(path, theirs)
 
         status = 0
-        with contextlib.suppress(ChildProcessError):  # where nobody waits for children
+        with contextlib.suppress(ChildProcessError):  # if the process ignores SIGCHLD
             status = os.waitpid(child, 0)[1]
         # The child has ended, so nothing more will arrive; a crashed child has written nothing.
         os.set_blocking(ours, False)
         said = b""
-        with contextlib.suppress(BlockingIOError):  # it did not come to say anything
+        with contextlib.suppress(BlockingIOError):  # the child ended without a message
             said = os.read(ours, 4 * _SAID)
     finally:
         os.close(ours)
@@ -203,7 +203,7 @@ def _tell(path: Path, to: int) -> NoReturn:
     # Exit without Python's cleanup, which belongs to the original process.
     finally:
         try:
-            os.write(to, said)  # to nobody, if the process was killed
+            os.write(to, said)  # has no reader if the original was killed
         finally:
             os._exit(0)
 
@@ -222,9 +222,9 @@ def _set_apart(to: int) -> None:
             with contextlib.suppress(OSError):  # that of the list itself
                 os.close(number)
     for _ in range(3):
-        os.open(os.devnull, os.O_RDWR)  # the lowest numbers: what is said goes nowhere
+        os.open(os.devnull, os.O_RDWR)  # the lowest numbers: all output goes nowhere
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the original hears it too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the original process receives it too
     for number in (signal.SIGTERM, signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -261,7 +261,7 @@ def _read_all(
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except DAMAGED:
-        return  # who opens it next says why
+        return  # opening it later gives the reason
     with file:
         for name, virtual in _referred(file, rearm, set(), values_only=values_only):
             if name == ".":  # the same file
@@ -320,7 +320,7 @@ def _referred(
 
 def _read_attributes(item: Any) -> None:
     for name in item.attrs:
-        with contextlib.suppress(*DAMAGED):  # kinds that h5py does not know do not matter yet
+        with contextlib.suppress(*DAMAGED):  # types unknown to h5py do not matter here
             item.attrs[name]
 
 
@@ -362,7 +362,7 @@ def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
             return
 
         rearm()
-        dataset.id.get_num_chunks()  # follows the whole index of them
+        dataset.id.get_num_chunks()  # reads the whole chunk index
         for chunk in dataset.iter_chunks() if used - TRUSTED else ():
             rearm()
             dataset[chunk]

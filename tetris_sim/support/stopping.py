@@ -72,7 +72,7 @@ class Stopping:
         self._aborts = aborts
         self._at_once = False
         self._so_far = ""
-        self._alarm: Any = None  # what SIGALRM did before
+        self._alarm: Any = None  # previous handler of SIGALRM
         self._reason: StopReason | None = None
         self._save = False
 
@@ -172,7 +172,7 @@ class Stopping:
         else:
             self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed")
             self._end_now()
-            if self._speaks:  # not by a logger, which may be at work on another line
+            if self._speaks:  # not by a logger, which may be in the middle of another line
                 os.write(
                     2,
                     b"\nCtrl-C: the run ends after this time block. "

@@ -141,7 +141,7 @@ def gib(n_bytes: float) -> str:
     *smaller, largest = "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"
     for unit in smaller:
         n_bytes /= 1024
-        if round(n_bytes) < 1024:  # what would be written as 1024 of a unit is one of the next
+        if round(n_bytes) < 1024:  # values that would read as 1024 get the next unit
             return f"{n_bytes:.{3 if n_bytes < 1000 else 4}g} {unit}"
     return f"{n_bytes / 1024:.4g} {largest}"
 
