@@ -302,7 +302,7 @@ def _messages(shape: Sequence[int], ranks: int, link: Link) -> float:
     level = 0
 
     # Halo fills level by level, until the rest is small enough to be gathered on one rank. From the
-    # second level on, the multigrid cycle visits each level twice per visit of the level above.
+    # third level on, the multigrid cycle visits each level twice per visit of the next finer one.
     while n * across > TOGETHER and n // ranks >= LEAST:
         times = 1 if level == 0 else 2
         fills = visits * (1 + 3 * times)

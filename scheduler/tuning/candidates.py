@@ -17,8 +17,7 @@ from tetris_sim.support.wording import gib, listed, suggestion
 
 log = logging.getLogger("tetris_sim")
 
-# Memory kept free for the interpreter, libraries and output buffers, beyond what is in use already
-# [bytes].
+# Bytes kept free for the interpreter, libraries and output buffers, beyond what is in use already.
 RESERVE = 256 << 20
 _LARGEST = 1 << 20  # parameter value: more than the steps of any block or the points of any tile
 
