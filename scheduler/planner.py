@@ -1,8 +1,9 @@
-"""Planner: who computes what, on one process or on many ranks.
+"""The planner: which worker computes which part of the grid, in one process or on many ranks.
 
-Offers are found (`plan/find.py`: a device with its method, tuned), the grid is divided between
-them (`plan/search.py` by the times that `plan/cost.py` predicts), and the plan says why
-(`plan/plan.py`; of many ranks `plan/ranks.py`). What measures on devices is handed on from here.
+Candidates are collected (`plan/find.py`: a device with its tuned method), the grid is divided
+between them (`plan/search.py`, by the times that `plan/cost.py` predicts), and the plan explains
+the result (`plan/plan.py`; for many ranks `plan/ranks.py`). Functions that measure on devices are
+passed in from here, so that `plan/` does not depend on `workers/` (docs/decisions/0017).
 """
 
 from __future__ import annotations
@@ -43,23 +44,22 @@ def make_plan(
     begun_with: TuningRequest | None = None,
     use_cache: bool = True,
 ) -> Plan:
-    """Decide how to advance `problem` on `machine`; measures for a few seconds unless that was done
-    before.
+    """Decide how to advance `problem` on `machine`; measures for a few seconds unless an earlier
+    run has done so.
 
     Args:
-        problem: what to advance.
-        machine: what there is.
-        compute: what was asked for; everything automatic if not given.
-        begun_with: method and parameters of the run that is continued, which are kept unless others
-            are asked for.
-        use_cache: whether method and parameters may be those that were measured in an earlier run,
-            and are kept for later ones.
+        problem: problem to advance.
+        machine: available hardware.
+        compute: settings of the run; everything automatic if not given.
+        begun_with: method and parameters of the run that is continued, which are kept unless the
+            configuration requests others.
+        use_cache: whether tuning results of earlier runs are used and new ones stored.
 
     Raises:
-        UnsupportedError: if the state does not fit into the memory there is, or no method can be
+        UnsupportedError: the state does not fit into the available memory, or no method can be
             used.
-        ConfigError: if a method, or more workers than the grid has planes for, is asked for that
-            cannot be.
+        ConfigError: a requested method does not exist or cannot be used, or there are more workers
+            than the grid has planes for.
     """
     compute = compute or ComputeSection()
     return draft(problem, machine, compute, begun_with=begun_with, use_cache=use_cache).finished()
@@ -74,24 +74,26 @@ def plan_together(
     begun_with: TuningRequest | None = None,
     use_cache: bool = True,
 ) -> Plan:
-    """The plan of all ranks, the same on each of them; `make_plan` for one alone.
+    """One plan for all ranks, identical on each of them; `make_plan` if there is only one rank.
 
     Args:
-        problem: what to advance.
+        problem: problem to advance.
         machine: the computer as this rank sees it.
-        compute: what was asked for.
-        ranks: all of them call this.
+        compute: settings of the run.
+        ranks: all ranks of the run; each of them calls this.
         begun_with: as for `make_plan`.
         use_cache: as for `make_plan`.
 
     Raises:
-        UnsupportedError: some rank has no memory or no method for its part, or two would use one
+        UnsupportedError: a rank has no memory or no method for its part, or two ranks would use one
             GPU.
         ConfigError: there are more workers than the grid can be cut into.
     """
     if ranks.size == 1:
         return make_plan(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
 
+    # Each rank tunes on an even part of the grid. The real parts are cut afterwards, by the
+    # measured speeds.
     machine = own_part(machine, compute, ranks)
     part = everywhere(ranks, lambda: even_part(problem, ranks.size))
     own = everywhere(
@@ -101,6 +103,7 @@ def plan_together(
     offers = list(itertools.chain.from_iterable(by_rank))
     way, link, why = _choose_messages(problem, by_rank, compute, ranks)
 
+    # Rank 0 decides and the others receive its plan, so that all plans are the same.
     def decide() -> Plan:
         plan = combine(problem, offers, link, compute, (*own.reasons, *why), gpu_messages=way)
         refuse_shortages(Domain.of(problem).plane_bytes, offers, plan.shares)
@@ -117,8 +120,9 @@ def draft(
     begun_with: TuningRequest | None,
     use_cache: bool,
 ) -> Draft:
-    """The plan of one process, before it is said in sentences; see `make_plan`."""
+    """The plan of one process, before its sentences are composed; see `make_plan`."""
     devices, why = choose_devices(machine, compute)
+    # Messages are worth measuring only if a step needs any.
     measures = GUESSES
     if compute.tuning_seconds > 0 and problem.stencil.radii[0] > 0:
         messages = functools.partial(measure_messages, problem)
@@ -130,6 +134,8 @@ def draft(
         )
         return draft_plan(problem, compute, offers, measures, why_these)
 
+    # A GPU that turns out unusable must not stop a run that CPU threads can do: devices that the
+    # configuration did not name are given up, except the last one, the CPU.
     try:
         plan = on(devices)
     except UnsupportedError as error:
@@ -146,13 +152,14 @@ def _choose_messages(
     compute: ComputeSection,
     ranks: Communicator,
 ) -> tuple[GpuMessages, Link, tuple[Reason, ...]]:
-    """(how planes go between GPUs of different ranks, what messages cost, why).
+    """(transport of planes between GPUs of different ranks, cost of messages, reasons).
 
     Raises:
-        UnsupportedError: what was asked for cannot be had.
+        UnsupportedError: the requested transport is not available.
     """
     offers = list(itertools.chain.from_iterable(by_rank))
     shares, first = [offer.share for offer in offers], [own[0].share for own in by_rank]
+    # Streamed slabs are not timed: `combine` refuses them between ranks.
     timed = compute.tuning_seconds > 0 and all(share.streamed is None for share in first)
 
     def link_of(way: GpuMessages) -> Link:
@@ -162,6 +169,7 @@ def _choose_messages(
 
     asked, why = compute.gpu_messages, tuple[Reason, ...]()
     links = {way: link_of(way) for way in possible_ways(asked, shares, ranks, direct=False)}
+    # NCCL takes seconds to initialize: it is tried only if free messages would save more than that.
     if asked == "auto" and between_gpus(shares) and "nccl" not in links:
         quickest = min(links.values(), key=lambda link: link.seconds(LONG_BYTES))
         saved = on_root(ranks, lambda: _saved_at_most(problem, offers, quickest, compute))
@@ -170,6 +178,7 @@ def _choose_messages(
         elif "nccl" in possible_ways(asked, shares, ranks):
             links["nccl"] = link_of("nccl")
 
+    # Without timings, `possible_ways` orders them so that the last is the likely fastest.
     if not timed:
         return list(links)[-1], list(links.values())[-1], why
     way = min(links, key=lambda way: links[way].seconds(LONG_BYTES))
@@ -179,7 +188,7 @@ def _choose_messages(
 def _saved_at_most(
     problem: Problem, offers: Sequence[WorkerCandidate], link: Link, compute: ComputeSection
 ) -> float:
-    """Time that the run would save if messages took none [s]."""
+    """Time that the whole run would save if messages were free [s]."""
     as_it_is, without = (
         combine(problem, offers, each, compute).seconds_per_step for each in (link, FREE)
     )

@@ -1,1 +1,3 @@
-"""Comm: how ranks talk, and how all of them end alike."""
+"""Communication between ranks: one interface for MPI and for a single process, and error handling
+that ends all ranks consistently. Begin with `communicator.py`.
+"""

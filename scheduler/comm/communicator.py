@@ -1,10 +1,9 @@
-"""Communicator: how the ranks of a run talk to each other. One process alone needs nobody, and no
-MPI library.
+"""Communicators: messages between the ranks of a run, error handling that ends all ranks alike, and
+the cost of a message. A single process needs no MPI library.
 
-Small objects are told to all (`tell`) or collected from all (`collect`), arrays are sent and
-received without waiting. Whoever waits asks again and again, more and more seldom: so signals are
-heard, and a rank that has nothing to do leaves its core to others, which a wait inside of MPI would
-not.
+Small objects are broadcast (`tell`) or gathered (`collect`); arrays are sent and received
+asynchronously. Waiting is polling with growing pauses: signals are still handled, and an idle rank
+leaves its core to others, neither of which is so for a wait inside MPI.
 """
 
 from __future__ import annotations
@@ -32,33 +31,35 @@ log = logging.getLogger("tetris_sim")
 
 T = TypeVar("T")
 
-# Of asking without a pause: longer than most messages take. Long ones go in pieces, of which MPI
-# passes on one when it is asked: with pauses Open MPI makes 0.08 GB/s of them.
-_EAGER_SECONDS, _EAGER_BYTES = 5e-4, 2e8  # and by so many bytes another second
-# share of the time waited, and seconds, by which an arrival may be noticed late
+# Polling without a pause: longer than most messages take. Long messages are passed on in pieces,
+# one per poll: with pauses, Open MPI reaches only 0.08 GB/s.
+_EAGER_SECONDS, _EAGER_BYTES = 5e-4, 2e8  # one more second per this many bytes
+# Pause between polls: a share of the time waited so far, and at most this many seconds. An arrival
+# is noticed that much later.
 _LATE, _LONGEST_PAUSE = 0.1, 1e-3
-# seconds for the launcher to pass on what was said: MPICH's drops it when it is told to end all
+# Time for the launcher to forward the last output; that of MPICH drops it when it is told to end
+# all ranks [s].
 _LAST_WORDS = 0.5
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _INSTALL = "pip install 'tetris-sim[mpi]'"
 
 
 class Pending(Protocol):
-    """A message on its way; its array must be left alone until `wait` returns."""
+    """A message in transit; its array must not be used until `wait` returns."""
 
     def wait(self) -> None:
-        """Return when the array was sent, or is filled."""
+        """Return when the array has been sent or filled."""
 
 
 class Communicator(Protocol):
-    """The ranks of a run, as one of them sees them. What has no receiver or sender in its arguments
-    all ranks call.
+    """The ranks of a run, as seen by one of them. Calls without a receiver or sender among their
+    arguments are collective.
 
     Attributes:
-        rank: number of this one; 0 prints and writes.
+        rank: number of this rank; rank 0 prints and writes.
         size: number of ranks.
         ending: whether all ranks know that the run ends with an error, so that none has to be
-            stopped by force.
+            aborted.
     """
 
     rank: int
@@ -66,37 +67,37 @@ class Communicator(Protocol):
     ending: bool
 
     def tell(self, value: T) -> T:
-        """What rank 0 gives as `value`, on every rank."""
+        """Broadcast the value of rank 0 to all ranks."""
 
     def collect(self, value: T) -> list[T]:
-        """What every rank gives as `value`, in the order of ranks, on every rank."""
+        """Gather the values of all ranks, in rank order, on every rank."""
 
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        """The largest of each number over all ranks; every rank gives as many. The cheapest of
-        these calls.
+        """Maximum of each number over all ranks; all ranks pass equally many. The cheapest
+        collective call here.
         """
 
     def neighbours(self) -> tuple[int, ...]:
-        """The ranks on the same computer, this one included, ascending."""
+        """The ranks on the same computer, including this one, in ascending order."""
 
     def takes_gpu_memory(self) -> bool:
-        """Whether MPI says on all ranks that arrays may lie in GPU memory."""
+        """Whether MPI accepts arrays in GPU memory on all ranks."""
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
-        """Send a contiguous array, in GPU memory if MPI can do that.
+        """Start to send a contiguous array, which may lie in GPU memory if MPI supports that.
 
-        Those with the same receiver and tag arrive in the order in which they were sent.
+        Messages with the same receiver and tag arrive in the order in which they were sent.
         """
 
     def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
-        """Fill a contiguous array with what `source` sends."""
+        """Start to receive a message of `source` into a contiguous array."""
 
     def abort(self, code: int) -> None:
         """End all ranks at once with an exit code."""
 
 
 class Alone:
-    """One process, no MPI."""
+    """The communicator of a single process, without MPI."""
 
     rank, size = 0, 1
 
@@ -104,41 +105,41 @@ class Alone:
         self.ending = False
 
     def tell(self, value: T) -> T:
-        """The value."""
+        """Return the value."""
         return value
 
     def collect(self, value: T) -> list[T]:
-        """The value."""
+        """Return the value as the only element."""
         return [value]
 
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        """The numbers."""
+        """Return the numbers."""
         return tuple(numbers)
 
     def neighbours(self) -> tuple[int, ...]:
-        """Itself."""
+        """Return the only rank."""
         return (0,)
 
     def takes_gpu_memory(self) -> bool:
-        """Nobody takes anything."""
+        """Return False: there is no MPI."""
         return False
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
-        """There is nobody."""
+        """Raise `ValueError`: there is no other rank."""
         msg = f"one rank alone sends nothing, not even to {to}"
         raise ValueError(msg)
 
     def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
-        """There is nobody."""
+        """Raise `ValueError`: there is no other rank."""
         msg = f"one rank alone receives nothing, not even from {source}"
         raise ValueError(msg)
 
     def abort(self, code: int) -> None:
-        """There is nobody else to end."""
+        """Do nothing: there are no other ranks to end."""
 
 
 class MpiCommunicator:
-    """The ranks of MPI's world.
+    """The ranks of `MPI.COMM_WORLD`.
 
     Args:
         mpi: the module `mpi4py.MPI`, initialised.
@@ -151,21 +152,23 @@ class MpiCommunicator:
         self.ending = False
 
     def tell(self, value: T) -> T:
-        """Two broadcasts: the length, and the pickled value."""
+        """Broadcast the length, then the pickled value."""
         text = pickle.dumps(value) if self.rank == 0 else b""
         length = np.array([len(text)], dtype=np.int64)
+        # Nonblocking collectives with polling, so that signals are handled while ranks wait.
         self._wait(self._world.Ibcast(length, 0))
         buffer = bytearray(text) if self.rank == 0 else bytearray(int(length[0]))
         self._wait(self._world.Ibcast([buffer, self._mpi.BYTE], 0))
         return value if self.rank == 0 else pickle.loads(buffer)
 
     def collect(self, value: T) -> list[T]:
-        """The lengths, then the pickled values."""
+        """Gather the lengths, then the pickled values."""
         text = pickle.dumps(value)
         lengths = np.empty(self.size, dtype=np.int64)
         self._wait(self._world.Iallgather(np.array([len(text)], dtype=np.int64), lengths))
         ends = np.cumsum(lengths)
         buffer = bytearray(int(ends[-1]))
+        # Values lie one after the other in the buffer: (data, lengths, offsets, type).
         target = [buffer, lengths.tolist(), (ends - lengths).tolist(), self._mpi.BYTE]
         self._wait(self._world.Iallgatherv([text, self._mpi.BYTE], target), len(buffer))
         return [
@@ -174,13 +177,13 @@ class MpiCommunicator:
         ]
 
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        """One reduction."""
+        """Reduce by the maximum."""
         own, most = np.array(numbers, dtype=np.float64), np.empty(len(numbers))
         self._wait(self._world.Iallreduce(own, most, self._mpi.MAX))
         return tuple(most.tolist())
 
     def neighbours(self) -> tuple[int, ...]:
-        """Those that could share memory."""
+        """The ranks that could share memory with this one."""
         node = self._world.Split_type(self._mpi.COMM_TYPE_SHARED)
         try:
             return tuple(sorted(node.allgather(self.rank)))
@@ -188,36 +191,40 @@ class MpiCommunicator:
             node.Free()
 
     def takes_gpu_memory(self) -> bool:
-        """What the extensions of Open MPI and of MPICH for CUDA say."""
+        """Whether the CUDA extensions of Open MPI or MPICH report support, on all ranks."""
+        # The maximum of "no support" is true if any rank lacks it.
         return not self.largest([not _reads_gpus(self._mpi.__file__)])[0]
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
-        """Begin to send."""
+        """Start a nonblocking send."""
         return _Message(self, self._world.Isend(_as_known(array), to, tag), array.nbytes)
 
     def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
-        """Begin to receive."""
+        """Start a nonblocking receive."""
         return _Message(self, self._world.Irecv(_as_known(array), source, tag), array.nbytes)
 
     def abort(self, code: int) -> None:
-        """Let MPI end everybody."""
+        """Let MPI end all processes."""
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(_LAST_WORDS)
         self._world.Abort(code)
 
     def _wait(self, request: Any, n_bytes: int = 0) -> None:
+        # A long message is polled without pauses for longer, by its size.
         begin, eager = time.perf_counter(), _EAGER_SECONDS + n_bytes / _EAGER_BYTES
         while not request.Test():
             waited = time.perf_counter() - begin
             if waited > eager:
                 time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
             elif waited > _EAGER_SECONDS:
-                os.sched_yield()  # to a rank on the same core that may be what is waited for
+                os.sched_yield()  # the rank waited for may run on the same core
 
 
 def _reads_gpus(module: str) -> bool:
-    """Whether the library that a module of mpi4py is linked to was built for CUDA, and uses it."""
+    """Whether the library that a module of mpi4py is linked to was built for CUDA and has it
+    enabled.
+    """
     library = ctypes.CDLL(module)
     if hasattr(library, "MPIX_Query_cuda_support"):
         return bool(library.MPIX_Query_cuda_support())
@@ -229,12 +236,12 @@ def _reads_gpus(module: str) -> bool:
 
 
 def _as_known(array: Any) -> Any:
-    """The same memory as numbers that MPI knows: it has no half precision."""
+    """A view of the array with a type that MPI knows: it has no half precision."""
     return array.view(np.uint16) if array.dtype == np.float16 else array
 
 
 class _Message:
-    """A request of MPI and who can wait for it."""
+    """A request of MPI, and the communicator that polls it."""
 
     def __init__(self, communicator: MpiCommunicator, request: Any, n_bytes: int) -> None:
         self._communicator, self._request, self._n_bytes = communicator, request, n_bytes
@@ -245,16 +252,17 @@ class _Message:
 
 @contextlib.contextmanager
 def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Communicator]:
-    """The ranks that a launcher started, or one alone; MPI begins and ends with the block.
+    """The ranks that a launcher started, or a single one; MPI is initialized and finalized by the
+    `with` block.
 
-    An exception that not all ranks know of (`Communicator.ending`) is said, and ends all of them at
-    once.
+    An exception that not all ranks know of (see `Communicator.ending`) is logged and aborts all of
+    them.
 
     Args:
-        environ: the environment that tells of the launcher; the process's own if not given.
+        environ: environment with the launcher's variables; that of the process if not given.
 
     Raises:
-        UnsupportedError: there is no MPI library, or not the launcher's.
+        UnsupportedError: there is no MPI library, or not the one of the launcher.
     """
     n_ranks = count_ranks(environ)
     if n_ranks == 1:
@@ -262,10 +270,12 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
         return
 
     mpi = _import_mpi(n_ranks)
+    # A caller that has initialized MPI already also finalizes it.
     ours = not mpi.Is_initialized()
     if ours:
         mpi.Init_thread(mpi.THREAD_FUNNELED)
     ranks = MpiCommunicator(mpi)
+    # With a library that is not the launcher's, each process usually becomes rank 0 of 1.
     if ranks.size != n_ranks:
         library = mpi.Get_library_version().splitlines()[0].strip(" \t,\0")
         msg = (
@@ -292,6 +302,7 @@ def _import_mpi(n_ranks: int) -> Any:
     try:
         import mpi4py
 
+        # MPI must not be initialized by the import: `open_communicator` chooses the thread level.
         mpi4py.rc.initialize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # the latter: mpi4py without an MPI library
@@ -314,28 +325,30 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _say(error: BaseException, ranks: Communicator) -> None:
-    """Say what ends all ranks; nobody else will."""
+    """Log the error that ends all ranks, which no other rank knows."""
     who = f"rank {ranks.rank} on {platform.node()}"
     if isinstance(error, TetrisError | StopRequested):
         log.error("tetris-sim: %s: %s", who, error)
     elif isinstance(error, KeyboardInterrupt):
+        # The user pressed Ctrl-C: no error to report.
         os.write(2, b"\naborted\n")
     else:
         log.error("%s failed: this is a bug in tetris_sim, please report it", who, exc_info=error)
 
 
-# Agreement: ranks do something together, and if one of them fails, all of them know and end alike.
+# Collective error handling: if one rank fails, all ranks learn of it and end with the same exit
+# code.
 #
-# The first rank that failed raises its own error and says why. The others raise `ElsewhereError`,
-# with the same exit code and in silence.
+# The first rank that failed raises its own error and logs why. The others raise `ElsewhereError`,
+# with the same exit code and without output (docs/decisions/0013).
 
 
 def everywhere(ranks: Communicator, work: Callable[[], T]) -> T:
-    """Every rank does it: its own result, if all of them have one.
+    """Run `work` on every rank and return the own result if it succeeded on all ranks.
 
     Args:
-        ranks: all of them call this.
-        work: must not talk to other ranks, which may have failed.
+        ranks: all ranks; each of them calls this.
+        work: must not communicate with other ranks, which may have failed.
     """
     value, failure = _attempt(work)
     codes = ranks.collect(None if failure is None else _code(failure))
@@ -344,10 +357,10 @@ def everywhere(ranks: Communicator, work: Callable[[], T]) -> T:
 
 
 def on_root(ranks: Communicator, work: Callable[[], T]) -> T:
-    """Rank 0 does it: its result, on every rank.
+    """Run `work` on rank 0 and return its result on every rank.
 
     Args:
-        ranks: all of them call this.
+        ranks: all ranks; each of them calls this.
         work: called on rank 0 only; its result is pickled.
     """
     value, failure = _attempt(work) if ranks.rank == 0 else (None, None)
@@ -357,7 +370,9 @@ def on_root(ranks: Communicator, work: Callable[[], T]) -> T:
 
 
 def end_alike(ranks: Communicator, code: int) -> ElsewhereError:
-    """The error of a rank that heard of a failure elsewhere; nobody has to be stopped by force."""
+    """The error to raise on a rank after a failure elsewhere; afterwards no rank has to be
+    aborted.
+    """
     ranks.ending = True
     return ElsewhereError(ExitCode(code))
 
@@ -379,13 +394,13 @@ def _raise_first(ranks: Communicator, codes: list[int | None], failure: Exceptio
     failed = [(rank, code) for rank, code in enumerate(codes) if code is not None]
     if not failed:
         return
+    # All ranks see the same codes, so they agree on the rank that reports.
     first, code = failed[0]
     elsewhere = end_alike(ranks, code)
     raise failure if failure is not None and ranks.rank == first else elsewhere
 
 
-# Links: how long does a message between ranks take? Measured, since it decides how often they
-# should meet.
+# Message costs, measured because they decide how often ranks exchange halos.
 
 _SHORT, _LONG = 8, 1 << 20  # bytes
 _TIMES = 9
@@ -393,12 +408,14 @@ _TAG = 20
 
 
 def measure_link(ranks: Communicator) -> Link:
-    """Let all ranks send to the next one at the same time, as in an exchange; the slowest counts.
+    """Measure a message while all ranks send to the next one at the same time, as in an exchange;
+    the slowest rank counts.
 
     Args:
-        ranks: at least two; all of them call this.
+        ranks: at least two ranks; each of them calls this.
     """
     short, long = _time_messages(ranks, _SHORT), _time_messages(ranks, _LONG)
+    # Two sizes determine latency and bandwidth: the short message counts as latency alone.
     short, long = ranks.largest((short, long))
     return Link(short, max(long - short, 0.0) / (_LONG - _SHORT))
 
@@ -409,6 +426,7 @@ def _time_messages(ranks: Communicator, n_bytes: int) -> float:
     seconds = []
     for _ in range(_TIMES):
         begin = time.perf_counter()
+        # The receive is posted first, so that the message goes straight into its array.
         arriving = ranks.receive(back, (ranks.rank - 1) % ranks.size, _TAG)
         leaving = ranks.send(out, (ranks.rank + 1) % ranks.size, _TAG)
         arriving.wait()

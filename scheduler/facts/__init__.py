@@ -1,1 +1,3 @@
-"""Facts: what a plan says and what a link is. Data only."""
+"""Plain data of the scheduler: a problem in numbers (`domain.py`), shares and plans (`shares.py`).
+Nothing here measures or decides.
+"""

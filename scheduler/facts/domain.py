@@ -1,5 +1,5 @@
-"""Domain, Work and Streaming: the few numbers about a problem from which a plan is made, and how a
-slab that is larger than a device's memory goes through it.
+"""Problem sizes, links and capacities: the few numbers from which a plan is made, and the division
+that comes out of them.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Self
 
 from tetris_sim.model.problem import Problem
 
-Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
+Parts = tuple[int, ...]  # number of pieces along each axis
 
 
 @dataclass(frozen=True)
 class Domain:
-    """What is cut, along any of its axes.
+    """A grid that may be cut along any of its axes.
 
     Attributes:
         shape: points along each axis.
-        radii: points that a step reaches along each axis.
+        radii: reach of a step along each axis [points].
         periodic: whether the first and the last point along each axis are neighbours.
-        n_fields: values of a point.
+        n_fields: values per point.
         itemsize: bytes of a value in a message.
-        alike: whether a step is the same at every point and time, so that one stepper can advance
-            any piece.
+        alike: whether the problem is homogeneous: a step is the same at every point and time, so
+            that one stepper can advance any piece.
     """
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Domain:
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """That of a problem."""
+        """The domain of a problem."""
         return cls(
             problem.grid.shape,
             problem.stencil.radii,
@@ -48,29 +48,29 @@ class Domain:
 
     @property
     def n_values(self) -> int:
-        """Of all points."""
+        """Number of values at all points, all fields together."""
         return math.prod(self.shape) * self.n_fields
 
     @property
     def state_bytes(self) -> int:
-        """Of all values."""
+        """Size of the state [bytes]."""
         return int(self.n_values * self.itemsize)
 
     @property
     def plane_bytes(self) -> int:
-        """Of the values of a plane of axis 0."""
+        """Size of one plane of axis 0, all fields [bytes]."""
         return self.state_bytes // self.shape[0]
 
 
 @dataclass(frozen=True)
 class WorkEstimate:
-    """What is divided along its first axis only.
+    """A grid that is divided along its first axis only.
 
     Attributes:
-        n_planes: of axis 0.
-        plane_points: points of a plane, all fields.
-        plane_bytes: that a plane takes in a message.
-        radius: planes that a step reaches.
+        n_planes: planes along axis 0.
+        plane_points: values of a plane: its points times the fields.
+        plane_bytes: bytes of a plane in a message.
+        radius: reach of a step along axis 0 [planes].
         periodic: whether the first and the last plane are neighbours.
     """
 
@@ -82,7 +82,7 @@ class WorkEstimate:
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """That of a problem."""
+        """The estimate for a problem."""
         n = problem.grid.shape[0]
         points = problem.grid.n_points // n * problem.n_fields
         n_bytes = points * problem.dtype.itemsize
@@ -90,7 +90,9 @@ class WorkEstimate:
 
     @property
     def domain(self) -> Domain:
-        """The same with planes for points."""
+        """A `Domain` of the same size: one axis of planes, and one of the points in a plane."""
+        # The second axis is never cut, so its radius is 0. A plane counts as `plane_points` points
+        # with one field; the item size is what gives a plane its bytes.
         return Domain(
             (self.n_planes, self.plane_points),
             (self.radius, 0),
@@ -100,32 +102,33 @@ class WorkEstimate:
         )
 
     def cuts(self, place: int, count: int) -> int:
-        """Neighbours of worker number `place` of `count`."""
+        """Number of neighbours of worker `place` among `count` workers in a row."""
         if count == 1:
             return 0
         return 2 if self.periodic else (place > 0) + (place < count - 1)
 
 
 def shortened(problem: Problem, planes: int) -> Problem:
-    """The problem on another number of planes."""
+    """The problem on another number of planes along axis 0, never fewer than a step reaches."""
     shape = (max(planes, problem.stencil.radii[0], 1), *problem.grid.shape[1:])
     return problem.on_shape(shape)
 
 
 @dataclass(frozen=True)
 class Streaming:
-    """How a slab is streamed through a device.
+    """Out-of-core streaming of a slab through a device, chunk by chunk.
 
     Attributes:
-        steps: of a pass.
-        planes: most of a piece, its surroundings not counted.
-        pieces: of a pass.
-        points_per_second: predicted, with copies and redundant work.
-        start: what it takes to bring the first piece of a block and to take the last one [s].
-        redundant: share of the point updates that are made twice, 0 to 1.
-        hidden: time of the copies of a piece over that of its computation; at most 1 if they are
-            hidden.
-        in_flight: pieces that are under way at a time.
+        steps: time steps per pass over the slab.
+        planes: planes of the largest chunk, without its surroundings.
+        pieces: chunks per pass.
+        points_per_second: predicted rate, copies and redundant work included.
+        start: time to fill and drain the pipeline once per block: first chunk in, last chunk out
+            [s].
+        redundant: share of the point updates that are computed twice, 0 to 1.
+        hidden: time to copy a chunk over the time to compute it; copies are hidden if it is at most
+            1.
+        in_flight: chunks in the pipeline at a time.
     """
 
     steps: int
@@ -138,24 +141,24 @@ class Streaming:
     in_flight: int
 
 
-# Link, Capacity, Division and Profile: what messages cost, what workers can do, and who therefore
-# gets what.
+# Costs and results of a division: what messages cost (`Link`), what workers can do (`Capacity`),
+# and which planes they therefore get (`Division`, `Profile`).
 
 
 @dataclass(frozen=True)
 class Link:
-    """A message of n bytes takes `latency + n * seconds_per_byte`.
+    """Linear cost model of a message: n bytes take `latency + n * seconds_per_byte`.
 
     Attributes:
-        latency: [s].
-        seconds_per_byte: [s].
+        latency: fixed time per message [s].
+        seconds_per_byte: inverse bandwidth [s/byte].
     """
 
     latency: float
     seconds_per_byte: float
 
     def seconds(self, n_bytes: float) -> float:
-        """Of a message."""
+        """Time of a message of `n_bytes` [s]."""
         return self.latency + n_bytes * self.seconds_per_byte
 
 
@@ -164,24 +167,27 @@ FREE = Link(0.0, 0.0)
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a worker can do.
+    """Speed, memory and message costs of a worker, as the cost model uses them.
 
     Attributes:
         name: of the worker.
-        points_per_second: as measured.
-        start: time that starting and ending a block takes [s].
-        link: to the others: what giving a message away, or taking one, costs.
+        points_per_second: measured rate of point updates.
+        start: time to start and end a block [s].
+        link: cost of a message to or from another worker, charged to the one that sends it and
+            again to the one that receives it.
         room: planes that its memory holds, halos included.
-        depth: steps that its method likes to make at a time; 1 if a block can be of any length.
-        fixed: whether it can make no other number at a time, so that steps left over are single
-            sweeps: on GPUs.
-        one_way: whether the link says what giving and taking cost together, so that giving is free.
-        overlapped: share of the exchange that goes on beside the computation of points that need
+        depth: steps that its method makes at a time when it can; 1 if a block of any length is as
+            good.
+        fixed: whether the method makes only `depth` steps at a time and single sweeps for the
+            remainder, as GPU methods do.
+        one_way: whether `link` already contains sending and receiving, so that sending costs
+            nothing extra.
+        overlapped: share of the halo exchange that can overlap the computation of points that need
             no halo, 0 to 1.
-        copying: of the link, what its own copies of a message cost, giving or taking: its blocks
-            contain them where it says so (`CopiesInBlocks`).
-        splitting: how much longer points near halos take if they are a part of their own, in times
-            of what they take with all others.
+        copying: part of `link` that is the worker's own copying of a message, in either direction;
+            its blocks contain these copies if it is a `CopiesInBlocks`.
+        splitting: extra time of the halo-dependent region when it is computed separately, relative
+            to its time as part of the whole.
     """
 
     name: str
@@ -199,17 +205,18 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Division:
-    """Who gets what, and what that should take.
+    """Planes of each worker and the predicted times that follow.
 
     Attributes:
-        planes: of each worker; 0 for one that is left out.
+        planes: planes of each worker; 0 for a worker that is left out.
         time_block: steps between two exchanges.
         block_seconds: predicted time of a block, exchange included [s].
-        busy: predicted time that each worker computes in a block [s].
-        exchange_seconds: predicted part of a block in which nobody computes who should [s].
-        replicated: points that are computed twice in a block.
-        messages: of an exchange.
-        message_bytes: of each of them.
+        busy: predicted computing time of each worker in a block [s].
+        exchange_seconds: predicted part of a block beyond the computing time of the slowest worker
+            [s].
+        replicated: point updates that two workers both make in a block.
+        messages: messages of an exchange.
+        message_bytes: bytes of each message.
     """
 
     planes: tuple[int, ...]
@@ -227,22 +234,22 @@ class Division:
         return self.block_seconds / self.time_block
 
     def idle(self, worker: int) -> float:
-        """Predicted share of the time in which a worker waits, for others or for the exchange; 0 to
-        1.
+        """Predicted share of the time that a worker spends waiting, for other workers or for the
+        exchange; 0 to 1.
         """
         return 1.0 - self.busy[worker] / self.block_seconds
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a division was made from, and what it says (Tetris 5.2).
+    """A division together with the measurements that it was made from (Tetris 5.2).
 
     Attributes:
-        work: what is divided.
-        capacities: of the workers that take part, as measured; in a run, those of its last blocks
-            take their place.
-        division: between them.
-        in_flight: blocks, or pieces of one that is streamed, that are under way at a time.
+        work: the grid that is divided.
+        capacities: measured capacities of the workers that take part; load balancing replaces them
+            with the rates of the last blocks.
+        division: planes of these workers and their predicted times.
+        in_flight: blocks, or chunks of a streamed slab, that are in progress at a time.
     """
 
     work: WorkEstimate

@@ -1,7 +1,8 @@
-"""Share and Plan: which slab to which worker, which method, how many steps per block, and why.
+"""Shares and plans: which worker owns which slab, with which method, how many steps per block, and
+why.
 
-A reason is kept together with what it is about, so that who decides something anew can leave out
-what was said of it before.
+Each reason is stored with its topic, so that code that revises a decision can drop the reasons
+given for it before.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Profile, Streaming
 from tetris_sim.support.wording import count_threads, listing, table
 
-# How the state gets to the next step that anybody wants: by all steps in between, by substeps whose
-# length follows from their errors, by a jump, or as the solution of balances.
+# How the state reaches the next output step: by explicit steps, by substeps whose length follows
+# from an error estimate, by spectral propagation, or as the solution of linear systems.
 Scheme = Literal["explicit", "adaptive", "spectral", "steady", "implicit"]
 Topic = Literal[
     "scheme",
@@ -33,18 +34,19 @@ Topic = Literal[
 ]
 
 
-# Between GPUs of different ranks: from memory to memory inside a computer, if that is possible, and
-# else through the host; the same, but MPI is handed GPU memory; by NCCL.
+# Transport of planes between GPUs of different ranks. "host": from GPU to GPU inside a computer
+# where that is possible, otherwise through host memory. "mpi": the same, but MPI gets pointers to
+# GPU memory. "nccl": by NCCL.
 GpuMessages = Literal["host", "mpi", "nccl"]
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something was decided as it was.
+    """One decision, and why it was made.
 
     Attributes:
-        topic: what was decided.
-        sentence: why, for people.
+        topic: the decision that the sentence is about.
+        sentence: the explanation for the user.
     """
 
     topic: Topic
@@ -52,35 +54,37 @@ class Reason:
 
 
 def about(topic: Topic, sentences: Iterable[str]) -> tuple[Reason, ...]:
-    """Sentences about one thing."""
+    """Reasons that share one topic."""
     return tuple(Reason(topic, sentence) for sentence in sentences)
 
 
 def sentences_of(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """The sentences, each once."""
+    """The distinct sentences, in their first order."""
     return tuple(dict.fromkeys(reason.sentence for reason in reasons))
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker does.
+    """The slab of one worker and how it advances it.
 
     Attributes:
-        worker: its name, "cpu:0" or "gpu:0".
-        slab: the part of the grid it owns.
-        method: how it advances.
-        parameters: what the method was tuned to.
-        threads: CPU threads it uses; a GPU is driven by one.
-        points_per_second: measured, not promised.
-        memory: bytes it takes.
-        product: name of the GPU, if it is one.
-        rank: the MPI process whose device it is.
-        queued: whether it has a thread of its own, so that it works while others do.
-        through_host: whether its neighbours want its edges in host memory, even if it is a GPU.
-        simulated: what its device is like, if it is a made-up one.
-        streamed: how it goes through its device in pieces, if it lies in host memory.
-        number: of its GPU among those that its process sees.
-        keeps: whether its GPU has memory to keep a copy of the slab that somebody writes down.
+        worker: name of the worker, "cpu:0" or "gpu:0".
+        slab: the part of the grid that it owns.
+        method: method that advances the slab.
+        parameters: tuned parameters of the method.
+        threads: CPU threads that it uses; 1 for a GPU, which one thread drives.
+        points_per_second: measured rate of point updates.
+        memory: bytes that the method takes for the slab.
+        product: product name of the GPU; empty for CPU threads.
+        rank: MPI rank that drives the device.
+        queued: whether the worker has its own thread, so that it computes while other workers do.
+        through_host: whether its neighbours expect its edges in host memory, even if it is a GPU.
+        simulated: settings of the emulated device; None for a real one.
+        streamed: out-of-core streaming if the slab lies in host memory; None if the device holds
+            it.
+        number: number of its GPU among those that the process sees.
+        keeps: whether the GPU has memory for a snapshot of the slab, which is written in the
+            background.
     """
 
     worker: str
@@ -101,7 +105,7 @@ class Share:
 
     @property
     def described(self) -> str:
-        """Its device for people: "2 threads" or the name of the GPU."""
+        """The device for the user: "2 threads" or the name of the GPU."""
         return self.product or count_threads(self.threads)
 
 
@@ -110,23 +114,25 @@ class Plan:
     """Every decision about how a problem is advanced.
 
     Attributes:
-        shares: one per worker.
-        time_block: most steps between two exchanges of halos.
+        shares: one share per worker.
+        time_block: largest number of steps between two halo exchanges.
         seconds_per_step: predicted time of one step [s].
-        redundant: share of point updates that two workers both make, 0 to 1.
-        copy_for_checkpoints: whether there is memory for a second copy of the state, so that
-            checkpoints are written while the computation goes on.
-        reasons: one sentence per decision.
-        notes: what a reader of the results must know of it.
-        profile: what the division between several kinds of workers was made from; None without one.
-        copy_for_recovery: whether there is memory to keep a state from which a run goes on when a
+        redundant: share of the point updates that two workers both make, 0 to 1.
+        copy_for_checkpoints: whether memory suffices for a second copy of the state, so that
+            checkpoints are written in the background.
+        reasons: explanations of the decisions.
+        notes: sentences that a reader of the results must know.
+        profile: capacities and division of workers of several kinds; None without such a division.
+        copy_for_recovery: whether memory suffices to keep a state from which the run continues if a
             device fails.
-        shares_asked: whether the configuration says how large the slabs are; then they stay so.
-        gpu_messages: how planes go between GPUs of different ranks.
-        scheme: how the state gets to the next step that anybody wants.
-        overlapped: whether halos travel while what needs none of them is computed.
-        ahead: whether GPUs are told of a block while they compute the one before, though it waits
-            for halos: others are done earlier, so they are there in time.
+        shares_asked: whether the configuration sets the sizes of the slabs, which load balancing
+            then leaves as they are.
+        gpu_messages: transport of planes between GPUs of different ranks.
+        scheme: how the state reaches the next output step.
+        overlapped: whether the halo exchange overlaps the computation of points that need no halo.
+        ahead: whether blocks are enqueued on GPUs while these compute the block before, although a
+            block needs halos of CPU workers: CPU workers finish earlier, so the halos arrive in
+            time.
     """
 
     shares: tuple[Share, ...]
@@ -162,30 +168,30 @@ class Plan:
 
     @property
     def memory(self) -> int:
-        """Bytes that all workers of this process take."""
+        """Memory that all workers in this plan take together [bytes]."""
         return sum(share.memory for share in self.shares)
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A plan and why it is so, as long as somebody may decide parts of it anew.
+    """A plan whose reasons are kept apart, as long as parts of it may still be revised.
 
     Attributes:
-        plan: without sentences.
-        reasons: what would be said of it.
+        plan: the plan, without its `reasons`.
+        reasons: reasons by topic, from which the sentences are made.
     """
 
     plan: Plan
     reasons: tuple[Reason, ...]
 
     def finished(self) -> Plan:
-        """The plan with its sentences."""
+        """The plan, with the sentences of its reasons."""
         return dataclasses.replace(self.plan, reasons=sentences_of(self.reasons))
 
 
 def names_of(plan: Plan) -> list[str]:
-    """What each worker is called: "cpu:0", or with its rank in front, "3/cpu:0", where there are
-    several.
+    """Names of the workers: "cpu:0", or with the rank in front, "3/cpu:0", where a plan spans
+    several ranks.
     """
     if len({share.rank for share in plan.shares}) == 1:
         return [share.worker for share in plan.shares]

@@ -1,1 +1,3 @@
-"""Machine: what a computer has, and which part of it belongs to whom."""
+"""Hardware discovery: the cores, memory and GPUs of a computer, and which of them belong to which
+rank and worker. Begin with `machine.py`.
+"""

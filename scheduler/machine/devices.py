@@ -1,4 +1,6 @@
-"""Devices: which devices does a configuration mean, on a certain machine? Decided here only."""
+"""Devices: the GPUs of a machine, and the devices that a configuration selects. No other module
+decides this.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ Kind = Literal["cpu", "gpu", "simulated"]
 
 @dataclass(frozen=True)
 class Device:
-    """What one worker computes on.
+    """A device that one worker computes on.
 
     Attributes:
-        kind: CPU threads, a GPU, or a made-up device.
-        number: among those of its kind.
+        kind: CPU threads, a GPU, or an emulated device.
+        number: number among the devices of this kind.
     """
 
     kind: Kind
@@ -29,22 +31,24 @@ class Device:
 
     @property
     def name(self) -> str:
-        """For example "cpu:0" or "gpu:1"."""
+        """Name of the device, for example "cpu:0" or "gpu:1"."""
         return f"{self.kind}:{self.number}"
 
     @property
     def computes_on(self) -> Literal["cpu", "gpu"]:
-        """Whose methods it runs: a made-up device is made of CPU threads."""
+        """Kind of the methods that it runs; an emulated device runs on CPU threads."""
         return "gpu" if self.kind == "gpu" else "cpu"
 
 
 def named_devices(compute: ComputeSection) -> tuple[Device, ...]:
-    """The devices that a configuration lists, in the order of their slabs; none if a word says
-    them.
+    """The devices that a configuration lists, in the order of their slabs; empty if it gives a
+    keyword such as "auto" instead.
     """
     if isinstance(compute.devices, str):
         return ()
     devices: list[Device] = []
+    # Several entries "cpu" are several teams of threads, numbered in order; GPUs and emulated
+    # devices carry their number in the name, or are number 0.
     for name in compute.devices:
         word, _, number = name.partition(":")
         kind: Kind = "gpu" if word == "gpu" else "simulated" if word == "simulated" else "cpu"
@@ -54,7 +58,7 @@ def named_devices(compute: ComputeSection) -> tuple[Device, ...]:
 
 
 def may_use_gpus(compute: ComputeSection) -> bool:
-    """Whether a configuration means GPUs, where there are some."""
+    """Whether a configuration allows GPUs where there are some."""
     if compute.devices == "auto":
         return not compute.method.startswith("cpu.")
     if isinstance(compute.devices, str):
@@ -65,18 +69,19 @@ def may_use_gpus(compute: ComputeSection) -> bool:
 def choose_devices(
     machine: Machine, compute: ComputeSection
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """(the devices that may get a share, in the order of their slabs; a sentence where that is
-    worth one).
+    """(the devices that may get a share, in the order of their slabs; a sentence where the choice
+    needs one).
 
     Raises:
-        UnsupportedError: a GPU is asked for that is not there.
-        ConfigError: one device is named twice.
+        UnsupportedError: a requested GPU does not exist.
+        ConfigError: a device is named twice.
     """
     gpus = tuple(Device("gpu", gpu.number) for gpu in machine.gpus)
     if named := named_devices(compute):
         _refuse_names(named, gpus, machine.gpus_reason)
         return named, ()
 
+    # Keywords: "auto" and "cpu+gpu" put the GPUs first and one team of CPU threads last.
     cpu = Device("cpu")
     if not may_use_gpus(compute):
         kept = compute.devices == "auto" and machine.gpus
@@ -89,10 +94,11 @@ def choose_devices(
 
 
 def _refuse_without_gpus(compute: ComputeSection, reason: str) -> None:
-    """Raise if nothing but a GPU will do."""
+    """Raise if the configuration requires a GPU."""
     remedy = "Use compute.devices: cpu, or use a machine with a GPU."
     if compute.devices == "auto" and not compute.method.startswith("gpu."):
         return
+    # Name the key that the user has to change, and the change.
     asked = f"devices is {compute.devices}"
     if compute.devices == "cpu+gpu":
         remedy = "Use compute.devices: cpu."
@@ -104,7 +110,7 @@ def _refuse_without_gpus(compute: ComputeSection, reason: str) -> None:
 
 
 def _refuse_names(named: Sequence[Device], gpus: Sequence[Device], reason: str) -> None:
-    """Raise if one of the devices is not there or is named twice."""
+    """Raise if a named device does not exist or is named twice."""
     for device in named:
         if device.kind == "gpu" and device not in gpus:
             there = f"there are {[gpu.name for gpu in gpus]}" if gpus else reason

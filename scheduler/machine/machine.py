@@ -1,4 +1,6 @@
-"""Machine: the cores and the memory that this process may use, as found, not as advertised."""
+"""The machine: the cores and the memory that this process may use, measured rather than
+advertised.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from pathlib import Path
 from tetris_sim.cpu_kernels.common.caches import find_caches
 from tetris_sim.errors import UnsupportedError
 
-# the only limit of threads that belongs to one rank and not to all of a computer
+# Slurm's limit per task, the only limit of threads that applies to one rank instead of to all ranks
+# on a computer.
 PER_TASK = "SLURM_CPUS_PER_TASK"
 
 
@@ -111,20 +114,20 @@ def _bandwidth(attributes: Mapping[str, int]) -> float | None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to compute with.
+    """Hardware that this process may compute on.
 
     Attributes:
-        host: its name.
+        host: host name.
         cpu: model name of the processor.
-        threads: CPU threads this process may use.
-        threads_reason: where that number comes from, for the user.
-        memory: bytes that can still be taken without swapping or being killed.
-        memory_reason: what limits it.
-        cache: bytes of all last-level caches together; what a desktop has if the machine does not
-            say.
-        gpus: the GPUs it may use.
-        gpus_reason: why there are none, or where that list comes from.
-        cores: numbers of the cores in this process's affinity mask.
+        threads: number of CPU threads that this process may use.
+        threads_reason: origin of that number, for the user.
+        memory: memory that can still be allocated without swapping or being killed [bytes].
+        memory_reason: limit that determines it, for the user.
+        cache: size of all last-level caches together [bytes]; a desktop's value if the machine does
+            not report it.
+        gpus: GPUs that this process may use.
+        gpus_reason: origin of that list, or the reason why it is empty.
+        cores: core numbers in the affinity mask of this process.
     """
 
     host: str
@@ -140,10 +143,10 @@ class Machine:
 
 
 def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
-    """Look at the machine this process runs on.
+    """Inspect the machine that this process runs on.
 
     Args:
-        environ: the environment to read Slurm's variables from; the process's own if not given.
+        environ: environment to read Slurm's variables from; that of the process if not given.
     """
     gpus, gpus_reason = find_gpus()
     threads, threads_reason = _threads(os.environ if environ is None else environ)
@@ -164,11 +167,15 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
 
 
 def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Fewest of: the affinity mask, what Slurm gave to the task, the container's CPU quota."""
+    """(number of threads, its origin): the least of the affinity mask, Slurm's allocation for the
+    task and the CPU quota of the container.
+    """
     limits = [(len(os.sched_getaffinity(0)), "cores in the affinity mask")]
     slurm = environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdigit() and int(slurm) > 0:
         limits.append((int(slurm), PER_TASK))
+    # cgroup v2: "quota period" in microseconds, or "max period" without a limit. A part of a core
+    # counts as a core.
     quota = _read_words("/sys/fs/cgroup/cpu.max")
     if len(quota) == 2 and quota[0].isdigit():
         limits.append(
@@ -178,14 +185,18 @@ def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def available_memory() -> tuple[int, str]:
-    """Bytes that can still be taken, and what limits them: the machine, its control groups, or
-    ulimit -v.
+    """(bytes that can still be allocated, the limit that determines them): free memory, control
+    groups or ulimit -v.
     """
     limits = []
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    # /proc/meminfo counts in units of 1024 bytes.
     limits.append((int(meminfo["MemAvailable"].split()[0]) * 1024, "free memory of the machine"))
+    # File cache is given up on demand, so it does not count as used.
     for limit, used, reclaimable in _memory_groups():
         limits.append((max(0, limit - used + reclaimable), "memory limit of the control group"))
+    # The address space limit counts mapped memory, whether it is touched or not: the first number
+    # in statm, in pages.
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -194,11 +205,12 @@ def available_memory() -> tuple[int, str]:
 
 
 def _memory_groups() -> list[tuple[int, int, int]]:
-    """(limit, used, reclaimable file cache) of every control group above this process that has a
-    limit.
+    """(limit, used, reclaimable file cache) of each control group above this process that has a
+    limit [bytes].
     """
     limited = []
     for line in Path("/proc/self/cgroup").read_text().splitlines():
+        # Lines are "number:controllers:path"; cgroup v2 has no controllers there.
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             root, limit_name, used_name, cache = (
@@ -217,8 +229,8 @@ def _memory_groups() -> list[tuple[int, int, int]]:
         else:
             continue
 
-        # In a container the path may be that of the host, where nothing is found; the root still
-        # has the limit.
+        # In a container the path may be that of the host, which does not exist there; the root
+        # group still has the limit.
         groups = {Path(root), *(Path(root) / parent for parent in _ancestors(path))}
         for group in groups:
             limit, used = _read_words(group / limit_name), _read_words(group / used_name)
@@ -232,6 +244,7 @@ def _memory_groups() -> list[tuple[int, int, int]]:
 
 def _ancestors(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", "..")]
+    # The empty path, the root itself, is added by the caller.
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 
 
@@ -243,9 +256,10 @@ def _read_words(path: Path | str) -> list[str]:
 
 
 def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Bytes of the last-level caches of the cores that this process may use, each cache once; 0 if
-    nothing is said.
+    """Size of the last-level caches of the cores that this process may use, each cache counted once
+    [bytes]; 0 if unknown.
     """
+    # Cores list the caches that they share; level and set of cores identify a cache.
     caches = {
         (cache.level, cache.shared_by): cache.n_bytes
         for core in os.sched_getaffinity(0)

@@ -1,5 +1,5 @@
-"""Seats: what of a computer belongs to which of the ranks that run on it? Cores, memory and GPUs
-are dealt out.
+"""Placement of ranks and workers: the cores, memory and GPUs that each rank on a computer gets, and
+the CPU threads of each worker.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tetris_sim.solvers.spectral.stepper import SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import count_threads
 
-# ComputeResource: what a method is tried and run on. Some CPU threads, or a GPU.
+# Compute resources: CPU threads or a GPU on which a method is tried and run.
 
 
 @dataclass(frozen=True)
 class ComputeResource:
-    """One worker's device.
+    """The device of one worker, as methods see it.
 
     Attributes:
-        threads: CPU threads; a GPU is driven by one.
-        device: its kind.
-        number: of the worker among those on CPUs, or of the GPU among those that this process sees.
+        threads: CPU threads; 1 for a GPU, which one thread drives.
+        device: kind of the device.
+        number: number of the worker among those on CPUs, or the CUDA device number in this process.
     """
 
     threads: int = 1
@@ -44,27 +44,28 @@ class ComputeResource:
 
     @property
     def name(self) -> str:
-        """For example "cpu:0" or "gpu:1"."""
+        """Name of the device, for example "cpu:0" or "gpu:1"."""
         return f"{self.device}:{self.number}"
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """What can be tried there; the last one compiles quickly and refuses least."""
+        """The methods to choose from there; the last one compiles quickly and refuses least."""
         return gpu_kernels.METHODS if self.device == "gpu" else cpu_kernels.METHODS
 
     @property
     def spectral(self) -> SpectralMethod:
-        """What jumps there; it is no choice of the tuner."""
+        """The method for spectral propagation there, which is not among the tuner's candidates."""
         return GPU_SPECTRAL if self.device == "gpu" else CPU_SPECTRAL
 
     def solving(self, scheme: Literal["steady", "implicit"]) -> SolvingMethod:
-        """What solves for states there."""
+        """The method that solves linear systems there."""
         if self.device == "gpu":
             return gpu_solve.STEADY if scheme == "steady" else gpu_solve.IMPLICIT
         return cpu_solve.STEADY if scheme == "steady" else cpu_solve.IMPLICIT
 
     def open(self) -> Any:
-        """What `Method.prepare` wants of it: a `ThreadTeam` or a `GpuDevice`, to be closed.
+        """Open the device for `Method.prepare`: a `ThreadTeam` or a `GpuDevice`, which the caller
+        closes.
 
         Raises:
             UnsupportedError: the GPU cannot be used.
@@ -79,34 +80,35 @@ class ComputeResource:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """The same, closed at the end of the block."""
+        """Open the device for the length of a `with` block."""
         with contextlib.closing(self.open()) as device:
             yield device
 
 
 def is_spectral(name: str) -> bool:
-    """Whether a method jumps."""
+    """Whether the method with this name uses spectral propagation."""
     return name in {CPU_SPECTRAL.name, GPU_SPECTRAL.name}
 
 
 def is_implicit(name: str) -> bool:
-    """Whether a method makes implicit steps."""
+    """Whether the method with this name makes implicit steps."""
     return name in {cpu_solve.IMPLICIT.name, gpu_solve.IMPLICIT.name}
 
 
 def every_method() -> tuple[Method, ...]:
-    """All methods of all devices, whether this machine has them or not."""
+    """All methods of all kinds of devices, whether this machine has them or not."""
     return (*cpu_kernels.METHODS, *gpu_kernels.METHODS)
 
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """What a rank says to the others about where it runs.
+    """Cores and GPUs that a rank sees, as it reports them to the other ranks.
 
     Attributes:
-        rank: which one it is.
+        rank: number of the rank.
         cores: numbers of the cores that it may use.
-        gpus: addresses of the GPUs that it sees, which tell them apart whatever numbers they have.
+        gpus: PCI addresses of the GPUs that it sees, which identify a GPU whatever its number in
+            the process.
     """
 
     rank: int
@@ -117,13 +119,13 @@ class RankPlacement:
 def own_part(machine: Machine, compute: ComputeSection, ranks: Communicator) -> Machine:
     """The part of a machine that belongs to this rank.
 
-    Ranks that are bound to cores of their own keep them; others divide those that they have in
-    common. GPUs that several ranks see are dealt out to them.
+    Ranks that are bound to separate cores keep them; ranks with common cores divide those. GPUs
+    that several ranks see are distributed among them.
 
     Args:
-        machine: as this rank sees it.
-        compute: what was asked for.
-        ranks: all of them call this.
+        machine: the computer as this rank sees it.
+        compute: settings of the run.
+        ranks: all ranks of the run; each of them calls this.
 
     Raises:
         UnsupportedError: two ranks would use one GPU.
@@ -131,6 +133,7 @@ def own_part(machine: Machine, compute: ComputeSection, ranks: Communicator) -> 
     here = set(ranks.neighbours())
     addresses = everywhere(ranks, lambda: gpu_addresses(machine.gpus))
     seats = ranks.collect(RankPlacement(ranks.rank, machine.cores, addresses))
+    # Only ranks on the same computer compete for its cores and GPUs.
     seats = [seat for seat in seats if seat.rank in here]
     return everywhere(ranks, lambda: take_seat(machine, compute, seats, ranks.rank))
 
@@ -141,10 +144,10 @@ def take_seat(
     """The part of a machine that one of the ranks on it gets.
 
     Args:
-        machine: as that rank sees it.
-        compute: what was asked for.
-        seats: all ranks on this computer.
-        rank: which one of them.
+        machine: the computer as that rank sees it.
+        compute: settings of the run.
+        seats: placements of all ranks on this computer.
+        rank: number of the rank.
     """
     own = next(seat for seat in seats if seat.rank == rank)
     threads, reason = _divide_threads(machine, own, seats)
@@ -159,7 +162,7 @@ def take_seat(
 
 
 def gpu_addresses(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Where each GPU sits in this computer; two processes may give one GPU different numbers."""
+    """PCI address of each GPU; the device number of one GPU may differ between processes."""
     if not gpus:
         return ()
     from tetris_sim.gpu_kernels.common.device import import_cupy
@@ -171,6 +174,8 @@ def gpu_addresses(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 def _divide_threads(
     machine: Machine, own: RankPlacement, seats: Sequence[RankPlacement]
 ) -> tuple[int, str]:
+    # Cores are divided among the ranks that can run on them, the task's limit applies as it is, and
+    # a quota of the container is divided among all ranks in it.
     rivals = [seat.rank for seat in seats if seat is own or set(seat.cores) & set(own.cores)]
     limits = [_share(len(own.cores) or machine.threads, rivals, own.rank)]
     if machine.threads_reason == PER_TASK:
@@ -184,6 +189,7 @@ def _divide_threads(
 
 
 def _share(n: int, ranks: Sequence[int], rank: int) -> int:
+    # Differences of rounded-down multiples: the parts add up to n and differ by one at most.
     place = ranks.index(rank)
     return n * (place + 1) // len(ranks) - n * place // len(ranks)
 
@@ -196,6 +202,7 @@ def _divide_gpus(
     if not gpus or n == 1 or not may_use_gpus(compute):
         return gpus
 
+    # Enough GPUs: each rank gets a contiguous range of them, by the same rule as threads.
     if n <= len(gpus):
         return gpus[len(gpus) * place // n : len(gpus) * (place + 1) // n]
     if not compute.share_gpus:
@@ -207,36 +214,39 @@ def _divide_gpus(
         )
         raise UnsupportedError(msg)
 
+    # Too few GPUs, and sharing is allowed: ranks take them in turn and divide their memory.
     mine = gpus[place % len(gpus)]
     sharers = sum(other % len(gpus) == place % len(gpus) for other in range(n))
     return (dataclasses.replace(mine, memory=mine.memory // sharers),)
 
 
-# Teams: how many CPU threads does each worker get that computes with some?
+# Teams: the number of CPU threads of each worker that computes with CPU threads.
 
-# they wait for each other at every step: with many more, hardly anything moves
+# Threads meet at every step; with far more of them than cores, there is hardly any progress.
 _THREADS_PER_CORE = 8
 
 
 def deal_threads(
     machine: Machine, compute: ComputeSection, devices: Sequence[Device]
 ) -> tuple[dict[Device, int], str]:
-    """(CPU threads of each worker that computes with some, where their number comes from); a core
-    is left to each GPU that is driven beside them.
+    """(CPU threads of each worker that computes with CPU threads, the origin of their number); one
+    core is left to each GPU that is driven in the same process.
 
     Args:
-        machine: what there is.
-        compute: what was asked for.
-        devices: of all workers.
+        machine: available hardware.
+        compute: settings of the run.
+        devices: devices of all workers.
 
     Raises:
-        ConfigError: they are too many for the cores, too few for the workers, or none is left.
+        ConfigError: the threads are too many for the cores, too few for the workers, or none is
+            left.
     """
     teams = [device for device in devices if device.kind != "gpu"]
     n = len(teams)
     if not teams:
         return {}, ""
     threads, reason = _decide(machine, compute, n, driving=len(devices) - n)
+    # Even parts that add up to all threads, but at least one thread per worker.
     dealt = {
         device: max(1, threads * (k + 1) // n - threads * k // n) for k, device in enumerate(teams)
     }
@@ -246,9 +256,9 @@ def deal_threads(
 def _decide(
     machine: Machine, compute: ComputeSection, workers: int, *, driving: int
 ) -> tuple[int, str]:
-    """(CPU threads of all workers together, where that number comes from).
+    """(CPU threads of all workers together, the origin of that number).
 
-    `driving` cores are left to GPUs, if the configuration leaves the number open.
+    `driving` cores are left to GPUs if the configuration leaves the number open.
     """
     there = f"there are {machine.threads} {machine.threads_reason}"
     if compute.threads == "auto":
@@ -258,6 +268,7 @@ def _decide(
                 "one to compute with"
             )
             raise ConfigError(msg)
+        # At least one core remains to compute with, even if all of them drive GPUs.
         reserved = min(compute.reserve_cores + driving, machine.threads - 1)
         free = machine.threads - reserved
         threads = max(free, workers)
@@ -278,6 +289,9 @@ def _decide(
             "needs a thread"
         )
         raise ConfigError(msg)
+
+    # If each worker has its minimum of one thread, the number of devices is to blame, not
+    # `compute.threads`.
     if threads > _THREADS_PER_CORE * machine.threads:
         asked, remedy = f"compute.threads is {threads}", "Leave it out, or set it to auto"
         if workers == threads:

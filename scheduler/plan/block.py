@@ -1,4 +1,6 @@
-"""How many steps are made between two looks at the clock and two exchanges of halos?"""
+"""Block lengths: the number of steps between two checks of clock and signals, and between two halo
+exchanges.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +14,34 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.domain import Capacity, Domain
 from tetris_sim.scheduler.facts.shares import Reason, Scheme, about
 
-BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often
+BLOCK_SECONDS = 0.2  # between two checks of signals, progress bar and clock
 _MAX_BLOCK = 1 << 20
-# share of the work that may be done twice so that a method can make its own number of steps
+# Largest share of redundant work for which the block is rounded to the method's depth.
 _REDUNDANT = 0.05
 
 
 def responsive_block(
     n_values: int, points_per_second: float, seconds: float = BLOCK_SECONDS
 ) -> int:
-    """Steps after which a run should look at the clock and at signals again.
+    """Number of steps after which a run should check clock and signals again.
 
     Args:
-        n_values: of the grid, all fields.
-        points_per_second: of all workers together.
-        seconds: between two looks.
+        n_values: values of the grid, all fields.
+        points_per_second: combined rate of all workers.
+        seconds: time between two checks [s].
     """
     return min(_MAX_BLOCK, max(1, int(seconds * points_per_second / n_values)))
 
 
 def block_alone(n_values: int, worker: Capacity, inner: int, asked: int | None) -> tuple[int, str]:
-    """(steps per block of a worker without neighbours, why): short enough to stay responsive.
+    """(steps per block of a worker without neighbours, the reason): short enough to stay
+    responsive.
 
     Args:
-        n_values: of the grid, all fields.
-        worker: how fast it is.
+        n_values: values of the grid, all fields.
+        worker: capacity of the worker.
         inner: steps that its method makes at a time.
-        asked: steps per block if they were asked for.
+        asked: requested steps per block; None if open.
     """
     if asked is not None:
         rest = asked % inner
@@ -67,19 +70,19 @@ def block_alone(n_values: int, worker: Capacity, inner: int, asked: int | None) 
 def block_of_teams(
     domain: Domain, team: Capacity, teams: int, asked: int | None
 ) -> tuple[int, str]:
-    """(steps per block of equal teams of threads, why): where redundancy and latency balance.
+    """(steps per block of equal teams of threads, the reason): redundant work balances latency.
 
-    Messages between teams are copies in one memory, which nobody measures; what an exchange costs
-    is that all teams start and end a block.
+    Messages between teams are copies within one memory and are not measured; an exchange costs what
+    it takes all teams to end a block and start the next.
 
     Args:
-        domain: what is cut along its first axis.
-        team: the first of them.
-        teams: how many there are.
-        asked: steps per block if they were asked for.
+        domain: grid that is cut along its first axis.
+        team: capacity of the first team.
+        teams: number of teams.
+        asked: requested steps per block; None if open.
 
     Raises:
-        ConfigError: the grid has too few planes for so many workers.
+        ConfigError: the grid has too few planes for this many workers.
     """
     planes, radius, inner = domain.shape[0], domain.radii[0], team.depth
     room = planes // (teams * max(radius, 1))  # a halo must fit into the neighbour's slab
@@ -97,12 +100,14 @@ def block_of_teams(
         return block, f"Time block of {block} steps, as asked{cut}{_inner_cut(block, inner)}."
 
     # A block of k steps costs latency / k per step and (k - 1) * radius redundant planes per cut on
-    # average.
+    # average; their sum is least at the square root below.
     plane_seconds = domain.n_values / team.points_per_second / planes
     latency = max(team.start, 1e-6)
     balanced = math.sqrt(latency / max(radius * plane_seconds, 1e-12))
     responsive = responsive_block(domain.n_values, team.points_per_second * teams)
     block = max(1, min(int(balanced), room, responsive))
+    # Round to whole multiples of the method's depth, if the redundant planes of that many steps are
+    # few.
     if inner <= room and teams * (inner - 1) * radius <= _REDUNDANT * planes:
         block = max(inner, block // inner * inner)
     return block, (
@@ -112,8 +117,8 @@ def block_of_teams(
 
 
 def divide_block(parameters: Parameters, block: int) -> Parameters:
-    """The parameters with a number of steps at a time that divides a block, if one that is large
-    enough does.
+    """The parameters with a number of steps at a time that divides the block, if a large enough
+    divisor exists.
 
     >>> steps = (1, 8, 10, 16, 24, 40)
     >>> [divide_block({"steps_per_block": n}, 24)["steps_per_block"] for n in steps]
@@ -122,6 +127,8 @@ def divide_block(parameters: Parameters, block: int) -> Parameters:
     inner = parameters.get(STEPS_PER_BLOCK, 1)
     if STEPS_PER_BLOCK not in parameters or block % inner == 0:
         return parameters
+    # If no divisor reaches half of the method's depth, the depth stays and the block ends with a
+    # shorter part.
     divisor = max(n for n in range(1, min(inner, block) + 1) if block % n == 0)
     return {
         **parameters,
@@ -133,17 +140,17 @@ def _inner_cut(block: int, inner: int) -> str:
     return f"; the method makes {block} at a time instead of {inner}" if block < inner else ""
 
 
-# Adaptive: what a plan does otherwise for steps that are made of substeps.
+# Adaptive steps, which consist of substeps: exceptions to the rules above.
 
 
 def scheme_of(problem: Problem) -> Scheme:
-    """How workers that step advance a problem."""
+    """Time-stepping scheme of workers that step through a problem."""
     return "explicit" if problem.substeps is None else "adaptive"
 
 
 def asked_block(problem: Problem, compute: ComputeSection) -> int | None:
-    """Steps between two exchanges, if they do not follow from speeds: errors of substeps are looked
-    at by all after each.
+    """Steps between two exchanges if they do not follow from speeds: as requested, or 1 with
+    substeps, whose errors all workers compare after each.
     """
     if problem.substeps is not None:
         return 1
@@ -151,7 +158,9 @@ def asked_block(problem: Problem, compute: ComputeSection) -> int | None:
 
 
 def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
-    """What is known of steps whose number is not."""
+    """Reason for the block of adaptive steps, whose number is unknown in advance; none for fixed
+    steps.
+    """
     if (substeps := problem.substeps) is None:
         return ()
     sentence = (

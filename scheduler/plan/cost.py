@@ -1,15 +1,17 @@
-"""Cost: how long a step takes if a grid is cut in a certain way between certain workers.
+"""Cost model: the predicted time of a step for a certain decomposition of the grid and certain
+workers.
 
-The model, for a block of k steps. A worker starts, computes its points k times and those of its
-halos k - 1, k - 2, ..., 0 times, as fast as its method is in blocks of that length, and gives its
-edges away. When all have done so, it takes the halos of its neighbours. Each message takes latency
-+ bytes / bandwidth of the worker's link (Tetris 5.3: k (alpha + n beta) against redundant work):
+A block has k steps. A worker starts, computes its own points k times and those of its halos k - 1,
+k - 2, ..., 0 times, at the rate of its method in blocks of this length, and sends its edges. When
+all workers have done so, it receives the halos of its neighbours. Each message takes latency +
+bytes / bandwidth of the worker's link (Tetris 5.3: k (alpha + n beta) against redundant work):
 
     block = max over workers (start + computing + giving) + max over workers (taking)
 
-What of an exchange goes on beside the computation of points that need no halo is not waited for, as
-far as there are such points: of messages along the last axis that is cut (`Exchange.begin`). Points
-near those halos are then a part of their own, which takes longer; and nobody waits for all others:
+The part of an exchange that overlaps the computation of points that need no halo is hidden, as far
+as there are such points; this holds for messages along the last axis that is cut
+(`Exchange.begin`). Points near those halos are then computed separately, which takes longer, and
+workers do not wait for all others:
 
     block = max over workers (start + computing + giving + taking)
 """
@@ -25,14 +27,14 @@ import numpy.typing as npt
 
 from tetris_sim.scheduler.facts.domain import Capacity, Domain, Parts
 
-# A step that does not fill the method's depth takes that many times as long: single sweeps beside
-# the fastest fused method, 3 to 10 by stencil on an H200 (docs/benchmarks/gpu.md).
+# Time of a step that does not fill the method's depth, relative to one that does: single sweeps
+# instead of the fastest fused method, 3 to 10 depending on the stencil on an H200
+# (docs/benchmarks/gpu.md).
 _LEFT_OVER = 4.0
-# Methods on the CPU that make fewer steps at a time than they like go to memory more often. A step
-# then takes about the cube root of (steps they like / steps they make) times as long: cpu.stream
-# and cpu.tessellate on five grids in 2D and 3D with 1 to 16 of 8 to 32 steps took 0.63 to 1.4 times
-# that, median 0.90, single steps of cpu.stream in 2D 2.5 times (two threads of an AMD EPYC,
-# float64, 2026-11-22).
+# CPU methods that make fewer steps at a time than their depth access memory more often. A step then
+# takes about the cube root of (depth / steps made) times as long: cpu.stream and cpu.tessellate on
+# five grids in 2D and 3D with 1 to 16 of 8 to 32 steps took 0.63 to 1.4 times that, median 0.90,
+# single steps of cpu.stream in 2D 2.5 times (two threads of an AMD EPYC, float64, 2026-11-22).
 _SHORTER = 1 / 3
 
 Numbers = npt.NDArray[np.float64]
@@ -40,18 +42,19 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WorkerTable:
-    """Workers as columns, so that thousands of them are counted at once.
+    """Capacities as columns of numbers, so that thousands of workers are evaluated at once.
 
     Attributes:
         rates: points per second.
-        starts: time of starting and ending a block [s].
-        latencies: of a message [s].
-        seconds_per_byte: of a message [s].
-        depths: steps that the methods like to make at a time.
-        fixed: whether they can make no others.
-        one_way: whether giving is free.
-        overlapped: share of the exchange that goes on beside the computation.
-        splitting: how much longer rims take by themselves.
+        starts: time to start and end a block [s].
+        latencies: latency of a message [s].
+        seconds_per_byte: inverse bandwidth of a message [s/byte].
+        depths: steps that the methods make at a time when they can.
+        fixed: whether the methods make only that many, and single sweeps for the remainder.
+        one_way: whether sending is free, because the link contains it.
+        overlapped: share of the exchange that can overlap the computation.
+        splitting: extra time of the halo-dependent region when it is computed separately, relative
+            to its time as part of the whole.
     """
 
     rates: Numbers
@@ -66,7 +69,7 @@ class WorkerTable:
 
     @classmethod
     def of(cls, workers: Sequence[Capacity]) -> Self:
-        """The columns of what workers can do."""
+        """The table of these capacities."""
         return cls(
             np.array([worker.points_per_second for worker in workers], np.float64),
             np.array([worker.start for worker in workers], np.float64),
@@ -81,30 +84,33 @@ class WorkerTable:
 
     @property
     def size(self) -> int:
-        """Workers."""
+        """Number of workers."""
         return len(self.rates)
 
     @property
     def together(self) -> bool:
-        """Whether all begin a block together, since nobody can do so without halos."""
+        """Whether all workers start a block together, since none can start without halos."""
         return not self.overlapped.any()
 
     def slowness(self, block: int) -> Numbers:
-        """Seconds per point and step in blocks of so many steps."""
+        """Time per point and step in blocks of `block` steps [s]."""
+        # GPU methods: of `block` steps, the remainder of the division by the depth are single
+        # sweeps.
         left_over = 1 + (_LEFT_OVER - 1) * (block % self.depths) / block
+        # CPU methods: all steps get slower if the block is shorter than the depth.
         shorter = np.maximum(1.0, self.depths / block) ** _SHORTER
         return np.where(self.fixed, left_over, shorter) / self.rates
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Where a grid is cut. Of each axis the lengths of its pieces and their sides with a neighbour,
-    shaped so that together they are all.
+    """A rectilinear decomposition of a grid. Arrays per axis are shaped for broadcasting, so that
+    their product covers all pieces.
 
     Attributes:
-        domain: what is cut.
-        lengths: of the pieces along each axis.
-        sides: with a neighbour, 0 to 2, of the pieces along each axis.
+        domain: the grid that is cut.
+        lengths: lengths of the pieces along each axis [points].
+        sides: number of sides with a neighbour, 0 to 2, of the pieces along each axis.
     """
 
     domain: Domain
@@ -113,10 +119,12 @@ class Decomposition:
 
     @classmethod
     def into(cls, domain: Domain, pieces: Sequence[Sequence[int]]) -> Self:
-        """Cut into pieces of these lengths along each axis."""
+        """The decomposition into pieces of these lengths along each axis."""
         lengths, sides = [], []
         for axis, along in enumerate(pieces):
             shape = tuple(-1 if other == axis else 1 for other in range(len(pieces)))
+            # Each piece has two neighbours along an axis that is cut; without periodicity, the end
+            # pieces have one.
             joined = np.full(len(along), 2.0 if len(along) > 1 else 0.0)
             if len(along) > 1 and not domain.periodic[axis]:
                 joined[[0, -1]] = 1.0
@@ -126,18 +134,21 @@ class Decomposition:
 
     @property
     def parts(self) -> Parts:
-        """Into how many pieces each axis is cut."""
+        """Number of pieces along each axis."""
         return tuple(lengths.size for lengths in self.lengths)
 
     def computed(self, block: int) -> Numbers:
         """Values that each piece computes in a step, on average over a block."""
+        # A halo of k radii shrinks by one radius per step, so (k - 1) / 2 radii per side are
+        # computed on average.
         values = np.array(float(self.domain.n_fields))
         for lengths, sides, radius in zip(self.lengths, self.sides, self.domain.radii, strict=True):
             values = values * (lengths + sides * radius * (block - 1) / 2)
         return values
 
     def inner(self, block: int) -> Numbers:
-        """Values of each piece that need no halo during a block."""
+        """Values of each piece that need no halo throughout a block."""
+        # The region independent of halos shrinks by one radius per step and side.
         values = np.array(float(self.domain.n_fields))
         for lengths, sides, radius in zip(self.lengths, self.sides, self.domain.radii, strict=True):
             values = values * np.maximum(0.0, lengths - sides * radius * block)
@@ -145,15 +156,17 @@ class Decomposition:
 
     @property
     def last_sides(self) -> tuple[Numbers, ...]:
-        """The sides along the last axis that is cut; none along others."""
+        """The sides with a neighbour along the last axis that is cut; 0 along the other axes."""
         last = max((axis for axis, sides in enumerate(self.sides) if sides.any()), default=0)
         return tuple(sides * (axis == last) for axis, sides in enumerate(self.sides))
 
     def rims(self, block: int) -> Numbers:
-        """Values of each piece that the halos of its last sides reach in a step, on average over a
-        block.
+        """Values of each piece in its halo-dependent region along the last axis, per step, on
+        average over a block.
         """
         values = np.array(float(self.domain.n_fields))
+        # Fraction of the length along each axis that lies in the region; only the last cut axis
+        # contributes.
         width = np.zeros(())
         for axis, (sides, radius) in enumerate(
             zip(self.last_sides, self.domain.radii, strict=True)
@@ -167,13 +180,15 @@ class Decomposition:
     ) -> tuple[Numbers, Numbers]:
         """(messages, bytes) that each piece receives in one exchange, on all or some of its sides.
 
-        Halos go axis by axis, including those just received.
+        Halos are exchanged axis by axis and include those received before, which transports corners
+        without extra messages.
         """
         messages, points = np.zeros(()), np.zeros(())
         radii = self.domain.radii
         for axis, count in enumerate(self.sides if sides is None else sides):
             plane = np.ones(())
             for other, lengths in enumerate(self.lengths):
+                # Along axes exchanged before, a plane includes their halos.
                 if other < axis:
                     plane = plane * (lengths + self.sides[other] * radii[other] * block)
                 elif other > axis:
@@ -185,13 +200,14 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a block of steps should take.
+    """Predicted times of a block.
 
     Attributes:
-        busy: time that each worker starts and computes [s].
-        giving: time of each worker for messages that nothing hides, before others go on [s].
-        taking: the same after that [s].
-        together: whether all give their messages away before somebody takes his.
+        busy: time of each worker to start and compute [s].
+        giving: time of each worker for messages that are not hidden, before others can proceed [s].
+        taking: time of each worker for messages that are not hidden, after all have sent theirs
+            [s].
+        together: whether all workers send before any receives.
     """
 
     busy: Numbers
@@ -201,14 +217,14 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """Of the block."""
+        """Time of the block [s]."""
         if not self.together:
             return float((self.busy + self.giving + self.taking).max())
         return float((self.busy + self.giving).max() + self.taking.max())
 
 
 def forecast(cut: Decomposition, crew: WorkerTable, block: int) -> Forecast:
-    """What a block of so many steps takes each worker, in the order of the pieces."""
+    """Predicted times of a block for each worker, in the order of the pieces."""
     slowness = (crew.slowness(block)).reshape(cut.parts)
     computing = block * cut.computed(block) * slowness
 
@@ -217,8 +233,11 @@ def forecast(cut: Decomposition, crew: WorkerTable, block: int) -> Forecast:
         column.reshape(cut.parts) for column in (crew.latencies, crew.seconds_per_byte)
     )
     taking = messages * latencies + n_bytes * per_byte
+    # Sending costs as much as receiving, unless the link contains both.
     giving = np.where(crew.one_way.reshape(cut.parts), 0.0, taking)
 
+    # Overlap: separate computation of the halo-dependent region costs extra, and messages along the
+    # last axis are hidden behind at most the computation of the inner region.
     if crew.overlapped.any():
         computing = computing + crew.splitting.reshape(cut.parts) * (
             block * cut.rims(block) * slowness
@@ -228,13 +247,15 @@ def forecast(cut: Decomposition, crew: WorkerTable, block: int) -> Forecast:
         late = late + np.where(crew.one_way.reshape(cut.parts), 0.0, late)
         beside = block * cut.inner(block) * slowness
         hidden = np.minimum(crew.overlapped.reshape(cut.parts) * late, beside)
+        # The hidden time is subtracted from sending first and the remainder from receiving.
         given = np.minimum(hidden, giving)
         giving, taking = giving - given, taking - (hidden - given)
+
     starts = crew.starts.reshape(cut.parts)
     columns = ((starts + computing).ravel(), giving.ravel(), taking.ravel())
     return Forecast(*columns, together=crew.together)
 
 
 def seconds_per_step(cut: Decomposition, crew: WorkerTable, block: int) -> float:
-    """Predicted time of a step in blocks of so many [s]."""
+    """Predicted time per step in blocks of `block` steps [s]."""
     return forecast(cut, crew, block).seconds / block

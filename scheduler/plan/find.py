@@ -1,4 +1,6 @@
-"""Find: what each device brings, its method tuned on as much of the problem as it can hold."""
+"""Worker candidates: each device with its method, tuned on as much of the problem as it can
+hold.
+"""
 
 from __future__ import annotations
 
@@ -25,38 +27,40 @@ from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 from tetris_sim.support.wording import count_threads, gib
 
-_TUNED_ON = 0.8  # of the planes that fit: tiles of a method may need more than the linear estimate
-# seconds per block to wake the thread of a worker and to hear from it: 47 us measured for two
-# (two cores of an AMD EPYC, Python 3.11, November 2026)
+_TUNED_ON = 0.8  # of the planes that fit, since tiles may need more than the linear estimate
+# Time per block to wake the thread of a worker and to be notified by it [s]: 47 us measured for two
+# (two cores of an AMD EPYC, Python 3.11, November 2026).
 _HANDING_OVER = 5e-5
-# budgets of tuning: only for a run that takes longer is it worth to try the CPU beside GPUs
+# Tuning budgets: the CPU is tried beside GPUs only in a run that takes longer than this many
+# budgets, ...
 _PATIENCE = 10.0
 # ... and only if it could save more than this many of them. Beside an H200, a run of 173 s waited
-# 17.7 s to learn that 16 cores make 1.5 % of what the GPU makes (9600 x 9600 points, float64,
+# 17.7 s to learn that 16 cores contribute 1.5 % of the GPU's rate (9600 x 9600 points, float64,
 # 2026-11-24).
 _TRYING = 2.0
-# Who asks for both gets both, unless the CPU could not make this share of what the GPUs make.
+# A configuration that requests both gets both, unless the CPU could not reach this share of the
+# rate of the GPUs.
 _NEGLIGIBLE = 0.05
-# Products per second that a thread makes at most: 2.7e10 in caches on a line (AMD EPYC of the Zen 4
-# kind, float64, 2026-11-21), 1e10 in 2D (16 threads of an Intel Xeon, 2026-11-22).
+# Most products per second of a CPU thread: 2.7e10 in caches in 1D (AMD EPYC, Zen 4, float64,
+# 2026-11-21), 1e10 in 2D (16 threads of an Intel Xeon, 2026-11-22).
 _MOST_PRODUCTS = 2.7e10
-_PIECE_ARRAYS = 4  # of a device through which pieces move, instead of two
+_PIECE_ARRAYS = 4  # of a device through which chunks are streamed, instead of two
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What the tuner chose for a device.
+    """A device and the tuner's choice for it.
 
     Attributes:
-        device: which one.
-        gpu: if it is one.
+        device: the device.
+        gpu: its GPU; None for CPU threads.
         usable: bytes of its memory that the state may take.
-        threads: that compute on it.
-        most_threads: that were tried.
-        points_per_second: of so many threads, or as the made-up device allows.
+        threads: CPU threads that compute on it.
+        most_threads: CPU threads that were available to it.
+        points_per_second: rate with this number of threads, or the limit of an emulated device.
         choice: method and parameters.
-        described: what it is, for people.
-        notes: what must be said about a run that does not go on as it was begun.
+        described: description for the user.
+        notes: sentences about a continued run that cannot keep its method.
     """
 
     device: Device
@@ -79,16 +83,17 @@ def find_offers(
     begun_with: TuningRequest | None,
     use_cache: bool,
 ) -> tuple[list[WorkerCandidate], tuple[Reason, ...]]:
-    """(offers of the devices that are worth a share, why others were not looked at): runs do not
-    wait for the tuning of a CPU beside GPUs if they are short, or it could not save as much.
+    """(candidates of the devices that are worth a share, why others were not tried). The CPU is not
+    tuned beside GPUs if the run is short or the CPU could not save as much time as its tuning
+    takes.
 
     Args:
-        problem: what is to be divided.
-        machine: what there is.
-        compute: what was asked for.
-        devices: in the order in which their slabs lie.
+        problem: problem to divide.
+        machine: available hardware.
+        compute: settings of the run.
+        devices: devices in the order of their slabs.
         begun_with: method and parameters of the run that is continued.
-        use_cache: whether earlier choices count.
+        use_cache: whether tuning results of earlier runs are used.
     """
     terms = make_terms(compute, use_cache=use_cache)
     n_gpus = sum(device.kind == "gpu" for device in devices)
@@ -96,6 +101,8 @@ def find_offers(
     offers: list[WorkerCandidate] = []
     for tuned in tune_devices(problem, machine, compute, devices, terms, begun_with):
         offers.append(_offer(problem, machine, compute, tuned, queued=not only_teams(devices)))
+        # `tune_devices` tunes lazily, and GPUs come first: once they are known, the tuning of the
+        # CPU can still be avoided by leaving the loop.
         if len(offers) != n_gpus or len(offers) == len(devices):
             continue
         why = _why_no_cpu(problem, machine, compute, offers)
@@ -108,10 +115,11 @@ def find_offers(
 def _why_no_cpu(
     problem: Problem, machine: Machine, compute: ComputeSection, gpus: Sequence[WorkerCandidate]
 ) -> str | None:
-    """Why the CPU need not be looked at beside GPUs that were; None if it has to be."""
+    """Why the CPU need not be tuned after the GPUs; None if it has to be."""
     named = compute.devices not in ("auto", "cpu+gpu") or compute.shares != "auto"
     if named or compute.method.startswith("cpu."):
         return None
+    # The GPUs together do not hold the grid, so the CPU may be needed for its memory.
     if sum(offer.capacity.room for offer in gpus) < problem.grid.shape[0]:
         return None
 
@@ -120,6 +128,7 @@ def _why_no_cpu(
     if compute.devices == "auto" and seconds < _PATIENCE * compute.tuning_seconds:
         return f"the run takes about {seconds:.2g} s"
 
+    # An upper bound of the CPU's rate bounds the time that it could save.
     most = machine.threads * _MOST_PRODUCTS / problem.stencil.n_points
     saved = seconds * most / (rate + most)
     negligible = compute.devices == "auto" or most < _NEGLIGIBLE * rate
@@ -134,15 +143,18 @@ def _why_no_cpu(
 def _offer(
     problem: Problem, machine: Machine, compute: ComputeSection, tuned: Tuned, *, queued: bool
 ) -> WorkerCandidate:
-    """What a device brings; one with a thread of its own is told what to do, which takes time."""
+    """The candidate of a tuned device; a worker with its own thread also pays for being
+    notified.
+    """
     share, speed = _share_alone(problem, compute, tuned, queued), tuned.choice.speed
-    # A device that is made slower than its method is as slow in blocks of any length.
+    # A device slowed down below the rate of its method is equally slow in blocks of any length.
     capped = share.points_per_second < speed.points_per_second
     capacity = Capacity(
         name=share.worker,
         points_per_second=share.points_per_second,
         start=speed.latency + _HANDING_OVER if queued else speed.latency,
-        # Teams have one memory, into which all slabs must fit together.
+        # Teams share one memory, into which all slabs must fit together, so a single team has no
+        # limit.
         room=planes_in(problem, share, tuned.usable) if queued else Capacity.room,
         depth=1 if capped else steps_per_block(share.parameters),
         fixed=tuned.gpu is not None,
@@ -174,25 +186,26 @@ def tune_devices(
     terms: Terms,
     begun_with: TuningRequest | None = None,
 ) -> Iterator[Tuned]:
-    """Tune one device after the other, each kind once: teams of the same kind are as fast as they
+    """Tune the devices one after the other, each kind once: teams of one kind are as fast as they
     have threads.
 
     Args:
-        problem: what is to be divided.
-        machine: what there is.
-        compute: what was asked for.
-        devices: in the order in which their slabs lie.
-        terms: what the tuner may do, whatever the device.
+        problem: problem to divide.
+        machine: available hardware.
+        compute: settings of the run.
+        devices: devices in the order of their slabs.
+        terms: limits of the tuner, the same for all devices.
         begun_with: method and parameters of the run that is continued.
 
     Raises:
         UnsupportedError: a device has no memory or no method for its part.
-        ConfigError: what was asked for does not fit together.
+        ConfigError: the settings contradict each other.
     """
     teams, why_threads = deal_threads(machine, compute, devices)
     if only_teams(devices):
         _refuse_what_does_not_fit(problem, machine)
 
+    # Choices by product, and the combined rate of the devices tuned so far.
     known: dict[str, tuple[Choice, tuple[str, ...]]] = {}
     beside = 0.0
     for device in devices:
@@ -209,6 +222,8 @@ def tune_devices(
                 gpu=_limited(gpu, usable),
                 beside=beside,
             )
+            # Unless all devices are CPU threads, each is tuned on the part that it holds, and keeps
+            # the method of a continued run only if that runs on its kind.
             part, kept = problem, begun_with
             if not only_teams(devices):
                 part = _part_that_fits(problem, device, usable, gpu)
@@ -216,6 +231,8 @@ def tune_devices(
             known[product] = _choose(part, machine, own_terms, kept)
 
         choice, notes = known[product]
+        # Several teams use all their threads; only a single team may be reduced to the number that
+        # was fastest.
         threads = choice.threads if len(teams) == 1 else most_threads
         rate = choice.speed.points_per_second
         if gpu is None:
@@ -236,15 +253,15 @@ def tune_devices(
 
 
 def only_teams(devices: Sequence[Device]) -> bool:
-    """Whether all devices are CPU threads, which share one memory."""
+    """Whether all devices are teams of CPU threads, which share one memory."""
     return all(device.kind == "cpu" for device in devices)
 
 
 def make_terms(compute: ComputeSection, *, use_cache: bool) -> Terms:
-    """What the configuration says to the tuner, whatever the device.
+    """Constraints from the configuration for the tuner, the same for all devices.
 
     Args:
-        compute: the configuration.
+        compute: settings of the run.
         use_cache: as for `make_plan`.
     """
     alone = isinstance(compute.devices, str) or len(compute.devices) == 1
@@ -261,20 +278,21 @@ def make_terms(compute: ComputeSection, *, use_cache: bool) -> Terms:
 def _choose(
     problem: Problem, machine: Machine, terms: Terms, begun_with: TuningRequest | None
 ) -> tuple[Choice, tuple[str, ...]]:
-    """(what the tuner chooses, what must be said about a run that does not go on as it was begun).
+    """(the tuner's choice, sentences about a continued run that cannot keep its method).
 
     Args:
-        problem: what is to be advanced.
-        machine: on what.
-        terms: for the tuner.
-        begun_with: method and parameters of the run that is continued, kept unless others are asked
-            for.
+        problem: problem to advance.
+        machine: available hardware.
+        terms: constraints of the tuner.
+        begun_with: method and parameters of the run that is continued, kept unless the
+            configuration requests others.
     """
     if begun_with is None:
         return tune(problem, machine, terms), ()
 
     before = label_of(begun_with.method, begun_with.parameters or {})
     trouble = ""
+    # An explicit request takes precedence over the method of the continued run.
     if terms.asked.method == "auto":
         try:
             kept = tune(problem, machine, dataclasses.replace(terms, asked=begun_with))
@@ -287,6 +305,7 @@ def _choose(
     choice = tune(problem, machine, terms)
     if label_of(choice.method.name, choice.parameters) == before:
         return choice, ()
+    # Exact methods have the same bits, whatever method is replaced by another of them.
     exact = {method.name for method in every_method() if method.exact}
     kept_bits = exact >= {choice.method.name, begun_with.method}
     return choice, (
@@ -297,7 +316,7 @@ def _choose(
 
 
 def _share_alone(problem: Problem, compute: ComputeSection, tuned: Tuned, queued: bool) -> Share:
-    """What a device would do alone."""
+    """The share of the whole grid that a device would have alone."""
     choice, device = tuned.choice, tuned.device
     return Share(
         worker=device.name,
@@ -315,14 +334,16 @@ def _share_alone(problem: Problem, compute: ComputeSection, tuned: Tuned, queued
 
 
 def _asked_of(device: Device, devices: Sequence[Device], asked: TuningRequest) -> TuningRequest:
-    """What is said about the method counts for the devices that it runs on; the others choose."""
+    """The request as it applies to a device: a method of the other kind of device leaves this one
+    free.
+    """
     others = {other.computes_on for other in devices} - {device.computes_on}
     for_others = any(asked.method.startswith(f"{kind}.") for kind in others)
     return TuningRequest() if for_others else asked
 
 
 def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
-    """Bytes that the state may take in the memory of a device."""
+    """Bytes of a device's memory that the state may take."""
     if device.kind == "cpu":
         return machine.memory - RESERVE
     free = int(compute.simulated.memory) if gpu is None else gpu.memory - RESERVE
@@ -330,15 +351,15 @@ def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu:
 
 
 def _limited(gpu: Gpu | None, usable: int) -> Gpu | None:
-    """The GPU as the tuner may use it."""
+    """The GPU with its memory limited to what the tuner may use."""
     if gpu is None:
         return None
     return dataclasses.replace(gpu, memory=min(gpu.memory, usable + RESERVE))
 
 
 def _refuse_what_does_not_fit(problem: Problem, machine: Machine) -> None:
-    """Raise if the state does not fit into memory with the method that needs least, before anything
-    is measured.
+    """Raise, before anything is measured, if the state does not fit into memory even with the
+    method that needs least.
     """
     method = cpu_kernels.METHODS[-1]
     needed = method.memory(problem, Slab.whole(problem.grid), method.parameters(problem)[0])
@@ -354,13 +375,14 @@ def _refuse_what_does_not_fit(problem: Problem, machine: Machine) -> None:
 
 
 def _part_that_fits(problem: Problem, device: Device, usable: int, gpu: Gpu | None) -> Problem:
-    """The problem, or as many planes of it as the device has memory for."""
+    """The whole problem, or as many planes of it as fit into the memory of the device."""
     method = ComputeResource(device=device.computes_on).methods[-1]
     parameters = method.parameters(problem)[0]
     needed = method.memory(problem, Slab.whole(problem.grid), parameters)
     if needed <= usable:
         return problem
 
+    # Fewer planes than a stencil reaches in both directions leave nothing to advance.
     planes = int(problem.grid.shape[0] * _TUNED_ON * max(usable, 0) / needed)
     if planes < 2 * problem.stencil.radii[0] + 1:
         where = f"memory, but {gib(usable)} can be had"
@@ -371,20 +393,20 @@ def _part_that_fits(problem: Problem, device: Device, usable: int, gpu: Gpu | No
             )
         msg = f"the grid needs {gib(needed)} of {where}"
         raise UnsupportedError(msg)
-    # Pieces that go through a GPU are numbers of the state.
+    # Streamed chunks hold values as the state does, so pairs of floats are off.
     return dataclasses.replace(shortened(problem, planes), pairs=False)
 
 
-# Alone: the plan for the CPU threads of one process, whose messages nobody has to measure.
+# Plans for the CPU threads of one process, which measure no messages.
 
 
 def plan_on_cpu(problem: Problem, machine: Machine, compute: ComputeSection) -> Plan:
-    """All CPU threads advance everything.
+    """A plan in which all CPU threads advance the whole grid.
 
     Args:
-        problem: what to advance.
-        machine: what there is.
-        compute: what was asked for; its devices and shares do not count.
+        problem: problem to advance.
+        machine: available hardware.
+        compute: settings of the run; its devices and shares are ignored.
 
     Raises:
         UnsupportedError: the state does not fit into memory, or no method can be used.

@@ -1,4 +1,6 @@
-"""WorkerCandidate: a worker that may get a share, and what is known of it."""
+"""Worker candidates, the shares that they get, and the check of these against the memory of each
+device.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,19 @@ from tetris_sim.support.wording import gib
 
 @dataclass(frozen=True)
 class Measures:
-    """What measures on real devices, handed in by who may open them.
+    """Functions that measure on real devices, passed in by a caller that may open them.
 
     Attributes:
-        messages: what giving or taking a message costs the worker of a share, through the memory of
-            the host or not.
-        copies: seconds per byte to the memory of a share's device, and back.
+        messages: cost of sending or receiving a message for the worker of a share, through host
+            memory or not.
+        copies: inverse bandwidth to the memory of a share's device, and back [s/byte].
     """
 
     messages: Callable[[Share, bool], Link]
     copies: Callable[[Share], tuple[float, float]]
 
 
-# where nothing may be measured: a message, and copies over PCIe 4 x16
+# Assumed costs where nothing may be measured: a message, and copies over PCIe 4 x16.
 GUESSES = Measures(
     messages=lambda share, through_host: Link(3e-5, 1 / 5e9),
     copies=lambda share: (1 / 25e9, 1 / 25e9),
@@ -43,22 +45,22 @@ GUESSES = Measures(
 
 @dataclass(frozen=True)
 class WorkerCandidate:
-    """A worker that may get a share, and what is known of it.
+    """A worker that may get a share, with its speed, memory and costs.
 
     Attributes:
-        share: what it would do alone; of which rank it is.
-        capacity: how fast it is, what its messages cost, and how many planes it holds.
+        share: share of the whole grid that it would have alone, with its rank.
+        capacity: speed, message costs and room of the worker.
         usable: bytes of its memory that the state may take.
-        kind: of its device.
+        kind: kind of its device.
         host: name of its computer.
-        host_memory: bytes of the memory of that computer that all its slabs there may take.
-        memory_reason: what limits that.
-        product: name of its GPU or CPU.
-        piece_room: planes that each of four arrays in its memory can have, between which pieces of
-            a slab in host memory move.
-        lane: how pieces go through it, if its slab lies in host memory.
-        reasons: why it does what it does.
-        notes: what must be said about a run that does not go on as it was begun.
+        host_memory: bytes of host memory that all slabs of the process may take together.
+        memory_reason: limit that determines the host memory.
+        product: product name of its GPU or CPU.
+        piece_room: planes that fit into each of the four device arrays between which chunks of a
+            streamed slab move.
+        lane: streaming model of the device, if its slab lies in host memory.
+        reasons: explanations of its device and method.
+        notes: sentences about a continued run that cannot keep its method.
     """
 
     share: Share
@@ -76,25 +78,27 @@ class WorkerCandidate:
 
     @property
     def name(self) -> str:
-        """Of the worker."""
+        """Name of the worker."""
         return self.share.worker
 
     @property
     def remote(self) -> bool:
-        """Whether it has a memory of its own."""
+        """Whether the device has its own memory."""
         return self.kind != "cpu"
 
     @property
     def steps(self) -> int:
-        """That its method makes at a time."""
+        """Steps that its method makes at a time."""
         return steps_per_block(self.share.parameters)
 
     def bytes_for(self, problem: Problem, slab: Slab) -> int:
-        """Memory that its method takes for a slab."""
+        """Memory that its method takes for a slab [bytes]."""
         return self.share.method.memory(problem, slab, self.share.parameters)
 
     def streamed(self, lane: Lane, streaming: Streaming, room: int) -> WorkerCandidate:
-        """The same with a slab in host memory, which has room for so many planes."""
+        """The candidate with its slab in host memory, where there is room for `room` planes."""
+        # The pipeline, not the kernel, now determines rate, start and steps at a time; it does not
+        # overlap the halo exchange.
         capacity = dataclasses.replace(
             self.capacity,
             points_per_second=streaming.points_per_second,
@@ -110,7 +114,7 @@ class WorkerCandidate:
 
 
 def planes_in(problem: Problem, share: Share, n_bytes: int) -> int:
-    """Planes along axis 0 that so many bytes hold with the method of a share."""
+    """Number of planes along axis 0 that fit into `n_bytes` with the method of a share."""
 
     def needed(planes: int) -> int:
         longer = shortened(problem, planes)
@@ -119,22 +123,23 @@ def planes_in(problem: Problem, share: Share, n_bytes: int) -> int:
     few = max(1, problem.grid.shape[0] // 2)
     one, two = needed(few), needed(2 * few)
     # Rows are padded: on a short axis, more planes may take no more memory.
+    # Two sizes determine the linear estimate: memory per plane, and the fixed remainder.
     per_plane = max((two - one) / few, WorkEstimate.of(problem).plane_bytes)
     return max(0, int((n_bytes - max(0.0, one - few * per_plane)) / per_plane))
 
 
-# Give: offers get their slabs, and it is seen whether these fit into memory.
+# Assignment: candidates get their slabs, and the memory that these need is checked.
 
 
 def give(
     problem: Problem, offers: Sequence[WorkerCandidate], slabs: Sequence[Slab], block: int
 ) -> tuple[Share, ...]:
-    """The shares of workers, with parameters that suit the block and the memory that they take.
+    """The shares of workers, with parameters that suit the block, and with their memory.
 
     Args:
-        problem: what is advanced.
-        offers: of those who get something.
-        slabs: one for each.
+        problem: problem to advance.
+        offers: candidates that get a slab.
+        slabs: one slab for each candidate.
         block: steps between two exchanges.
     """
     alone = len(offers) == 1
@@ -142,7 +147,7 @@ def give(
         _give_one(problem, offer, slab, block, alone=alone)
         for offer, slab in zip(offers, slabs, strict=True)
     ]
-    # Planes stay on a GPU where all neighbours in the process are GPUs.
+    # Halos stay in GPU memory only where all workers of the process are GPUs that hold their slabs.
     mixed = {share.rank for share in shares if not share.product or share.streamed is not None}
     return tuple(
         dataclasses.replace(share, through_host=share.queued and share.rank in mixed)
@@ -156,7 +161,8 @@ def _give_one(
     share, parameters = dataclasses.replace(offer.share, slab=slab), offer.share.parameters
     if share.streamed is not None:
         streaming = _streaming_of(problem, offer, slab, share.streamed, alone=alone)
-        # Pieces move between arrays: twice the two of a slab of the largest piece's size.
+        # Chunks move between arrays: twice the two that a slab of the size of the largest chunk
+        # takes.
         piece = largest_piece(problem, slab, streaming)
         return dataclasses.replace(
             share,
@@ -165,10 +171,11 @@ def _give_one(
             points_per_second=streaming.points_per_second,
         )
 
+    # With neighbours, the method should make whole blocks between two exchanges.
     if share.method.device == "cpu" and not alone:
         parameters = divide_block(parameters, block)
     memory = share.method.memory(problem, slab, parameters)
-    # Of two arrays and more, a copy is one.
+    # A snapshot takes as much as one of the two or more arrays, so at most half of the memory.
     keeps = offer.kind == "gpu" and memory + memory // 2 <= offer.usable
     return dataclasses.replace(share, parameters=parameters, memory=memory, keeps=keeps)
 
@@ -176,8 +183,9 @@ def _give_one(
 def _streaming_of(
     problem: Problem, offer: WorkerCandidate, slab: Slab, streaming: Streaming, *, alone: bool
 ) -> Streaming:
-    """What was decided for the whole grid, for the slab that it became."""
+    """The streaming that was chosen for the whole grid, adapted to the slab that the worker got."""
     assert offer.lane is not None
+    # A slab of one worker keeps the grid's periodic ends only if there is no other worker.
     whole, planes = WorkEstimate.of(problem), slab.shape[0]
     own = dataclasses.replace(whole, n_planes=planes, periodic=whole.periodic and alone)
     fewest = fewest_pieces(own, offer.lane, streaming.steps) or 1
@@ -186,7 +194,7 @@ def _streaming_of(
 
 
 def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
-    """Whether a worker can begin a block before the halos of an axis are there."""
+    """Whether a worker can start a block before the halos along an axis have arrived."""
     if share.streamed is not None or share.simulated is not None:
         return False
     if share.method.device == "cpu":
@@ -197,12 +205,12 @@ def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
 
 
 def host_bytes(plane_bytes: int, shares: Sequence[Share]) -> int:
-    """Memory of the host that the state takes: with two copies where CPU threads compute, with one
-    where it passes.
+    """Host memory that the state takes: the arrays of slabs that CPU threads compute, and one copy
+    of slabs that are streamed [bytes].
 
     Args:
-        plane_bytes: of a plane of axis 0.
-        shares: of the workers in one process.
+        plane_bytes: bytes of a plane of axis 0.
+        shares: shares of the workers in one process.
     """
     resident = sum(
         share.memory for share in shares if share.method.device == "cpu" and share.streamed is None
@@ -216,13 +224,13 @@ def host_bytes(plane_bytes: int, shares: Sequence[Share]) -> int:
 
 @dataclass(frozen=True)
 class Shortage:
-    """A memory that is too small.
+    """A memory that is too small for its slabs.
 
     Attributes:
-        offer: whose memory it is; of the first worker, if that of the host.
-        own: whether it is that of a device, not that of the host.
-        needed: bytes.
-        free: bytes.
+        offer: worker whose device it is; for host memory, the first worker of the process.
+        own: whether it is the memory of a device, not of the host.
+        needed: required bytes.
+        free: usable bytes.
     """
 
     offer: WorkerCandidate
@@ -232,7 +240,7 @@ class Shortage:
 
     @property
     def place(self) -> str:
-        """Where, for people."""
+        """Name of the memory for the user."""
         gpu = self.own and self.offer.kind == "gpu"
         return f"GPU {self.offer.share.number}" if gpu else "memory"
 
@@ -240,11 +248,12 @@ class Shortage:
 def shortages(
     plane_bytes: int, offers: Sequence[WorkerCandidate], shares: Sequence[Share]
 ) -> Iterator[Shortage]:
-    """Each memory that is too small for what should lie in it."""
+    """Each memory that is too small for the slabs assigned to it."""
     by_rank: dict[int, list[tuple[WorkerCandidate, Share]]] = {}
     for offer, share in zip(offers, shares, strict=True):
         by_rank.setdefault(share.rank, []).append((offer, share))
 
+    # Devices have their own memory; the workers of one rank share that of the host.
     for together in by_rank.values():
         for offer, share in together:
             if offer.remote and share.memory > offer.usable:
@@ -258,10 +267,10 @@ def shortages(
 def refuse_shortages(
     plane_bytes: int, offers: Sequence[WorkerCandidate], shares: Sequence[Share]
 ) -> None:
-    """Raise if a memory is too small for what should lie in it.
+    """Raise if a memory is too small for the slabs assigned to it.
 
     Raises:
-        UnsupportedError: with what is needed and what there is.
+        UnsupportedError: with the required and the available memory.
     """
     shortage = next(shortages(plane_bytes, offers, shares), None)
     if shortage is None:
@@ -270,7 +279,9 @@ def refuse_shortages(
     there = f"{gib(RESERVE)} beside it, but {gib(shortage.free + RESERVE)} can be had"
 
     many = len({share.rank for share in shares}) > 1
-    # A made-up memory is what it is said to be: nothing beside it is kept free.
+    # The memory of an emulated device is exactly as large as configured: no reserve is kept free.
+    # Four messages, for what the user can change: ranks, one device's share, teams on one memory,
+    # or host memory in general.
     if many and not (shortage.own and offer.kind == "simulated"):
         msg = (
             f"the part of rank {offer.share.rank} on {offer.host} needs {needed} of "

@@ -1,8 +1,8 @@
-"""Partition: which slab does each worker get, and into how many parts can each axis be cut?
+"""Partitions: the slab of each worker, and the possible numbers of pieces along each axis.
 
-Cut along its first axis only, the grid falls into slabs as long as their workers are fast. Cut
-along two or three, it falls into equal pieces. Which cut is fastest, `search.py` predicts from
-what was measured.
+Cut along its first axis only, the grid falls into slabs in proportion to the speeds of their
+workers. Cut along two or three axes, it falls into equal pieces. `search.py` predicts which cut is
+fastest.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Domain, Parts
 
-# Reaches of a step: the halos on both sides of a slab for 16 steps, as many as the deepest methods
-# make at a time. In thinner ones these could not show what they can, and they are seldom the
+# Least thickness of a slab in radii: the halos on both sides for 16 steps, the largest depth of a
+# method. In thinner slabs the deepest methods lose their advantage, and thin slabs are seldom the
 # fastest cut.
 _THIN = 32
 
-# Cuts along all three axes whose times are predicted: those with the least surface. 5040 workers
-# have 810 cuts.
+# Number of cuts along all three axes whose times are predicted: those with the least surface. 5040
+# workers have 810 cuts.
 _TRIED = 16
 
 
@@ -40,13 +40,13 @@ def split_by_speed(
     Args:
         n_planes: planes to distribute.
         speeds: relative speed of each worker, positive.
-        min_planes: shortest piece allowed; every halo must fit into the neighbour's piece.
+        min_planes: shortest piece allowed, since every halo must fit into the neighbour's piece.
 
     Returns:
         (start, stop) per worker, in order, covering everything.
 
     Raises:
-        ValueError: if there are fewer than len(speeds) * min_planes planes.
+        ValueError: there are fewer than len(speeds) * min_planes planes.
     """
     if n_planes < len(speeds) * min_planes:
         msg = (
@@ -57,7 +57,8 @@ def split_by_speed(
 
     counts = [0] * len(speeds)
     free, planes = set(range(len(speeds))), n_planes
-    # Workers that would get too little get the minimum; the others share what is left by speed.
+    # Workers that would get too few planes get the minimum; the others share the remainder by
+    # speed. Repeat, because the others' parts have become smaller.
     while True:
         total = sum(speeds[k] for k in free)
         short = {k for k in free if planes * speeds[k] / total < min_planes}
@@ -68,7 +69,7 @@ def split_by_speed(
         planes -= min_planes * len(short)
         free -= short
 
-    # Largest remainder, so that the pieces add up exactly and nobody gets more than one plane too
+    # Largest remainder method: the pieces add up exactly, and none has more than one plane too
     # many.
     ideal = {k: planes * speeds[k] / total for k in free}
     for k in free:
@@ -85,12 +86,13 @@ def split_by_speed(
 def cut_along_axis_0(
     grid: Grid, boundary: Boundary, pieces: Sequence[tuple[int, int]], *, halo: int
 ) -> tuple[Slab, ...]:
-    """The slabs of pieces of axis 0, with `halo` planes wherever a side has a neighbour.
+    """The slabs of pieces of axis 0, with `halo` planes on each side that has a neighbour.
 
     Args:
-        grid: what is cut.
-        boundary: tells whether the first and the last piece are neighbours.
-        pieces: (start, stop) per slab.
+        grid: grid to cut.
+        boundary: boundary conditions, which say whether the first and the last piece are
+            neighbours.
+        pieces: (start, stop) of each slab.
         halo: planes kept beyond the owned ones.
     """
     rest = [(0, n) for n in grid.shape[1:]]
@@ -100,7 +102,7 @@ def cut_along_axis_0(
 
 
 def likely_parts(domain: Domain, workers: int) -> Parts:
-    """Into how many pieces each axis will probably be cut, when nothing is measured yet: slabs
+    """Number of pieces along each axis that is probably best, before anything is measured: slabs
     unless they are thin.
     """
     slabs = factorizations(workers, len(domain.shape))[0]
@@ -112,8 +114,9 @@ def likely_parts(domain: Domain, workers: int) -> Parts:
 
 
 def possible_parts(domain: Domain, workers: int) -> list[Parts]:
-    """Process grids of so many workers in which halos for one step fit into the neighbours' pieces:
-    all along the first two axes, and of those along three the few with the least surface.
+    """Process grids for this number of workers in which halos for one step fit into the neighbours'
+    pieces: all cuts of the first two axes, and of those of three axes the few with the least
+    surface.
     """
     found = [
         parts
@@ -126,8 +129,8 @@ def possible_parts(domain: Domain, workers: int) -> list[Parts]:
 
 
 def factorizations(workers: int, ndim: int) -> list[Parts]:
-    """Every way to cut into `workers` parts, those with whole rows and the most along the first
-    axis first.
+    """All ways to cut into `workers` parts; those with whole rows and the most parts along the
+    first axis come first.
 
     >>> factorizations(6, 2)
     [(6, 1), (3, 2), (2, 3), (1, 6)]
@@ -157,21 +160,23 @@ def has_whole_rows(parts: Parts) -> bool:
 
 
 def longest_block(domain: Domain, parts: Parts) -> int:
-    """Most steps between two exchanges for which every halo fits into the neighbour's part; 0 if
-    not even one does.
+    """Largest number of steps between two exchanges for which every halo fits into the neighbour's
+    part; 0 if a single step does not fit.
     """
     rooms = [
         n // pieces // max(radius, 1)
         for n, pieces, radius in zip(domain.shape, parts, domain.radii, strict=True)
         if pieces > 1
     ]
+    # Without a cut there is no halo to fit: any length.
     return min(rooms, default=1 << 30)
 
 
 def surface(domain: Domain, parts: Parts) -> int:
-    """Points that are exchanged per step of a halo, over all cuts."""
+    """Points exchanged per step of halo width, over all cuts."""
     n_points, total = math.prod(domain.shape), 0
     for axis, (n, pieces, radius) in enumerate(zip(domain.shape, parts, domain.radii, strict=True)):
+        # A periodic axis has one more cut, between its ends.
         cuts = pieces if domain.periodic[axis] and pieces > 1 else pieces - 1
         total += 2 * cuts * radius * (n_points // n)
     return total
@@ -180,12 +185,13 @@ def surface(domain: Domain, parts: Parts) -> int:
 def cut(
     domain: Domain, parts: Parts, weights: Sequence[float], time_block: int
 ) -> tuple[Slab, ...]:
-    """The slab of each worker, with halos for `time_block` steps; the last cut axis varies fastest.
+    """The slab of each worker, with halos for `time_block` steps, in order of the pieces with the
+    last axis varying fastest.
 
     Args:
-        domain: what is cut.
-        parts: pieces per axis.
-        weights: relative speed of each worker, used where only the first axis is cut.
+        domain: grid to cut.
+        parts: number of pieces along each axis.
+        weights: relative speed of each worker, used if only the first axis is cut.
         time_block: steps between two exchanges.
     """
     halo = [time_block * radius for radius in domain.radii]
@@ -197,8 +203,9 @@ def cut(
 def axis_pieces(
     domain: Domain, parts: Parts, weights: Sequence[float], time_block: int
 ) -> list[tuple[tuple[int, int], ...]]:
-    """The pieces of each axis, as (start, stop), of which `cut` makes slabs."""
+    """The pieces of each axis as (start, stop), from which `cut` makes slabs."""
     pieces = [evenly(n, count) for n, count in zip(domain.shape, parts, strict=True)]
+    # As many parts along axis 0 as workers: only axis 0 is cut, so pieces can follow the speeds.
     if parts[0] == len(weights) > 1:
         halo = time_block * domain.radii[0]
         pieces[0] = split_by_speed(domain.shape[0], weights, min_planes=max(halo, 1))
@@ -206,7 +213,7 @@ def axis_pieces(
 
 
 def evenly(n: int, parts: int) -> tuple[tuple[int, int], ...]:
-    """Pieces of range(n) whose lengths differ by one at most.
+    """Pieces of range(n) whose lengths differ by at most one.
 
     >>> evenly(7, 3)
     ((0, 2), (2, 4), (4, 7))
@@ -222,6 +229,7 @@ def _slab(
 ) -> Slab:
     halos = []
     for (start, stop), n, joined, width in zip(box, shape, periodic, halo, strict=True):
+        # A piece that spans a whole periodic axis wraps onto itself and needs no halo.
         around = joined and stop - start < n
         halos.append((width if start > 0 or around else 0, width if stop < n or around else 0))
     starts, stops = zip(*box, strict=True)
@@ -229,7 +237,9 @@ def _slab(
 
 
 def redundant_points(slab: Slab, radii: Sequence[int], time_block: int) -> float:
-    """Points outside the slab that are computed with it, on average over the steps of a block."""
+    """Halo points computed in addition to the slab, per step, on average over the steps of a
+    block.
+    """
     grown = math.prod(
         n + sum(radius * (time_block - 1) / 2 for width in widths if width)
         for n, widths, radius in zip(slab.shape, slab.halo, radii, strict=True)

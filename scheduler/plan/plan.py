@@ -1,7 +1,8 @@
-"""Plan: who of those that offer themselves gets what, how many steps per block, and why.
+"""The plan for one process: which of the candidates get which planes, how many steps per block, and
+why.
 
-What comes out may be that the best set of workers is not all of them; then the plan says with
-numbers why somebody gets nothing.
+The best set of workers need not include all of them; the plan then says with numbers why a worker
+gets nothing.
 """
 
 from __future__ import annotations
@@ -50,25 +51,26 @@ _NOT_ALIKE = (
     "pieces are advanced by one stepper after the other, and that knows the materials, sources and "
     "faces of a single place and time"
 )
-_STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
-# Rims by themselves take a GPU as long again: launches of few points.
+_STREAMED_SECONDS = 2.0  # between two checks of clock and signals in a streamed run
+# Extra time of the halo-dependent region on a GPU when it is computed separately, relative to its
+# time as part of the whole: launches of few points.
 _SPLITTING = 1.0
 _BESIDE = "Halos travel while points that need none are computed."
 _AHEAD = (
     "A GPU hears of each block while it computes the one before: CPU threads are done with theirs "
     "earlier."
 )
-_PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
+_PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a chunk: an upper bound
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What was asked of the division.
+    """Settings that constrain the division.
 
     Attributes:
-        block: steps per block; None if it is open.
-        shares: relative planes of each worker; None if they are open.
-        steps: of the run.
+        block: requested steps per block; None if open.
+        shares: requested relative number of planes of each worker; None if open.
+        steps: steps of the run.
     """
 
     block: int | None
@@ -78,13 +80,13 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to use the workers.
+    """One way to use the workers: resident in their memories, or streamed.
 
     Attributes:
-        offers: of all of them, with those that are streamed as they are then.
-        division: between them.
+        offers: all workers, with those that are streamed as they are then.
+        division: planes of each worker.
         block: steps between two exchanges.
-        why_block: why, if it is not the division's.
+        why_block: reason for the block, if the division does not explain it.
     """
 
     offers: tuple[WorkerCandidate, ...]
@@ -94,13 +96,13 @@ class Option:
 
     @property
     def members(self) -> tuple[WorkerCandidate, ...]:
-        """Those that take part."""
+        """The workers that take part."""
         pairs = zip(self.offers, self.division.planes, strict=True)
         return tuple(offer for offer, planes in pairs if planes)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """(first plane, one past the last) of each of these."""
+        """(first plane, one past the last) of each worker that takes part."""
         ends = list(itertools.accumulate(n for n in self.division.planes if n))
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
@@ -112,18 +114,18 @@ def draft_plan(
     measures: Measures,
     why_these: Sequence[Reason] = (),
 ) -> Draft:
-    """Divide the grid between workers of this process.
+    """Divide the grid between the workers of this process.
 
     Args:
-        problem: what to advance.
-        compute: what was asked for.
-        offers: of the workers, in the order in which their slabs lie.
-        measures: what a message costs, and so on.
-        why_these: why others were not looked at.
+        problem: problem to advance.
+        compute: settings of the run.
+        offers: candidates in the order of their slabs.
+        measures: functions that measure message and copy costs.
+        why_these: reasons why other devices were not tried.
 
     Raises:
         UnsupportedError: all workers together have too little memory.
-        ConfigError: what was asked for does not fit together.
+        ConfigError: the settings contradict each other.
     """
     domain, work = Domain.of(problem), WorkEstimate.of(problem)
     asked = PlanRequest(
@@ -137,11 +139,14 @@ def draft_plan(
         options = _options(domain, work, _with_links(domain, offers, measures), asked, measures)
     best = min(options, key=lambda option: option.division.seconds_per_step)
 
+    # Halos hold all planes that a block of steps reaches, so that a block needs only one exchange.
     halo = best.block * work.radius
     slabs = cut_along_axis_0(problem.grid, problem.boundary, best.ranges, halo=halo)
     shares = give(problem, best.members, slabs, best.block)
     refuse_shortages(domain.plane_bytes, best.members, shares)
 
+    # Notes for the reader of the results: a continued run that changes its method, and the rounding
+    # of mixed methods.
     notes = dict.fromkeys(note for offer in offers for note in offer.notes)
     allowed = tolerance(problem, problem.steps, 1.0)
     allowed *= max(roundings(share.method, problem.dtype) for share in shares)
@@ -153,6 +158,7 @@ def draft_plan(
         overlapped=_begin_inside(problem, best, shares),
         ahead=_beside_host(shares),
     )
+    # Devices first, then what was chosen for each of them, then the division.
     reasons = (
         *(offer.reasons[0] for offer in offers),
         *(reason for offer in offers for reason in offer.reasons[1:]),
@@ -167,7 +173,8 @@ def draft_plan(
 
 
 def _begin_inside(problem: Problem, option: Option, shares: Sequence[Share]) -> bool:
-    """Whether halos travel while somebody computes what needs none."""
+    """Whether the halo exchange overlaps the computation of points that need no halo."""
+    # Halos that pass host memory are taken in another way; see `_beside_host`.
     alike = len(shares) > 1 and not any(share.through_host for share in shares)
     return alike and any(
         offer.capacity.overlapped and begins_early(problem, share, 0, option.block)
@@ -176,16 +183,16 @@ def _begin_inside(problem: Problem, option: Option, shares: Sequence[Share]) -> 
 
 
 def _beside_host(shares: Sequence[Share]) -> bool:
-    """Whether a GPU that holds its slab has neighbours in the memory of the host."""
+    """Whether a GPU that holds its slab has neighbours whose slabs lie in host memory."""
     return any(share.product and share.streamed is None and share.through_host for share in shares)
 
 
 def _between_teams(
     domain: Domain, work: WorkEstimate, offers: Sequence[WorkerCandidate], asked: PlanRequest
 ) -> Option:
-    """Slabs of teams of threads, as long as they are fast, or as asked.
+    """Slabs of teams of CPU threads, in proportion to speed or as requested.
 
-    Nobody is left out, and nobody measures messages that are copies in one memory.
+    All teams take part. Their messages are copies within one memory and are not measured.
     """
     capacities, shares = [offer.capacity for offer in offers], None
     if len(offers) == 1:
@@ -201,10 +208,10 @@ def _between_teams(
 def _with_links(
     domain: Domain, offers: Sequence[WorkerCandidate], measures: Measures
 ) -> tuple[WorkerCandidate, ...]:
-    """The offers with what their messages cost."""
+    """The candidates with their message costs."""
     if len(offers) == 1:
         return tuple(offers)
-    # Between GPUs messages need not pass the memory of the host.
+    # Messages between GPUs bypass host memory if all workers are GPUs.
     through_host = any(offer.kind != "gpu" for offer in offers)
     links = [measures.messages(offer.share, through_host) for offer in offers]
     of_gpus = [link for link, offer in zip(links, offers, strict=True) if offer.kind == "gpu"]
@@ -213,8 +220,8 @@ def _with_links(
     for offer, own in zip(offers, links, strict=True):
         link, beside, splitting = own, _hides_messages(domain, offer), _SPLITTING
         if through_host:
-            # A GPU that is told ahead takes halos in at once, in one part; whoever is beside it
-            # waits for what it copies.
+            # A GPU with blocks enqueued early takes halos in asynchronously, as one part. Its
+            # neighbours on the CPU wait for the copies of the GPU as well as their own.
             beside, splitting = offer.kind == "gpu", 0.0
             link = own if beside else _one_after_the_other((own, *of_gpus))
         capacity = dataclasses.replace(
@@ -229,7 +236,7 @@ def _with_links(
 
 
 def _one_after_the_other(links: Sequence[Link]) -> Link:
-    """A message that takes the first way and the slowest of the others."""
+    """A message over the first link and then the slowest of the others."""
     first, *others = links
     return Link(
         first.latency + max((link.latency for link in others), default=0.0),
@@ -238,8 +245,8 @@ def _one_after_the_other(links: Sequence[Link]) -> Link:
 
 
 def _hides_messages(domain: Domain, offer: WorkerCandidate) -> bool:
-    """Whether a worker begins a block without halos; what of a slab can do so is seen when it is
-    cut.
+    """Whether a worker can start a block without halos; which part of a slab can do so is known
+    when it is cut.
     """
     return offer.kind == "gpu" and domain.alike and len(domain.shape) > 1
 
@@ -251,14 +258,16 @@ def _options(
     asked: PlanRequest,
     measures: Measures,
 ) -> list[Option]:
-    """The division with every slab in its device's memory, and the one that streams what does not
-    fit.
+    """The division with all slabs resident in their devices, and the one that streams slabs too
+    large for theirs.
 
     Raises:
         UnsupportedError: neither is possible.
     """
     options: list[Option] = []
     failure: TetrisError | None = None
+    # One of the two may fail, for lack of memory or of planes; the last failure is reported if both
+    # do.
     for way in _ways(domain, work, offers, asked, measures):
         try:
             options.append(_divided(domain, work, way, asked))
@@ -288,10 +297,11 @@ def _ways(
     asked: PlanRequest,
     measures: Measures,
 ) -> Iterator[tuple[WorkerCandidate, ...]]:
-    """The workers as they are, and with those streamed whose own memory is too small for the grid,
-    if there are such and all of them can be.
+    """The workers as they are; then with streaming for those whose memory is too small for the
+    grid, if there are any and all of them can stream.
     """
     yield offers
+    # Streaming needs homogeneous problems: one stepper advances every chunk.
     if not domain.alike:
         return
     small = {offer.name for offer in offers if offer.remote and offer.capacity.room < work.n_planes}
@@ -311,27 +321,30 @@ def _streamed(
     asked: PlanRequest,
     measures: Measures,
 ) -> WorkerCandidate | None:
-    """A worker whose slab lies in host memory; None if that cannot be."""
+    """A worker whose slab lies in host memory; None if that is impossible."""
     if isinstance(offer.share.method, ReducedPrecision):
-        return None  # pieces move as they are in memory
+        return None  # chunks are copied as they are in memory
     made_up, capacity = offer.share.simulated, offer.capacity
     if made_up is None:
         copies = measures.copies(offer.share)
     else:
         copies = (1 / made_up.bandwidth, 1 / made_up.bandwidth)
 
+    # The lane's depth is 1 if the method makes any number of steps: the search over steps per pass
+    # is free then.
     rate, depth = capacity.points_per_second, capacity.depth if capacity.fixed else 1
     lane = Lane(rate, depth, *copies, offer.piece_room, _PIECE_SECONDS)
     block = _streamed_block(domain, rate, asked)
     streaming = choose_streaming(work, lane, most_steps=block, block_steps=block)
     if streaming is None:
         return None
+    # Room in host memory: one copy of each plane.
     return offer.streamed(lane, streaming, max(0, offer.host_memory) // (domain.plane_bytes + 1))
 
 
 def _streamed_block(domain: Domain, points_per_second: float, asked: PlanRequest) -> int:
-    """Steps of a block through which pieces are streamed: with short ones, the device would often
-    wait for the first.
+    """Steps of a block of streamed chunks; in short blocks the device would often wait for its
+    first chunk.
     """
     wanted = responsive_block(domain.n_values, points_per_second, _STREAMED_SECONDS)
     return max(1, min(wanted, asked.block or wanted, asked.steps))
@@ -343,7 +356,7 @@ def _divided(
     """The best division between these workers.
 
     Raises:
-        ConfigError: the shares that were asked for do not fit.
+        ConfigError: the requested shares do not fit.
         UnsupportedError: all memory together does not hold the planes.
     """
     if asked.shares is not None and len(asked.shares) != len(offers):
@@ -359,6 +372,8 @@ def _divided(
     division = divide(work, capacities, most=most, time_block=asked.block, shares=asked.shares)
 
     option = Option(offers, division, division.time_block)
+
+    # One resident worker needs no exchange, so its block follows from responsiveness alone.
     first, *others = option.members
     if others or first.share.streamed is not None:
         return option
@@ -374,18 +389,22 @@ def _plan_of(
     asked: PlanRequest,
     notes: tuple[str, ...],
 ) -> Plan:
-    """The plan with these shares, but for its reasons."""
+    """The plan with these shares, still without its reasons."""
     division, members = option.division, option.members
     streamed = [share.streamed for share in shares if share.streamed is not None]
     replicated, points = division.replicated, domain.n_values * division.time_block
+    # Redundant work: halos computed by two workers, and trapezoids of streamed chunks.
     twice = [replicated / (replicated + points), *(streaming.redundant for streaming in streamed)]
 
-    # Workers with threads of their own hold a copy of what others take, and may be replaced.
+    # Workers with their own threads hold copies of edges that others take, and may be rebalanced or
+    # replaced during the run.
     queued, profile = shares[0].queued, None
     if queued:
         capacities = tuple(offer.capacity for offer in members)
         in_flight = max((streaming.in_flight for streaming in streamed), default=1)
         profile = Profile(work, capacities, of_members(division), in_flight)
+    # Margins: a copy of the state for files, one more where workers hold copies, and more for
+    # recovery.
     free = members[0].host_memory - host_bytes(domain.plane_bytes, shares)
     return Plan(
         shares=shares,
@@ -408,7 +427,7 @@ def _why_divided_so(
     shares: Sequence[Share],
     asked: PlanRequest,
 ) -> list[Reason]:
-    """Who gets what, and how many steps per block, in words."""
+    """Reasons for the shares and the number of steps per block."""
     were_asked = asked.shares is not None
     if not shares[0].queued:
         return [*best.why_block, *describe_teams(shares, asked=were_asked)]

@@ -1,5 +1,5 @@
-"""One plan for many ranks: each says what its workers are and how fast, rank 0 decides who computes
-what.
+"""One plan for many ranks: each rank reports its workers and their speeds, and rank 0 divides the
+grid.
 """
 
 from __future__ import annotations
@@ -57,15 +57,17 @@ Thing = TypeVar("Thing")
 
 _ALIKE = 1.3  # equal devices whose measured speeds differ by less are taken to be equally fast
 _LISTED = 16  # ranks that are named one by one
-# Times the other way: halos beside the computation must be faster, for predictions are not surer.
+# Predicted time with overlap over that without, below which overlap is chosen; predictions are not
+# more accurate than that.
 _CLEARLY = 0.95
-# Rims by themselves take as long again. Blocks of a five-point star (2048 x 2048, 16 steps) in two
-# parts took 1.037 and 1.044 times as long as in one, those of a seven-point star (256^3, 6 steps)
-# 1.016 times, and this says 1.016 and 1.047 (two ranks on the two cores of a busy AMD EPYC,
-# float64, 2026-11-23).
+# Extra time of the halo-dependent region when it is computed separately, relative to its time as
+# part of the whole. Blocks of a five-point star (2048 x 2048, 16 steps) in two parts took 1.037 and
+# 1.044 times as long as in one, those of a seven-point star (256^3, 6 steps) 1.016 times; this
+# value predicts 1.016 and 1.047 (two ranks on the two cores of a busy AMD EPYC, float64,
+# 2026-11-23).
 _SPLITTING = 1.0
 _START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of threads
-# what a rank's own plan says and all together decide anew
+# Topics of a rank's own plan that all ranks together decide anew.
 _DECIDED_ANEW: tuple[Topic, ...] = ("block", "shares", "checkpoints")
 _CHECKPOINTS = (
     "Checkpoints: rank 0 asks the others for the state, slab by slab, while they wait, or each "
@@ -74,7 +76,9 @@ _CHECKPOINTS = (
 
 
 def even_part(problem: Problem, ranks: int) -> Problem:
-    """The problem on as many points as each rank gets if all are alike, to be planned for."""
+    """The problem on as many points as each rank gets if all ranks are equal, for which each rank
+    plans.
+    """
     domain = Domain.of(problem)
     _refuse_too_many(domain, ranks)
     parts = likely_parts(domain, ranks)
@@ -86,13 +90,13 @@ def even_part(problem: Problem, ranks: int) -> Problem:
 
 
 def offers_of(draft: Draft, machine: Machine, rank: int) -> list[WorkerCandidate]:
-    """What the workers of a rank can do: as much as they would do of its part together, each as
-    fast as its share of that part says.
+    """The workers of a rank as candidates; together they have the predicted rate of the rank's own
+    plan, divided by their shares.
 
     Args:
-        draft: how the rank would advance an even part of the grid alone.
-        machine: its part of the computer.
-        rank: which one.
+        draft: the rank's plan for an even part of the grid.
+        machine: the rank's part of the computer.
+        rank: number of the rank.
     """
     shares = draft.plan.shares
     rate = sum(share.points_per_second for share in shares)
@@ -101,6 +105,8 @@ def offers_of(draft: Draft, machine: Machine, rank: int) -> list[WorkerCandidate
 
     offers = []
     for share in shares:
+        # The usable memory depends on the device: the emulated limit, the free memory of the GPU,
+        # or host memory.
         kind: Kind = "simulated" if share.simulated is not None else share.method.device
         usable = machine.memory - RESERVE
         if share.simulated is not None:
@@ -140,15 +146,15 @@ def combine(
     *,
     gpu_messages: GpuMessages = "host",
 ) -> Plan:
-    """Cut the grid between the workers of all ranks, each as large as it is fast.
+    """Cut the grid between the workers of all ranks, in proportion to their speeds.
 
     Args:
-        problem: what to advance.
-        offers: of all ranks, in order.
-        link: what messages cost.
-        compute: what was asked for.
-        reasons: why the first rank would advance its own part as it would.
-        gpu_messages: how planes go between GPUs, which the link was measured with.
+        problem: problem to advance.
+        offers: candidates of all ranks, in rank order.
+        link: cost of a message.
+        compute: settings of the run.
+        reasons: reasons of the first rank's own plan.
+        gpu_messages: transport between GPUs with which the link was measured.
     """
     _refuse_streams(offers)
     domain = Domain.of(problem)
@@ -159,6 +165,7 @@ def combine(
         problem, domain, alike, asked, slabs_only=compute.shares != "auto"
     )
 
+    # The cut is chosen without overlap; overlap may then change the block, but not the cut.
     why_beside: tuple[Reason, ...] = ()
     beside = _beside(problem, domain, alike, grid, asked, direct=gpu_messages == "nccl")
     if beside is not None:
@@ -174,7 +181,7 @@ def combine(
         *why_adaptive(problem),
         Reason("checkpoints", _CHECKPOINTS),
     )
-    # Planes are not moved, and devices not replaced, between ranks: there is no profile.
+    # There is no profile: between ranks, planes are not rebalanced and devices not replaced.
     return Plan(
         shares=shares,
         time_block=grid.time_block,
@@ -199,13 +206,13 @@ def _beside(
     *,
     direct: bool,
 ) -> tuple[ProcessGrid, tuple[Share, ...], str] | None:
-    """The same cut with halos that travel beside the computation, if that should be faster: (with
-    steps between two exchanges that suit that, what each worker gets, why).
+    """Overlap the halo exchange with computation in the same cut, if that should be faster: (grid
+    with suitable steps between exchanges, shares, reason).
 
-    Of direct messages between GPUs nothing keeps anybody waiting, so blocks may be shorter. Others
-    are waited for by a rank, and its GPU may run out of work meanwhile: 16 steps instead of 192
-    (32768 x 32768) made 0.77 times as many points, 3 instead of 18 (1024^3) 0.85 times (two
-    H200s, two ranks, float64, 2026-11-23).
+    Direct messages between GPUs keep no rank waiting, so blocks may be shorter. For others a rank
+    waits, and its GPU may run out of work meanwhile: with 16 steps instead of 192 (32768 x 32768)
+    the rate was 0.77 times as high, with 3 instead of 18 (1024^3) 0.85 times (two H200s, two ranks,
+    float64, 2026-11-23).
     """
     crew = WorkerTable.of(
         [
@@ -219,6 +226,8 @@ def _beside(
 
     slabs = cut(domain, grid.parts, crew.rates.tolist(), beside.time_block)
     shares = give(problem, offers, slabs, beside.time_block)
+    # Only messages along the last axis that is cut are hidden (`Exchange.begin`), so only its halos
+    # may be missing when a block starts.
     axis = max((k for k, pieces in enumerate(grid.parts) if pieces > 1), default=0)
     if not all(begins_early(problem, share, axis, beside.time_block) for share in shares):
         return None
@@ -232,7 +241,7 @@ def _beside(
 def _have_room_for_copies(
     domain: Domain, offers: Sequence[WorkerCandidate], shares: Sequence[Share]
 ) -> bool:
-    """Whether every rank has memory for a copy of its part."""
+    """Whether every rank has host memory for a copy of its part."""
     there = _grouped(zip(offers, shares, strict=True), lambda pair: pair[1].rank)
     for together in there.values():
         own = [share for _, share in together]
@@ -244,18 +253,22 @@ def _have_room_for_copies(
 
 
 def _as_alike(offers: Sequence[WorkerCandidate], link: Link) -> list[WorkerCandidate]:
-    """The offers of all ranks. Equal ranks get the same methods, and the same speed if theirs
+    """The candidates of all ranks: equal ranks get the same methods, and the same speed if theirs
     differ by noise only.
 
-    On one computer they do, since they were in each other's way while they measured.
+    On one computer all differences count as noise, since the ranks disturbed each other while they
+    measured.
     """
     ranks = list(_grouped(offers, lambda offer: offer.share.rank).values())
     rates = {id(rank): sum(offer.capacity.points_per_second for offer in rank) for rank in ranks}
     alike = _grouped(ranks, _kinds)
+    # Median rate of equal ranks on one computer; between computers, the medians are merged if they
+    # are close.
     here = {
         key: statistics.median(rates[id(rank)] for rank in group)
         for key, group in _grouped(ranks, lambda rank: (rank[0].host, _kinds(rank))).items()
     }
+
     common: dict[tuple[Hashable, ...], float | None] = {}
     for kinds, group in alike.items():
         there = [here[rank[0].host, kinds] for rank in group]
@@ -266,6 +279,7 @@ def _as_alike(offers: Sequence[WorkerCandidate], link: Link) -> list[WorkerCandi
     for rank in ranks:
         kinds = _kinds(rank)
         faster = (common[kinds] or here[rank[0].host, kinds]) / rates[id(rank)]
+        # Method and parameters come from the first rank of the kind, the speed from the median.
         for offer, like in zip(rank, alike[kinds][0], strict=True):
             share = dataclasses.replace(
                 offer.share, method=like.share.method, parameters=like.share.parameters
@@ -283,7 +297,7 @@ def _as_alike(offers: Sequence[WorkerCandidate], link: Link) -> list[WorkerCandi
 
 
 def _kinds(rank: Sequence[WorkerCandidate]) -> tuple[Hashable, ...]:
-    """What the workers of a rank are."""
+    """The kinds of workers of a rank; ranks with equal kinds count as equal."""
     return tuple((offer.product, offer.share.threads, offer.share.method.device) for offer in rank)
 
 
@@ -302,7 +316,7 @@ def _choose_grid(
     *,
     slabs_only: bool,
 ) -> tuple[ProcessGrid, tuple[Share, ...], Reason]:
-    """(how the grid is cut, what each worker gets, why in a sentence)."""
+    """(the process grid, the share of each worker, the reason)."""
     hosts = {host: n for n, host in enumerate(dict.fromkeys(offer.host for offer in offers))}
     crew = WorkerTable.of([offer.capacity for offer in offers])
     computers = [hosts[offer.host] for offer in offers]
@@ -314,11 +328,11 @@ def _choose_grid(
     def fits(shares: Sequence[Share]) -> bool:
         return next(shortages(domain.plane_bytes, offers, shares), None) is None
 
-    # Pieces of other cuts are equal, whatever was asked for.
+    # Requested shares can only be followed by slabs, since the pieces of other cuts are equal.
     grid, other = fastest_grid(domain, crew, asked, slabs_only=slabs_only, computers=computers)
     shares, why = shares_of(grid), describe_choice(grid, other)
     if other is not None and is_slabs(other.parts) and not fits(shares):
-        # Halos along two axes can take memory that slabs leave free.
+        # Halos along two axes may need memory that slabs leave free.
         slabs = shares_of(other)
         if fits(slabs):
             why = f"{describe_parts(grid.parts)} would be faster, but does not fit into memory"

@@ -1,8 +1,8 @@
-"""Search: who gets what, and how many steps go between two exchanges? Of all cuts, blocks and sets
-of workers that are worth a try, those with the shortest predicted step (`cost.py`).
+"""Search for the decomposition with the shortest predicted time per step (`cost.py`), over cuts,
+steps per block and sets of workers.
 
-Within a process the planes are divided so that all are done at the same time, and a worker that
-would make a step longer gets nothing. Between ranks: `process_grid.py`.
+Within a process, planes are divided so that all workers finish at the same time, and a worker that
+would make a step longer gets nothing. Between ranks, process grids are compared.
 """
 
 from __future__ import annotations
@@ -35,27 +35,28 @@ from tetris_sim.scheduler.plan.partition import (
     split_by_speed,
 )
 
-# Process grids: how is a grid cut between ranks, and how many steps go between two exchanges?
+# Process grids: the decomposition of a grid between ranks, and the number of steps between two
+# exchanges.
 #
-# All ranks take part. Every way to cut the first two axes is tried, and of those along three the
-# ones with the least surface. Slabs are as long as their workers are fast, other pieces are equal.
+# All ranks take part. All cuts of the first two axes are tried, and of the cuts of three axes those
+# with the least surface. Slabs follow the speeds of their workers; other pieces are equal.
 
-# Share of a step below which predictions cannot tell cuts apart: what was measured on two GPUs is
-# up to 2.3 % off (docs/scaling.md), and planes of later axes, which do not lie together in memory,
+# Relative difference below which predictions cannot distinguish cuts: measurements on two GPUs are
+# up to 2.3 % off (docs/scaling.md), and planes of later axes, which are not contiguous in memory,
 # cost 3 % (4096 x 4096) and 7 % (256^3) more on two ranks with a core each (AMD EPYC, cpu.stream,
-# stars of radius 1, medians of 7, 2026-11-22). Slabs have the fewest messages, and they alone
+# stars of radius 1, medians of 7, 2026-11-22). Slabs have the fewest messages, and only slabs
 # follow the speeds of their workers.
 _SURE = 0.05
 
 
 @dataclass(frozen=True)
 class ProcessGrid:
-    """How a grid is cut between ranks, and what is expected of it.
+    """A decomposition of a grid between ranks and its predicted time.
 
     Attributes:
-        parts: into how many pieces each axis is cut.
+        parts: number of pieces along each axis.
         time_block: steps between two exchanges.
-        seconds: predicted, of a step.
+        seconds: predicted time per step [s].
     """
 
     parts: Parts
@@ -71,22 +72,22 @@ def fastest_grid(
     slabs_only: bool = False,
     computers: Sequence[int] = (),
 ) -> tuple[ProcessGrid, ProcessGrid | None]:
-    """(what to do, what else was thought of): slabs, unless something else is clearly faster; and
-    whole rows, unless pieces of rows are clearly faster than that. Edges along rows are many short
-    runs in memory, which takes longer to copy than is predicted.
+    """(the chosen process grid, the best alternative): slabs unless another cut is clearly faster,
+    and pieces with whole rows unless cut rows are clearly faster than those. Edges along rows are
+    many short runs in memory, which take longer to copy than predicted.
 
-    Of other cuts between which predictions cannot tell, that is taken which sends the least from
-    computer to computer: all messages are predicted to be as slow as the slowest. What else was
-    thought of is slabs, if they are not taken, or else the best of the others; None if there is
+    Among other cuts that predictions cannot distinguish, the one that sends the least between
+    computers is taken, since the model charges all messages at the cost of the slowest. The
+    alternative is slabs if they are not chosen, otherwise the best of the others; None if there is
     none.
 
     Args:
-        domain: what is cut; `possible_parts` must find something.
-        crew: who computes.
-        time_block: steps between two exchanges if they are asked for: the cuts that come closest to
-            it are tried.
-        slabs_only: take slabs if they are possible at all.
-        computers: a number for the computer of each worker; none if all are in one.
+        domain: grid to cut; `possible_parts` must find a cut.
+        crew: table of the workers.
+        time_block: requested steps between two exchanges: only the cuts that come closest to it are
+            compared.
+        slabs_only: whether slabs are taken if they are possible at all.
+        computers: number of the computer of each worker; empty if all are on one.
     """
     grids = [
         with_best_block(domain, crew, parts, time_block)
@@ -105,6 +106,7 @@ def fastest_grid(
         assert chosen is not None
         return chosen, other
 
+    # Cut rows compete with the best cut that keeps rows whole.
     best = _nearest(domain, crew, rows, computers)
     if chosen is None:
         return best, None
@@ -121,7 +123,9 @@ def _of_whole_rows(
     *,
     slabs_only: bool,
 ) -> tuple[ProcessGrid, ProcessGrid | None]:
-    """See `fastest_grid`, of those whose pieces have whole rows, or are of two dimensions."""
+    """The choice of `fastest_grid` among pieces with whole rows, or in fewer than three
+    dimensions.
+    """
     slabs = next((grid for grid in grids if is_slabs(grid.parts)), None)
     others = [grid for grid in grids if grid is not slabs]
     if slabs is not None and (slabs_only or not others):
@@ -130,6 +134,8 @@ def _of_whole_rows(
     best = _nearest(domain, crew, others, computers)
     if slabs is None:
         return best, None
+    # Slabs must lose clearly to the fastest of the others, even if `best` is slightly slower than
+    # that.
     least = min(grid.seconds for grid in others)
     return (best, slabs) if least < (1 - _SURE) * slabs.seconds else (slabs, best)
 
@@ -137,7 +143,7 @@ def _of_whole_rows(
 def _nearest(
     domain: Domain, crew: WorkerTable, grids: Sequence[ProcessGrid], computers: Sequence[int]
 ) -> ProcessGrid:
-    """Of those that are about as fast as the fastest the one that sends the least far."""
+    """The grid that sends the least between computers, of those about as fast as the fastest."""
     least = min(grid.seconds for grid in grids)
     alike = [grid for grid in grids if (1 - _SURE) * grid.seconds <= least]
     return min(alike, key=lambda grid: (_crossing(domain, crew, grid, computers), grid.seconds))
@@ -146,9 +152,10 @@ def _nearest(
 def with_best_block(
     domain: Domain, crew: WorkerTable, parts: Parts, time_block: int | None = None
 ) -> ProcessGrid:
-    """A process grid with the steps between two exchanges that were asked for, or those with the
-    shortest step.
+    """A process grid with the requested steps between two exchanges, or with those of the shortest
+    predicted step.
     """
+    # Halos must fit into the neighbours' pieces, and a block must not make the run unresponsive.
     room = longest_block(domain, parts)
     if time_block is not None:
         blocks = [min(time_block, room)]
@@ -165,7 +172,7 @@ def with_best_block(
 
 
 def cut_into(domain: Domain, crew: WorkerTable, parts: Parts, block: int) -> Decomposition:
-    """A process grid with halos for so many steps."""
+    """The decomposition of a process grid with halos for `block` steps."""
     pieces = axis_pieces(domain, parts, crew.rates.tolist(), block)
     return Decomposition.into(domain, [[stop - start for start, stop in along] for along in pieces])
 
@@ -173,7 +180,7 @@ def cut_into(domain: Domain, crew: WorkerTable, parts: Parts, block: int) -> Dec
 def _crossing(
     domain: Domain, crew: WorkerTable, grid: ProcessGrid, computers: Sequence[int]
 ) -> float:
-    """Bytes per step of the worker that receives the most from other computers."""
+    """Bytes per step that the worker with the most traffic receives from other computers."""
     if not computers:
         return 0.0
     hosts = np.asarray(computers).reshape(grid.parts)
@@ -181,8 +188,8 @@ def _crossing(
 
     away = []
     for axis, joined in enumerate(cut.sides):
-        # As if every axis were periodic: the first and the last piece are no dearer than those
-        # between them.
+        # Counted as if every axis were periodic, and then limited to the sides with a neighbour:
+        # end pieces are treated no worse than inner ones.
         strangers = sum(
             (np.roll(hosts, shift, axis) != hosts).astype(np.float64) for shift in (1, -1)
         )
@@ -191,7 +198,7 @@ def _crossing(
 
 
 def _round_numbers(longest: int, units: set[int]) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, ..., so many times what methods like to make at a time, and the
+    """Candidate block lengths: 1, 2, 3, 4, 6, 8, 12, ... times the depths of the methods, and the
     longest.
     """
     blocks = {1, longest}
@@ -201,7 +208,8 @@ def _round_numbers(longest: int, units: set[int]) -> list[int]:
     return sorted(blocks)
 
 
-# workers; of more, those are tried that are left when one after the other is dropped
+# Up to this many workers, all subsets are tried; with more, the subsets that remain when workers
+# are dropped one by one.
 _ALL_SUBSETS = 4
 _BLOCKS_TRIED = 48
 
@@ -216,20 +224,22 @@ def divide(
     time_block: int | None = None,
     shares: Sequence[float] | None = None,
 ) -> Division:
-    """The division with the shortest predicted time per step.
+    """Find the division with the shortest predicted time per step.
 
     Args:
-        work: what is divided.
-        capacities: of each worker, in the order in which their slabs lie.
-        most: steps that a block may have, so that the run stays responsive; a method's depth is
-            allowed in any case.
-        time_block: steps per block if that was asked for.
-        shares: relative planes of each worker if those were asked for; then nobody is left out.
+        work: grid to divide.
+        capacities: all workers in the order of their slabs.
+        most: largest number of steps per block for a responsive run; a method's depth is allowed in
+            any case.
+        time_block: requested steps per block.
+        shares: requested relative number of planes of each worker; all workers take part then.
 
     Raises:
-        ConfigError: the shares that were asked for do not fit.
+        ConfigError: the requested shares do not fit.
         UnsupportedError: all memory together does not hold the planes.
     """
+    # Equal workers with different names give equal divisions; without the names, subsets of them
+    # are evaluated once.
     nameless = [dataclasses.replace(worker, name="") for worker in capacities]
 
     @functools.cache
@@ -246,6 +256,7 @@ def divide(
         members, division = min(possible, key=lambda pair: pair[1].seconds_per_step)
         return _for_everyone(division, members, len(capacities))
 
+    # No set of workers works: report the rooms that limit them.
     rooms = ", ".join(f"{worker.name} {worker.room}" for worker in capacities)
     if shares is not None:
         msg = (
@@ -266,8 +277,8 @@ def without(
     *,
     most: int,
 ) -> float | None:
-    """Predicted seconds per step if everyone who has planes and `worker` too, but nobody else, took
-    part.
+    """Predicted time per step if `worker` took part in addition to the workers that have planes
+    [s]; None if that is impossible.
     """
     members = tuple(k for k, planes in enumerate(division.planes) if planes or k == worker)
     together = _divide_among(work, [capacities[k] for k in members], most, None, None)
@@ -277,12 +288,12 @@ def without(
 def predict(
     work: WorkEstimate, chosen: Sequence[Capacity], planes: Sequence[int], block: int
 ) -> Division:
-    """What certain planes would take, none of which is 0."""
+    """The division with these planes, none of which is 0, and its predicted times."""
     return _predict(work, WorkerTable.of(chosen), planes, block)
 
 
 def of_members(division: Division) -> Division:
-    """A division without those that were left out."""
+    """A division without the workers that were left out."""
     members = [k for k, planes in enumerate(division.planes) if planes]
     return dataclasses.replace(
         division,
@@ -292,11 +303,11 @@ def of_members(division: Division) -> Division:
 
 
 def _subsets(everyone: Members, among: Callable[[Members], Division | None]) -> Iterator[Members]:
-    """Sets of workers that are worth a try.
+    """Sets of workers to try.
 
     Args:
         everyone: all workers.
-        among: the best division among some of them.
+        among: function that returns the best division among some of them.
     """
     if len(everyone) <= _ALL_SUBSETS:
         for size in range(len(everyone), 0, -1):
@@ -307,6 +318,8 @@ def _subsets(everyone: Members, among: Callable[[Members], Division | None]) -> 
         division = among(members)
         return math.inf if division is None else division.seconds_per_step
 
+    # With many workers: each alone, then greedy elimination of the worker whose removal gives the
+    # shortest step.
     yield from ((k,) for k in everyone)
     members = everyone
     while len(members) > 1:
@@ -321,8 +334,8 @@ def _divide_among(
     time_block: int | None,
     shares: Sequence[float] | None,
 ) -> Division | None:
-    """The best division among all of these workers, over the lengths of a block; None if there is
-    none.
+    """The best division in which all of these workers take part, over the lengths of a block; None
+    if there is none.
     """
     crew, rooms = WorkerTable.of(chosen), np.array([worker.room for worker in chosen], np.float64)
     best = None
@@ -347,9 +360,10 @@ def _divide_among(
 def _blocks(
     work: WorkEstimate, chosen: Sequence[Capacity], most: int, time_block: int | None
 ) -> list[int]:
-    """Lengths of a block to be tried: whole multiples of the deepest method that can make no other
-    number of steps, if the planes allow that.
+    """Block lengths to try: multiples of the largest depth among methods of fixed depth, if the
+    planes allow that.
     """
+    # A halo must fit into the neighbour's slab, at least in the even division.
     limit = most
     if len(chosen) > 1 and work.radius:
         limit = work.n_planes // (len(chosen) * work.radius)
@@ -362,12 +376,16 @@ def _blocks(
     if depth > limit:
         return [limit] if len(chosen) > 1 else [depth]
     times = max(1, min(limit, most) // depth)
+    # Geometric spacing: relative differences of the lengths matter. A worker alone has no exchange,
+    # so its longest block is best.
     steps = sorted({round(times ** (i / (_BLOCKS_TRIED - 1))) for i in range(_BLOCKS_TRIED)})
     return [depth * n for n in (steps if len(chosen) > 1 else [times])]
 
 
 def _bounds(work: WorkEstimate, rooms: Numbers, block: int) -> tuple[Numbers, Numbers] | None:
-    """(fewest, most) planes of each worker; None if they cannot add up."""
+    """(fewest, most) planes of each worker; None if no division satisfies them."""
+    # A slab holds at least a halo's width, which its neighbour takes; its memory also holds its own
+    # halos.
     halo, cuts = block * work.radius, _cuts(work, len(rooms))
     low = np.where(cuts > 0, max(1, halo), 1).astype(np.float64)
     high = rooms - cuts * halo
@@ -376,7 +394,7 @@ def _bounds(work: WorkEstimate, rooms: Numbers, block: int) -> tuple[Numbers, Nu
 
 
 def _cuts(work: WorkEstimate, count: int) -> Numbers:
-    """Neighbours of each of so many workers."""
+    """Number of neighbours of each of `count` workers."""
     cuts = np.full(count, 2.0 if count > 1 else 0.0)
     if count > 1 and not work.periodic:
         cuts[[0, -1]] = 1.0
@@ -386,40 +404,42 @@ def _cuts(work: WorkEstimate, count: int) -> Numbers:
 def _balance(
     work: WorkEstimate, crew: WorkerTable, bounds: tuple[Numbers, Numbers], block: int
 ) -> tuple[int, ...]:
-    """Planes with which all have computed and given their messages away at the same time, as far as
-    their bounds allow.
+    """Planes with which all workers have computed and sent their messages at the same time, as far
+    as the bounds allow.
     """
     cuts = _cuts(work, crew.size)
+    # Time of worker i with n planes: (n + twice) * plane_seconds + ready.
     twice = cuts * work.radius * (block - 1) / 2
     plane_seconds = crew.slowness(block) * work.plane_points * block
     passing = crew.latencies + block * work.radius * work.plane_bytes * crew.seconds_per_byte
-    # A step that reaches nowhere needs no message. Who does not wait for all others takes halos
-    # when it wants, beside its computation or not.
+    # A stencil of radius 0 needs no messages. A worker that does not wait for all others receives
+    # halos when it needs them, whether hidden or not.
     times = ~crew.one_way * 1.0 + (not crew.together)
     waited = (work.radius > 0) * (1 - crew.overlapped) * times
     ready = crew.starts + waited * cuts * passing
 
-    # The planes that all together can own grow with the time, linearly from each moment at which
-    # somebody has its fewest or its most to the next such moment.
+    # The number of planes that all workers finish within a time grows linearly from each event at
+    # which a worker reaches its fewest or most planes to the next such event.
     low, high = bounds[0], np.minimum(bounds[1], work.n_planes)
     moments = np.sort(np.concatenate([(n + twice) * plane_seconds + ready for n in (low, high)]))
 
     def ideal(seconds: Numbers) -> Numbers:
         return np.clip((seconds[..., None] - ready) / plane_seconds - twice, low, high)
 
+    # Invert that piecewise linear function at the number of planes of the grid.
     seconds = np.interp(work.n_planes, ideal(moments).sum(axis=-1), moments)
     return _whole(ideal(np.asarray(seconds)), bounds, work.n_planes)
 
 
 def _whole(ideal: Numbers, bounds: tuple[Numbers, Numbers], total: int) -> tuple[int, ...]:
-    """Whole numbers near the ideal ones that add up to the total and keep the bounds."""
+    """Integers near the ideal values that add up to the total and respect the bounds."""
     lows, highs = bounds
     planes = [max(int(n), int(low)) for n, low in zip(ideal, lows, strict=True)]
     while (missing := total - sum(planes)) != 0:
         sign = 1 if missing > 0 else -1
         free = [k for k, n in enumerate(planes) if lows[k] <= n + sign <= highs[k]]
-        # Those who are farthest from their ideal first, one plane each; a sum far off goes to the
-        # largest.
+        # One plane each, those farthest from their ideal value first; if the sum is far off,
+        # several passes are needed.
         free.sort(key=lambda k: sign * (planes[k] - ideal[k]))
         for k in free[: abs(missing)]:
             planes[k] += sign
@@ -429,6 +449,8 @@ def _whole(ideal: Numbers, bounds: tuple[Numbers, Numbers], total: int) -> tuple
 def _as_asked(
     work: WorkEstimate, bounds: tuple[Numbers, Numbers], block: int, shares: Sequence[float]
 ) -> tuple[int, ...] | None:
+    # Requested shares are rounded to whole planes of at least a halo's width; None if they violate
+    # the bounds.
     shortest = max(1, block * work.radius if len(shares) > 1 else 1)
     pieces = split_by_speed(work.n_planes, shares, min_planes=shortest)
     planes = np.array([stop - start for start, stop in pieces])
@@ -438,6 +460,7 @@ def _as_asked(
 
 def _predict(work: WorkEstimate, crew: WorkerTable, planes: Sequence[int], block: int) -> Division:
     count, n_cuts = len(planes), int(_cuts(work, len(planes)).sum())
+    # Slabs as a decomposition with one piece along the second axis of `WorkEstimate.domain`.
     cut = Decomposition.into(work.domain, (planes, (work.plane_points,)))
     times = forecast(cut, crew, block)
     return Division(
@@ -453,6 +476,7 @@ def _predict(work: WorkEstimate, crew: WorkerTable, planes: Sequence[int], block
 
 
 def _for_everyone(division: Division, members: Members, count: int) -> Division:
+    # Workers that were left out get 0 planes and no time.
     planes, busy = [0] * count, [0.0] * count
     for k, n, seconds in zip(members, division.planes, division.busy, strict=True):
         planes[k], busy[k] = n, seconds

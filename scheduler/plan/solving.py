@@ -1,4 +1,6 @@
-"""Solving: the plan of a run that solves for its states, on the device that does it fastest."""
+"""Plans of runs without explicit steps: spectral propagation on one device, and linear solves on
+the fastest device or on all ranks.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,21 @@ from tetris_sim.solvers.spectral.propagation import PropagationWork, jump_work
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import gib
 
-# Jumping: the plan of a run that jumps from one wanted step to the next, on one device.
+# Spectral propagation: the plan of a run that propagates the state from one output step to the next
+# in one operation, on one device.
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does in a second, for predictions: within a factor of two.
+    """Rates of a device for the parts of a spectral propagation; predictions are right within a
+    factor of two.
 
     Attributes:
-        transformed: numbers through a transform.
-        multiplied: operations of large products.
-        grown: coefficients.
-        decomposed: operations on small matrices.
-        once: elements of eigenvectors.
+        transformed: numbers through a transform [1/s].
+        multiplied: operations of large matrix products [1/s].
+        grown: coefficients propagated over the steps of a propagation [1/s].
+        decomposed: operations on small matrices [1/s].
+        once: elements of eigenvectors, computed once per run [1/s].
     """
 
     transformed: float
@@ -59,22 +63,23 @@ class Rates:
     once: float
 
     def seconds(self, work: PropagationWork) -> float:
-        """How long a jump takes; what is done once apart."""
+        """Time of one propagation [s], without what is computed once."""
         names = ("transformed", "multiplied", "grown", "decomposed")
         return math.fsum(getattr(work, name) / getattr(self, name) for name in names)
 
 
+# Rates of one CPU thread and of a GPU.
 _PER_THREAD = Rates(5e7, 1e10, 2e7, 1e9, 2e7)
 _SPECTRAL_ON_GPU = Rates(3e9, 3e13, 5e9, 2e11, 5e9)
 
 
 @dataclass(frozen=True)
 class SpectralPlan:
-    """Where a run wants its state.
+    """Output steps of a run, as far as predictions need them.
 
     Attributes:
-        count: how many steps are wanted after the first, 1 or more.
-        longest: most steps from one to the next, 1 or more.
+        count: number of output steps after the first, at least 1.
+        longest: most steps between two output steps, at least 1.
     """
 
     count: int
@@ -84,10 +89,11 @@ class SpectralPlan:
 def plan_jumps(
     problem: Problem, machine: Machine, compute: ComputeSection, jumps: SpectralPlan
 ) -> Plan:
-    """Jump on the first device that was asked for, if it holds the grid.
+    """Plan a run by spectral propagation on the first requested device, if it holds the grid.
 
     Raises:
-        UnsupportedError: there is no jump, or no device holds the grid, or the answer is wrong.
+        UnsupportedError: the problem has no such propagation, no device holds the grid, or the
+            result is wrong.
     """
     device = choose_devices(machine, compute)[0][0]
     if compute.method != "auto" or device.kind == "simulated":
@@ -101,6 +107,7 @@ def plan_jumps(
     usable = usable_bytes(machine, compute, device, gpu)
     method, whole = place.spectral, Slab.whole(problem.grid)
     _refuse_too_large(method.least_memory(problem), usable, device)  # before long axes are read
+    # Checks go from cheap to expensive: memory, the operator, a comparison with the reference.
     try:
         operator = read_operator(problem)
     except NotSpectralError as error:
@@ -115,6 +122,7 @@ def plan_jumps(
 
     rates, threads = (_PER_THREAD, place.threads) if gpu is None else (_SPECTRAL_ON_GPU, 1)
     work = jump_work(operator, jumps.longest, method.types)
+    # Work that is done once is spread over all propagations.
     seconds = rates.seconds(work) / threads + work.once / rates.once / jumps.count
     share = Share(
         worker=device.name,
@@ -155,7 +163,7 @@ def _refuse_too_large(needed: int, usable: int, device: Device) -> None:
 
 
 def describe_rounding(problem: Problem, steps: int) -> str:
-    """What is to be expected of the bits."""
+    """Expected difference from the same number of explicit steps, by rounding."""
     bound = tolerance(problem, steps, 1.0)
     return (
         f"A jump rounds a few times, {steps} steps round at every one: the two results may differ "
@@ -163,30 +171,31 @@ def describe_rounding(problem: Problem, steps: int) -> str:
     )
 
 
-# Who may solve, and whether ranks do it together: rank 0 alone, or every rank a slab of the linear
-# systems.
+# Linear solves: the devices that may solve, and whether rank 0 solves alone or every rank solves on
+# a slab of the linear systems.
 
-_SURELY = 0.9  # of the time of rank 0 alone: predictions are not surer than that
-_SOFTWARE = 3e-5  # seconds of Python by message
-_SUMS = 4  # of an iteration, over all ranks
-_SINGLE = 4  # bytes of what a cycle sends
+# Constants of the prediction for several ranks.
+_SURELY = 0.9  # of the time of rank 0 alone: predictions are no more accurate
+_SOFTWARE = 3e-5  # of Python per message [s]
+_SUMS = 4  # global sums per iteration
+_SINGLE = 4  # bytes of a value that a multigrid cycle sends
 
 
 @dataclass(frozen=True)
 class SolvingOffer:
-    """A device that can solve.
+    """A device that can solve, with its predicted time.
 
     Attributes:
-        device: which.
-        place: where its work is done.
-        method: how.
+        device: the device.
+        place: the compute resource of the device.
+        method: method that solves there.
         needed: bytes for the whole grid.
-        usable: bytes that can be had.
-        seconds: predicted for the whole grid and run [s].
-        iterations: expected in all.
-        how: what is done until when, in words.
-        described: what is known of it, a sentence.
-        product: name of the GPU, if it is one.
+        usable: bytes that may be used.
+        seconds: predicted time for the whole grid and run [s].
+        iterations: expected iterations of the run.
+        how: description of the solution and its stopping criterion.
+        described: description of the device, a sentence.
+        product: product name of the GPU; empty for CPU threads.
     """
 
     device: Device
@@ -202,12 +211,12 @@ class SolvingOffer:
 
     @property
     def fits(self) -> bool:
-        """Whether it holds the whole grid."""
+        """Whether the device holds the whole grid."""
         return self.needed <= self.usable
 
 
 def share_of(offer: SolvingOffer, slab: Slab, points_per_second: float) -> Share:
-    """What a device does that solves for some of the grid, or all of it."""
+    """The share of a device that solves for a slab or for the whole grid."""
     return Share(
         worker=offer.device.name,
         slab=slab,
@@ -224,13 +233,14 @@ def share_of(offer: SolvingOffer, slab: Slab, points_per_second: float) -> Share
 def share_solution(
     problem: Problem, plan: Plan, offers: Sequence[SolvingOffer], link: Link | None
 ) -> Plan:
-    """The plan of rank 0 alone, or that of all ranks if it is predicted to be faster.
+    """The plan of rank 0 alone, or that of all ranks together if it is predicted to be clearly
+    faster.
 
     Args:
-        problem: what is solved.
-        plan: what rank 0 would do alone.
-        offers: the device of each rank.
-        link: what a message costs; None if there is one rank.
+        problem: problem to solve.
+        plan: plan of rank 0 alone.
+        offers: device of each rank, in rank order.
+        link: cost of a message; None with a single rank.
     """
     ranks = len(offers)
     if link is None:
@@ -240,6 +250,7 @@ def share_solution(
         return _saying(plan, f"{waiting}: {why_not}.")
 
     grid, alone = problem.grid, offers[0].seconds
+    # Slabs in proportion to predicted speeds; the slowest rank and the messages determine the time.
     speeds = [1 / it.seconds for it in offers]
     pieces = split_by_speed(grid.shape[0], speeds, min_planes=LEAST)
     shares_of_grid = [(stop - start) / grid.shape[0] for start, stop in pieces]
@@ -256,6 +267,7 @@ def share_solution(
     shares = tuple(
         dataclasses.replace(
             share_of(offer, slab, rate * part),
+            # Rank 0 assembles the linear systems for the whole grid, so it needs all of the memory.
             memory=offer.needed if rank == 0 else math.ceil(offer.needed * part),
             rank=rank,
         )
@@ -272,7 +284,7 @@ def share_solution(
 
 
 def _why_not(problem: Problem, ranks: int) -> str:
-    """Why a grid cannot be shared."""
+    """The reason why a grid is not shared between ranks; empty if it can be."""
     shape = problem.grid.shape
     if len(shape) == 1 or problem.grid.n_points <= TOGETHER:
         return f"up to {TOGETHER} points, and lines, are not shared"
@@ -282,12 +294,15 @@ def _why_not(problem: Problem, ranks: int) -> str:
 
 
 def _messages(shape: Sequence[int], ranks: int, link: Link) -> float:
-    """Seconds of an iteration for messages: `PartArithmetic`, with every other plane kept along
-    every axis.
+    """Time of an iteration spent on messages [s]: `PartArithmetic`, with every other plane kept
+    along every axis on each coarser level.
     """
     latency = link.latency + _SOFTWARE
     n, across, visits, seconds = shape[0], math.prod(shape[1:]), 1, 0.0
     level = 0
+
+    # Halo fills level by level, until the rest is small enough to be gathered on one rank. From the
+    # third level on, the multigrid cycle visits each level twice per visit of the next finer one.
     while n * across > TOGETHER and n // ranks >= LEAST:
         times = 1 if level == 0 else 2
         fills = visits * (1 + 3 * times)
@@ -296,6 +311,8 @@ def _messages(shape: Sequence[int], ranks: int, link: Link) -> float:
         visits *= times
         n, level = -(-n // 2), level + 1
         across = math.prod(-(-each // 2**level) for each in shape[1:])
+
+    # Gathering of the coarsest shared level, and the global sums of an iteration.
     gathering = latency * ranks + n * across * _SINGLE * link.seconds_per_byte
     return seconds + visits * gathering + _SUMS * 2 * ranks * latency
 
@@ -304,15 +321,16 @@ def _saying(plan: Plan, reason: str) -> Plan:
     return dataclasses.replace(plan, reasons=(*plan.reasons, reason))
 
 
-# For predictions, within a factor of three: iterations that most bodies need by digit, digits of a
-# solution of an adaptive step, and how often what is made for its operator is made anew.
+# Constants for predictions, right within a factor of three: iterations per decimal digit for most
+# bodies, digits of a solution within an adaptive step, and the fraction of solutions for which the
+# preconditioner is built again.
 _ITERATIONS = 2.0
 _DIGITS = 2.5
 _ANEW = 0.3
 _SOLUTIONS = 2  # of an implicit step; an error estimate is one more
 _LINEARISED = 2.5  # of each, where conductances follow the state
 _RADIATING = {"steady": 1.5, "implicit": 2.0, "adaptive": 1.0}  # where only faces are not linear
-# On an H200 in November 2026; the host makes the balance.
+# Measured on an H200 in November 2026; the host assembles the linear system.
 _OF_GPU = SolvingRate(before=250e-9, iteration=0.11e-9, opened=1.0, passes=1e-3)
 
 Scheme = Literal["steady", "implicit"]
@@ -327,18 +345,19 @@ def solving_offers(
     *,
     stretches: SpectralPlan | None = None,
 ) -> list[SolvingOffer]:
-    """The devices of this process that may solve.
+    """The devices of this process that may solve, with their predicted times.
 
     Args:
-        problem: what is solved.
-        machine: where.
-        compute: what was asked for.
-        scheme: for the steady state, or in steps.
-        tolerance: of what is left of a balance; with stretches, of the error of a step.
-        stretches: where the state is wanted, if steps may be as long as their error allows.
+        problem: problem to solve.
+        machine: available hardware.
+        compute: settings of the run.
+        scheme: "steady" for the steady state, "implicit" for implicit steps.
+        tolerance: relative residual at which a solution stops; with `stretches`, the error allowed
+            per step.
+        stretches: output intervals, if steps may be as long as their error allows.
 
     Raises:
-        UnsupportedError: it cannot be solved.
+        UnsupportedError: the problem cannot be solved in this way.
     """
     devices = _devices(machine, compute, scheme)
     refusal = (
@@ -361,7 +380,7 @@ def plan_solving(
     *,
     stretches: SpectralPlan | None = None,
 ) -> Plan:
-    """What one process would do: `on_fastest` of `solving_offers`."""
+    """The plan of a single process: `on_fastest` of `solving_offers`."""
     offers = solving_offers(problem, machine, compute, scheme, tolerance, stretches=stretches)
     return on_fastest(problem, offers, scheme, stretches)
 
@@ -372,16 +391,16 @@ def on_fastest(
     scheme: Scheme,
     stretches: SpectralPlan | None = None,
 ) -> Plan:
-    """Solve on the device that is predicted to be fastest of those that hold the grid.
+    """Plan to solve on the fastest of the devices that hold the grid, by prediction.
 
     Args:
-        problem: what is solved.
-        offers: what `solving_offers` says.
-        scheme: as there.
-        stretches: as there.
+        problem: problem to solve.
+        offers: result of `solving_offers`.
+        scheme: as for `solving_offers`.
+        stretches: as for `solving_offers`.
 
     Raises:
-        UnsupportedError: it does not fit into memory.
+        UnsupportedError: no device holds the grid.
     """
     fitting = [it for it in offers if it.fits]
     if not fitting:
@@ -411,7 +430,7 @@ def on_fastest(
 
 
 def _alone(best: SolvingOffer, offers: Sequence[SolvingOffer]) -> list[str]:
-    """Why others do nothing."""
+    """A sentence about the devices that are not used, if there are any."""
     others = [
         f"{it.device.name} about {it.seconds:.2g} s"
         if it.fits
@@ -434,13 +453,14 @@ def _offer(
     tolerance: float,
     stretches: SpectralPlan | None,
 ) -> SolvingOffer:
-    """What a device would need."""
+    """The device with its memory and predicted time."""
     gpu = next((it for it in machine.gpus if device == Device("gpu", it.number)), None)
     teams, why_threads = deal_threads(machine, compute, (device,))
     place = ComputeResource(teams.get(device, 1), device.computes_on, device.number)
     method = place.solving(scheme).to(tolerance, adaptive=stretches is not None)
     whole = Slab.whole(problem.grid)
     needed, usable = method.memory(problem, whole, {}), usable_bytes(machine, compute, device, gpu)
+    # Report host memory instead if that is the one that is too small.
     host, free = method.host_memory(problem, whole), machine.memory - RESERVE
     if host > free:
         needed, usable = host, free
@@ -468,10 +488,15 @@ def _predict(
     tolerance: float,
     stretches: SpectralPlan | None,
 ) -> tuple[float, float, str]:
-    """(seconds of the whole run, iterations, what is done until when)."""
+    """(time of the whole run [s], number of iterations, description with the stopping
+    criterion).
+    """
     points = problem.grid.n_points
     often = _linearisations(problem, "adaptive" if stretches is not None else scheme)
     before, iteration = points * rate.before, rate.passes + points * rate.iteration
+
+    # Adaptive steps: each has the solutions of an implicit step, and one more for the error
+    # estimate.
     if stretches is not None:
         t_end = problem.time(problem.steps) - problem.start[1]
         steps = expected_steps(t_end, problem.dt_limit, tolerance, stretches.count)
@@ -484,12 +509,14 @@ def _predict(
         )
         return rate.opened + steps * each, all_iterations, how
 
+    # Fixed accuracy: iterations are proportional to the number of decimal digits.
     iterations = often * _ITERATIONS * -math.log10(tolerance)
     solution = iterations * iteration
     until = f"until the balance is off by {tolerance:g} of what it was, about"
     if scheme == "steady":
         seconds = rate.opened + often * before + solution
         return seconds, iterations, f"{until} {seconds:.2g} s"
+    # A linear system with constant coefficients keeps its preconditioner for the whole run.
     made = before * (1 if often == 1 else problem.steps * _SOLUTIONS * often)
     seconds = rate.opened + made + problem.steps * _SOLUTIONS * solution
     each = seconds / max(1, problem.steps)
@@ -498,11 +525,12 @@ def _predict(
 
 
 def _linearisations(problem: Problem, how: str) -> float:
-    """About how often each balance is solved."""
+    """Expected number of linear solves per nonlinear system."""
     if problem.conduction is None:
         return 1.0
     if problem.conduction.enthalpy is not None:
         return _LINEARISED
+    # Materials do not depend on the state from here on; faces may, for example by radiation.
     faces = [
         problem.ruled_face(axis, side)
         for axis in range(problem.grid.ndim)
@@ -513,7 +541,7 @@ def _linearisations(problem: Problem, how: str) -> float:
 
 
 def _devices(machine: Machine, compute: ComputeSection, scheme: str) -> Sequence[Device]:
-    """The devices that may solve."""
+    """The devices that may solve: the selected GPUs, and one team of all CPU threads."""
     devices = choose_devices(machine, compute)[0]
     simulated = [device.name for device in devices if device.kind == "simulated"]
     if compute.method != "auto" or simulated:

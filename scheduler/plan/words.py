@@ -1,4 +1,4 @@
-"""Words: what a plan says, sentences with the numbers behind each decision."""
+"""Sentences of a plan, with the numbers behind each decision."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tetris_sim.scheduler.plan.search import ProcessGrid, without
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.support.wording import gib, listed
 
+# Ends of the sentence "Halos go between GPUs ...".
 _CARRIED_BY: dict[GpuMessages, str] = {
     "host": "through host memory, or straight from GPU to GPU inside of a computer",
     "mpi": "by the MPI library, which reads their memory",
@@ -22,13 +23,13 @@ _CARRIED_BY: dict[GpuMessages, str] = {
 
 
 def describe_gpu(gpu: Gpu, usable: int) -> str:
-    """Which it is, and how much of its memory may be used."""
+    """The GPU, its free memory and the limit for the state."""
     limit = "" if usable >= gpu.memory // 2 else f", at most {gib(usable)} for the state"
     return f"GPU {gpu.number}: {gpu.name}, {gib(gpu.memory)} free{limit}."
 
 
 def describe_simulated(name: str, made_up: SimulatedSection, usable: int) -> str:
-    """What a made-up device is like."""
+    """The settings of an emulated device."""
     return (
         f"{name}: made up, at most {giga(made_up.speed)}, {made_up.latency * 1e6:.3g} "
         f"us and {made_up.bandwidth / 1e9:.3g} GB/s away, {gib(usable)} of memory."
@@ -36,7 +37,7 @@ def describe_simulated(name: str, made_up: SimulatedSection, usable: int) -> str
 
 
 def describe_copy(*, copy: bool) -> Reason:
-    """Whether files stop the computation."""
+    """Whether writing files interrupts the computation."""
     sentence = "Fields and checkpoints are written from a copy while the computation goes on."
     if not copy:
         sentence = (
@@ -47,7 +48,7 @@ def describe_copy(*, copy: bool) -> Reason:
 
 
 def describe_teams(slabs: Sequence[Share], *, asked: bool) -> list[Reason]:
-    """How long the slabs of equal teams are."""
+    """Sizes of the slabs of equal teams; nothing for a single team."""
     if len(slabs) == 1:
         return []
     total = sum(share.slab.n_points for share in slabs)
@@ -58,7 +59,7 @@ def describe_teams(slabs: Sequence[Share], *, asked: bool) -> list[Reason]:
 def describe_division(
     work: WorkEstimate, capacities: Sequence[Capacity], division: Division, *, asked: bool
 ) -> list[Reason]:
-    """Who gets what, what an exchange costs, and why somebody gets nothing."""
+    """Shares of the workers, the cost of an exchange, and why workers are left out."""
     if len(capacities) == 1:
         return []
     members = [k for k, planes in enumerate(division.planes) if planes]
@@ -94,6 +95,7 @@ def _left_out(work: WorkEstimate, capacities: Sequence[Capacity], division: Divi
             f"{worker.name} gets nothing: it makes {giga(worker.points_per_second)} of "
             f"{giga(total)}"
         )
+        # The alternative is predicted anew, so that the sentence can compare step times.
         seconds = without(work, capacities, k, division, most=most)
         if seconds is None:
             sentences.append(f"{rate}, and the grid cannot be cut so that it takes part.")
@@ -109,7 +111,9 @@ def _left_out(work: WorkEstimate, capacities: Sequence[Capacity], division: Divi
 def describe_streaming(
     shares: Sequence[Share], divisions: Sequence[Division], best: Division
 ) -> tuple[Reason, ...]:
-    """How slabs go through their devices, or why they do not."""
+    """Chunks of the slabs that are streamed, and the time of the alternative that was not
+    chosen.
+    """
     sentences = [
         f"{share.worker} is too small for its part, which lies in host memory and is streamed: "
         f"{share.streamed.pieces} pieces of at most {share.streamed.planes} planes, "
@@ -132,13 +136,13 @@ def describe_streaming(
 
 
 def about_rounding(shares: Sequence[Share], steps: int, allowed: float) -> tuple[str, ...]:
-    """What the result depends on where several methods compute it; nothing if all of them have the
-    same bits.
+    """A note if the result depends on where several methods compute it; nothing if all of them are
+    bitwise identical.
 
     Args:
-        shares: who computes.
-        steps: of the run.
-        allowed: difference after so many steps, as part of the largest value.
+        shares: shares of all workers.
+        steps: steps of the run.
+        allowed: bound of the difference after all steps, relative to the largest value.
     """
     methods = list(dict.fromkeys(share.method.name for share in shares))
     if len(shares) == 1 or all(share.method.exact for share in shares):
@@ -151,7 +155,8 @@ def about_rounding(shares: Sequence[Share], steps: int, allowed: float) -> tuple
 
 
 def describe_parts(parts: Sequence[int]) -> str:
-    """For example "3 x 2 along z and y"."""
+    """The cuts of a process grid, for example "3 x 2 along z and y"."""
+    # The last axis is x: 2D grids have axes y and x.
     names = ("z", "y", "x")[-len(parts) :]
     axes = [(count, name) for count, name in zip(parts, names, strict=True) if count > 1] or [
         (1, names[0])
@@ -161,7 +166,8 @@ def describe_parts(parts: Sequence[int]) -> str:
 
 
 def describe_choice(grid: ProcessGrid, other: ProcessGrid | None) -> str:
-    """Why this one: what `fastest_grid` gives, in words; nothing if there was no choice.
+    """Comparison of a process grid with the alternative from `fastest_grid`; empty if there was no
+    choice.
 
     >>> describe_choice(ProcessGrid((8, 8, 1), 6, 1.0), ProcessGrid((64, 1, 1), 3, 2.5))
     'slabs are predicted to take 2.5 times as long'
@@ -172,12 +178,13 @@ def describe_choice(grid: ProcessGrid, other: ProcessGrid | None) -> str:
         return "" if is_slabs(grid.parts) else "slabs would be too thin for their halos"
     name = "slabs are" if is_slabs(other.parts) else f"{describe_parts(other.parts)} is"
     ratio = other.seconds / grid.seconds
+    # The alternative may even be predicted to be faster, but not clearly.
     doubt = ", too little of a difference" if ratio < 1 else ""
     return f"{name} predicted to take {ratio:.3g} times as long{doubt}"
 
 
 def describe_grid(grid: ProcessGrid, shares: Sequence[Share], why: str) -> Reason:
-    """Into how many pieces ranks cut a grid, and why."""
+    """The process grid of the ranks, the sizes of their pieces, and the reason."""
     if not is_slabs(grid.parts):
         sentence = f"Process grid {describe_parts(grid.parts)}, even: {why}."
         return Reason("shares", sentence)
@@ -191,7 +198,7 @@ def describe_grid(grid: ProcessGrid, shares: Sequence[Share], why: str) -> Reaso
 def describe_messages(
     chosen: GpuMessages, links: Mapping[GpuMessages, Link], n_bytes: int
 ) -> tuple[Reason, ...]:
-    """How planes go between GPUs, and how long that takes in the ways that were tried."""
+    """The transport of halos between GPUs, and the times of all transports that were tried."""
     if list(links) == ["host"]:
         return ()
     tried = ", ".join(
@@ -202,7 +209,7 @@ def describe_messages(
 
 
 def describe_unopened(saved: float, opening: float) -> tuple[Reason, ...]:
-    """Why a library is not tried for what goes between GPUs [s]."""
+    """Why NCCL is not tried, from the time it could save and the time to open it [s]."""
     sentence = (
         f"NCCL is not opened, which takes about {opening:.2g} s: halos that cost nothing would "
         f"save {max(saved, 0.0):.2g} s of the run."
@@ -211,7 +218,7 @@ def describe_unopened(saved: float, opening: float) -> tuple[Reason, ...]:
 
 
 def describe_exchange(block: int, asked: int | None, shares: Sequence[Share], link: Link) -> Reason:
-    """How many steps ranks make between two exchanges, and why."""
+    """The number of steps between two exchanges of ranks, and the reason."""
     if asked is not None:
         cut = ", cut to what fits" * (block < asked)
         return Reason("block", f"Time block of {block} steps, as asked{cut}.")

@@ -1,1 +1,3 @@
-"""Tuning: which method with which parameters is the fastest, measured and checked."""
+"""Autotuning: the fastest method and its parameters, timed and compared with the reference. Begin
+with `tune.py`.
+"""

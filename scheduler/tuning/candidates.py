@@ -1,4 +1,4 @@
-"""What may be tried for a problem: each method that does not refuse, with all that it proposes."""
+"""Tuning candidates for a problem: the proposed parameters of each method that accepts it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tetris_sim.support.wording import gib, listed, suggestion
 
 log = logging.getLogger("tetris_sim")
 
-# bytes for the interpreter, libraries and output buffers beyond what is there already
+# Bytes kept free for the interpreter, libraries and output buffers, beyond what is in use already.
 RESERVE = 256 << 20
-_LARGEST = 1 << 20  # value of a parameter: more steps or points than any block or tile has
+_LARGEST = 1 << 20  # parameter value: more than the steps of any block or the points of any tile
 
 
 @dataclass(frozen=True)
 class TuningRequest:
-    """What the user, or a checkpoint, says about method and parameters.
+    """Method and parameters that the configuration, or the checkpoint of a continued run, requests.
 
     Attributes:
-        method: a name, or auto.
+        method: name of a method, or "auto".
         parameters: values for some or all parameters of that method; empty to leave them to the
             tuner.
-        by: where that was said, for messages.
+        by: origin of the request, for messages.
     """
 
     method: str = "auto"
@@ -45,18 +45,19 @@ def find_candidates(
     place: ComputeResource,
     known: Known | None = None,
 ) -> tuple[list[Candidate], dict[str, str]]:
-    """(what may be tried, the best guess of each method first; a sentence for all that may not).
+    """(candidates, the best guess of each method first; a sentence for each refused method or
+    candidate).
 
     Args:
-        problem: what is to be advanced.
-        asked: method and parameters that are allowed.
+        problem: problem to advance.
+        asked: requested method and parameters.
         memory: bytes that the whole grid may take.
-        place: device that it is to run on.
-        known: what was the fastest elsewhere: it goes before all others, or the best guess of its
-            method does where that proposes other parameters.
+        place: device to run on.
+        known: fastest method of an earlier measurement: tried first, or replaced by the best guess
+            of that method if it proposes other parameters here.
 
     Raises:
-        ConfigError: a method or parameter is asked for that does not exist.
+        ConfigError: a requested method or parameter does not exist.
     """
     refused: dict[str, str] = {}
     candidates: list[Candidate] = []
@@ -68,6 +69,7 @@ def find_candidates(
         elif asked.parameters:
             proposals = (_with_asked(method, proposals, asked),)
 
+        # The last method of a device is the one that never refuses, and it compiles quickly.
         for guess, parameters in enumerate(proposals):
             candidate = Candidate(method, parameters, guess, quick=method is place.methods[-1])
             sentence = _too_large(problem, candidate, memory)
@@ -76,6 +78,7 @@ def find_candidates(
             else:
                 refused[candidate.label] = sentence
 
+    # The sort is stable: among equal guesses the methods keep their order of preference.
     candidates.sort(key=lambda candidate: candidate.guess)
     if known is not None:
         _put_first(candidates, known)
@@ -85,16 +88,18 @@ def find_candidates(
 def _put_first(candidates: list[Candidate], known: Known) -> None:
     of_method = [it for it in candidates if it.method.name == known.method]
     same = [it for it in of_method if it.parameters == known.parameters]
+    # Parameters found on another GPU or size count only if they are proposed here too; the method's
+    # name counts in any case.
     for candidate in (same or of_method)[:1]:
         candidates.remove(candidate)
         candidates.insert(0, dataclasses.replace(candidate, guess=0, known=known))
 
 
 def find_method(name: str, *, by: str) -> Method:
-    """The method of that name.
+    """The method with this name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no method has this name.
     """
     methods = {method.name: method for method in every_method()}
     if name not in methods:
@@ -107,10 +112,10 @@ def find_method(name: str, *, by: str) -> Method:
 
 
 def check_asked(problem: Problem, asked: TuningRequest) -> None:
-    """Look at a method and parameters that are asked for, without a device.
+    """Validate a requested method and its parameters without opening a device.
 
     Raises:
-        ConfigError: the method or a parameter does not exist, or has no such value.
+        ConfigError: the method or a parameter does not exist, or the value is out of range.
     """
     if asked.method == "auto":
         return
@@ -123,7 +128,9 @@ def check_asked(problem: Problem, asked: TuningRequest) -> None:
 def nothing_left(
     asked: TuningRequest, refused: Mapping[str, str]
 ) -> ConfigError | UnsupportedError:
-    """The error that says why nothing can be used: the user's own parameters, or all reasons."""
+    """The error to raise if no candidate is left: it blames the user's parameters, or lists all
+    refusals.
+    """
     if asked.parameters:
         reasons = "; ".join(f"{name}: {sentence}" for name, sentence in refused.items())
         advice = "Change compute.parameters, or leave them out"
@@ -145,6 +152,7 @@ def _allowed(problem: Problem, asked: TuningRequest, place: ComputeResource) -> 
             raise ConfigError(msg)
         return (method,)
 
+    # Parameters have a meaning for one method only.
     if asked.parameters:
         msg = (
             "compute.parameters belong to one method: name it with compute.method, or leave the "
@@ -153,12 +161,13 @@ def _allowed(problem: Problem, asked: TuningRequest, place: ComputeResource) -> 
         raise ConfigError(msg)
     if problem.pairs:
         return place.methods
-    # Nobody who did not ask for other numbers is told why there are none.
+    # Methods with reduced precision are left out without a sentence unless the user asked for such
+    # numbers.
     return tuple(method for method in place.methods if not isinstance(method, ReducedPrecision))
 
 
 def _proposals(problem: Problem, method: Method) -> tuple[str | None, tuple[Parameters, ...]]:
-    """(why not, ()) or (None, what the method proposes)."""
+    """(why the method refuses, no proposals) or (None, the parameters that it proposes)."""
     try:
         sentence = method.refusal(problem)
         return sentence, () if sentence is not None else method.parameters(problem)
@@ -181,7 +190,9 @@ def _too_large(problem: Problem, candidate: Candidate, memory: int) -> str | Non
 
 
 def describe_failure(error: Exception) -> str:
-    """What a method that raised is said to have done."""
+    """A sentence part about a method that raised: the type of the error and the first line of its
+    message.
+    """
     said = (str(error).strip().splitlines() or [""])[0]
     return f"it failed with {type(error).__name__}{': ' if said else ''}{said.rstrip('.')}"
 
@@ -189,7 +200,7 @@ def describe_failure(error: Exception) -> str:
 def _with_asked(
     method: Method, proposals: tuple[Parameters, ...], asked: TuningRequest
 ) -> Parameters:
-    """The first of the method's proposals that has what was asked for, with these values in it."""
+    """The first proposal that has all requested parameters, with the requested values."""
     assert asked.parameters is not None
     known = list(dict.fromkeys(name for proposal in proposals for name in proposal))
     for name, value in asked.parameters.items():
@@ -205,7 +216,8 @@ def _with_asked(
             )
             raise ConfigError(msg)
 
-        # What is 0, or missing, in a proposal is a switch; what never is, is a size.
+        # A parameter that is 0 or missing in some proposal can be switched off, so 0 is allowed;
+        # one that never is 0 is a size, so the least value is 1.
         least = 0 if any(not proposal.get(name) for proposal in proposals) else 1
         if not least <= value <= _LARGEST:
             msg = (
@@ -214,6 +226,7 @@ def _with_asked(
             )
             raise ConfigError(msg)
 
+    # The other parameters come from a proposal that goes with the requested ones.
     wanted = set(asked.parameters)
     like = next((proposal for proposal in proposals if wanted <= set(proposal)), proposals[0])
     return {**like, **asked.parameters}

@@ -1,4 +1,4 @@
-"""Choice: the method and the parameters that the tuner decided for, and what it was chosen from."""
+"""Results of the tuner: timings, candidates, the choice, and the sentences that explain it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tetris_sim.support.wording import count_threads
 
 @dataclass(frozen=True)
 class Speed:
-    """What a method was measured to do.
+    """Measured speed of a method, as a rate and a latency.
 
     Attributes:
         points_per_second: point updates per second in steady state.
-        latency: extra time of starting and ending one block of steps [s].
+        latency: extra time to start and end one block of steps [s].
     """
 
     points_per_second: float
@@ -27,7 +27,7 @@ class Speed:
 
 
 def middle(speeds: Sequence[Speed]) -> Speed:
-    """The median of several timings."""
+    """The median of several timings, for rate and latency separately."""
     return Speed(
         statistics.median(speed.points_per_second for speed in speeds),
         statistics.median(speed.latency for speed in speeds),
@@ -36,18 +36,18 @@ def middle(speeds: Sequence[Speed]) -> Speed:
 
 @dataclass(frozen=True)
 class Known:
-    """What was the fastest where it was measured.
+    """A method that was the fastest on a GPU that was measured before.
 
     Attributes:
-        gpu: name of the product that it was made on.
-        balance: bytes that its memory gives to each multiprocessor in a cycle.
-        date: of the measurement.
-        kind: what `known.kind_of` says of the stencil and its numbers.
-        mirrored: whether its weights stay the same when an axis is turned around.
-        points: of the grid.
-        method: the fastest one.
-        parameters: its fastest ones.
-        rate: point updates per second.
+        gpu: product name of the GPU.
+        balance: memory bandwidth of that GPU per multiprocessor and clock cycle [bytes].
+        date: date of the measurement.
+        kind: result of `tuned.kind_of` for the problem: stencil and precision.
+        mirrored: whether the weights stay the same when an axis is reversed.
+        points: points of the grid.
+        method: name of the fastest method.
+        parameters: its fastest parameters.
+        rate: measured point updates per second.
     """
 
     gpu: str
@@ -66,12 +66,13 @@ class Candidate:
     """One way to advance a problem.
 
     Attributes:
-        method: way to advance.
-        parameters: tile sizes and so on.
-        guess: 0 for what the method itself thinks best, 1 for the next, and so on.
-        quick: whether it compiles quickly: the method that never refuses does, the others have more
-            code.
-        known: why it goes before all others: what was measured elsewhere.
+        method: method to try.
+        parameters: its parameters: tile sizes and so on.
+        guess: rank of these parameters in the method's own order of preference; 0 is its best
+            guess.
+        quick: whether it compiles quickly, as the method does that never refuses; the others have
+            more code.
+        known: the earlier measurement because of which it is tried first; None if there is none.
     """
 
     method: Method
@@ -82,7 +83,9 @@ class Candidate:
 
     @property
     def code(self) -> dict[str, int]:
-        """The parameters that code is compiled for; one that differs in others needs no other."""
+        """The parameters that are compile-time constants; candidates that differ only in other
+        parameters share compiled code.
+        """
         fixed = self.method.fixed_at_compile
         return {name: value for name, value in self.parameters.items() if fixed(name)}
 
@@ -100,19 +103,19 @@ def label_of(method: str, parameters: Parameters) -> str:
 
 @dataclass(eq=False)
 class TunerEntry:
-    """A candidate in the competition, and what was seen of it.
+    """A candidate in the competition and its measurements so far.
 
     Attributes:
-        candidate: what is tried.
-        opening: time it took to compile, to load the trial problem and to make the first block [s].
-        reopening: time it would take once more, with the code compiled [s].
-        first: timing right after that; None if it was not tried.
+        candidate: the method and parameters that are timed.
+        opening: time to compile, to load the trial problem and to make the first block [s].
+        reopening: time to open it once more, with compiled code [s].
+        first: first timing; None if the candidate was not tried.
         speeds: timings as a finalist.
-        tried: whether it was, with or without success.
-        late: whether it was left out for lack of time.
-        lost: whether others were so much faster in their first timing that it was not timed again.
-        note: why it was not tried or is not used; empty if nothing speaks against it.
-        check: what the comparison with the reference found; empty if there was none.
+        tried: whether it was tried, successfully or not.
+        late: whether it was skipped for lack of time.
+        lost: whether its first timing was so far behind others that it was not timed again.
+        note: why it was not tried or is not used; empty if it may be used.
+        check: outcome of the comparison with the reference; empty if it was not made.
     """
 
     candidate: Candidate
@@ -128,24 +131,24 @@ class TunerEntry:
 
     @property
     def speed(self) -> Speed | None:
-        """Median of its timings; None if it was not tried."""
+        """Median of the timings as a finalist, or the first timing; None if it was not tried."""
         return middle(self.speeds) if self.speeds else self.first
 
     @property
     def rate(self) -> float:
-        """Points per second, 0 if it was not tried."""
+        """Point updates per second; 0 if it was not tried."""
         return self.speed.points_per_second if self.speed is not None else 0.0
 
 
 @dataclass(frozen=True)
 class TunerRow:
-    """One line of the table of what was tried.
+    """One line of the table of tried candidates.
 
     Attributes:
         method: name of the method.
-        parameters: values that it was tried with.
-        points_per_second: median, slowest and fastest timing; None if there is none.
-        check: what the comparison with the reference found; empty if there was none.
+        parameters: parameters that it was tried with.
+        points_per_second: (median, slowest, fastest) timing; None if there is none.
+        check: outcome of the comparison with the reference; empty if it was not made.
         note: "chosen", or why it was not tried or is not used.
     """
 
@@ -158,17 +161,17 @@ class TunerRow:
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, its parameters, and why.
+    """The chosen method and parameters, and why they were chosen.
 
     Attributes:
-        method: way to advance.
-        parameters: tile sizes and so on.
+        method: method that advances the problem.
+        parameters: its parameters: tile sizes and so on.
         threads: CPU threads of the team.
-        speed: what was measured.
-        reasons: a sentence for each thing that was decided.
-        rows: what was tried; empty if the choice was remembered.
-        seconds: time that choosing took [s].
-        date: day and time of the measurement, ISO 8601; None if now, or never.
+        speed: measured speed.
+        reasons: one sentence per decision.
+        rows: the candidates that were tried; empty if the choice was remembered.
+        seconds: time that tuning took [s].
+        date: day and time of the measurement, ISO 8601; None if it was made now, or not at all.
     """
 
     method: Method
@@ -182,22 +185,22 @@ class Choice:
 
 
 def as_plain(row: TunerRow) -> Mapping[str, Any]:
-    """A row as plain data."""
+    """A row as plain data, for JSON."""
     return dataclasses.asdict(row) | {"parameters": dict(row.parameters)}
 
 
 def giga(rate: float) -> str:
-    """A speed for people."""
+    """A rate for the user, in GStencil/s."""
     return f"{rate / 1e9:.3g} GStencil/s"
 
 
-# What the tuner says: the table of what it tried, and the sentences that say why.
+# Report of the tuner: the table of tried candidates, and the sentences that explain the choice.
 
 
 def make_rows(
     entries: Sequence[TunerEntry], chosen: TunerEntry, refused: Mapping[str, str]
 ) -> tuple[TunerRow, ...]:
-    """The table: a line for each candidate, and for all that was out of the question."""
+    """The table: a row for each candidate and for each refused method."""
     return (
         *(_row(entry, chosen) for entry in entries),
         *(TunerRow(name, {}, None, "", why) for name, why in refused.items()),
@@ -205,6 +208,8 @@ def make_rows(
 
 
 def _row(entry: TunerEntry, chosen: TunerEntry) -> TunerRow:
+    # Finalists are judged by their repeated timings alone. The slice keeps `first`, which comes
+    # last, only if there are no others.
     rates = [
         speed.points_per_second
         for speed in (*entry.speeds, entry.first)[: len(entry.speeds) or 1]
@@ -220,9 +225,10 @@ def _row(entry: TunerEntry, chosen: TunerEntry) -> TunerRow:
 def describe_competition(
     entries: Sequence[TunerEntry], chosen: TunerEntry, trial_problem: Problem, seconds: float
 ) -> list[str]:
-    """Sentences: what was chosen, how it was found, what else there was."""
+    """Sentences about what was chosen, how it was found, and the alternatives."""
     tried = sum(entry.tried for entry in entries)
     count = "1 candidate" if len(entries) == 1 else f"{len(entries)} candidates"
+    # "3 of 12 candidates" if some were skipped, "12 candidates" otherwise.
     some = f"{tried} of " if tried < len(entries) and len(entries) > 1 else ""
     shape = " x ".join(str(n) for n in reversed(trial_problem.grid.shape))
     sentences = [
@@ -232,6 +238,7 @@ def describe_competition(
     if any(entry.late for entry in entries):
         sentences.append("The verb `tune` gives the others their turn.")
 
+    # Sentences about each method, in the order of the candidates.
     for name in dict.fromkeys(entry.candidate.method.name for entry in entries):
         same = [entry for entry in entries if entry.candidate.method.name == name]
         sentences += _describe_method(same, is_chosen=name == chosen.candidate.method.name)
@@ -239,13 +246,16 @@ def describe_competition(
 
 
 def _describe_method(entries: Sequence[TunerEntry], *, is_chosen: bool) -> list[str]:
-    """Its fastest candidate if another method was chosen, and what speaks against the others."""
+    """Sentences about one method: its fastest candidate, if another method was chosen, and why its
+    other candidates are not used.
+    """
     usable = [entry for entry in entries if entry.first is not None and not entry.note]
     sentences = []
     if usable and not is_chosen:
         fastest = max(usable, key=lambda entry: entry.rate)
         sentences.append(f"{fastest.candidate.label}: {giga(fastest.rate)}.")
 
+    # Skipped candidates are worth a sentence only if no candidate of the method is usable.
     told = [entry for entry in entries if entry.note and (entry.tried or not usable)]
     notes = dict.fromkeys(entry.note for entry in told)
     return [*sentences, *(f"Not {_those(entries, note)}: {note}." for note in notes)]
@@ -254,7 +264,8 @@ def _describe_method(entries: Sequence[TunerEntry], *, is_chosen: bool) -> list[
 def explanations(
     entries: Sequence[TunerEntry], trial_problem: Problem, gpu: KnownGpu | None
 ) -> list[str]:
-    """What the methods that were timed say of their fastest candidates."""
+    """The methods' own explanations of their fastest candidates, where they have one."""
+    # Fastest usable candidate of each method that was timed.
     fastest: dict[Method, TunerEntry] = {}
     for entry in entries:
         if entry.rate and not entry.note:
@@ -269,7 +280,7 @@ def explanations(
 
 
 def _those(entries: Sequence[TunerEntry], note: str) -> str:
-    """The candidates with one note, named together."""
+    """The candidates that share one note, named together."""
     labels = [entry.candidate.label for entry in entries if entry.note == note]
     return (
         labels[0]
@@ -279,12 +290,12 @@ def _those(entries: Sequence[TunerEntry], note: str) -> str:
 
 
 def refusals(refused: Mapping[str, str]) -> list[str]:
-    """A sentence for each method or candidate that was out of the question."""
+    """A sentence for each refused method or candidate."""
     return [f"Not {name}: {sentence}." for name, sentence in refused.items()]
 
 
 def smaller_team(threads: int, most: int) -> list[str]:
-    """A sentence if not all threads are used."""
+    """A sentence about the number of threads, if it is smaller than it could be."""
     if threads == most:
         return []
     return [f"{count_threads(threads)} of {most}: the grid is so small that fewer are faster."]

@@ -1,8 +1,8 @@
-"""How fast is a method with certain parameters on this machine, and is its answer right?
+"""Measurements of methods on trial problems: their speed, and whether their results are correct.
 
-Both are found on trial problems (`trial.py`): one for the speed that does not fit into the caches
-if the grid does not, and a small one for the answer, which is compared with the plain NumPy
-reference.
+Speed is measured on a trial problem that exceeds the caches if the grid does; correctness on a
+small one, against the plain NumPy reference. The last part measures how fast linear systems are
+solved.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.choice import Speed, middle
 from tetris_sim.solvers.krylov import conjugate_gradients
 
-# Trial problems: the same stencil, boundary kinds and dtype on fewer points with random data, to be
-# timed or compared with the reference.
+# Trial problems: the same stencil, kinds of boundaries and dtype on fewer points with random data,
+# to be timed or compared with the reference.
 #
-# Random data, because zeros and constants hide mistakes, and numbers too small to be normal slow
-# some processors down.
+# The data are random because zeros and constants hide mistakes, and because some processors are
+# slow on denormal numbers.
 
-_RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows alike
+_RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows equal
 _CACHES = 2  # the state of a problem to be timed is this many times the last-level caches
-# bytes; filled in a tenth of a second by one core, by hundred
+# Bytes of state; one core fills the smaller in a tenth of a second, a hundred cores the larger.
 _SMALLEST_TRIAL, _LARGEST_TRIAL = 64 << 20, 1 << 30
-_MEMORY_SHARE = 8  # of the memory that can be had, it takes at most one part of this many
-_PLANES = 64  # of it: tiles of 16 steps of radius 1 need 32
+_MEMORY_SHARE = 8  # a trial takes at most one part in this many of the available memory
+_PLANES = 64  # of a trial: tiles of 16 steps of radius 1 need 32
 _PLANES_PER_THREAD = 4
 _MOST_PLANES = 1024
-# points; a multiple of every vector length, so that as many points are left over as of the grid
+# Points; a multiple of every vector length, so that the trial has the same remainder as the grid.
 _VECTORS = 64
 
 
 def make_trial_problem(
     problem: Problem, n_bytes: int, *, every_axis: bool = False, planes: int = 1
 ) -> Problem:
-    """The problem on at most `n_bytes` of state with random data, never fewer points along an axis
-    than it needs.
+    """The problem on at most `n_bytes` of state with random data, but with no fewer points along an
+    axis than its stencil needs.
 
-    The weights are scaled down, or the time step is, if a step could make the largest value grow,
-    so that any number of steps stays finite; compiled code takes weights as arguments, so it is the
-    same code.
+    If a step could make the largest value grow, the weights or the time step are scaled down, so
+    that any number of steps stays finite. Compiled code takes weights as arguments, so the code is
+    the same.
 
     Args:
-        problem: the real one.
-        n_bytes: size of the state.
-        every_axis: shorten all axes alike; otherwise the first axes first, so that rows keep their
-            length.
-        planes: what the axes before the last keep at least, so that the problem can be divided into
-            as many tiles and threads as the grid; it counts more than the length of the rows, and
-            less than `n_bytes`.
+        problem: the problem of the run.
+        n_bytes: largest size of the state.
+        every_axis: whether to shorten all axes to similar lengths; otherwise the first axes are
+            shortened first, so that rows keep their length.
+        planes: least length of the axes before the last, so that the trial divides into as many
+            tiles and threads as the grid; it takes precedence over the length of the rows, but not
+            over `n_bytes`.
     """
     most = max(1, n_bytes // (problem.n_fields * problem.dtype.itemsize))
     shape = (
@@ -70,6 +70,8 @@ def make_trial_problem(
         if every_axis
         else _shortened_in_order(problem, most, planes)
     )
+
+    # Largest growth of the maximum norm in a step: the sum of the absolute weights.
     gain = sum(abs(weight) for weight in problem.stencil.weights)
     stencil = scale(problem.stencil, 1 / gain) if gain > 1 else problem.stencil
     return dataclasses.replace(
@@ -81,37 +83,39 @@ def make_trial_problem(
 
 
 def trial_bytes(memory: int, cache: int) -> int:
-    """Bytes of state of a trial problem that behaves like a grid far larger than the caches."""
+    """Size of the state of a trial problem that behaves like a grid far larger than the caches
+    [bytes].
+    """
     return min(
         max(_CACHES * cache, _SMALLEST_TRIAL), _LARGEST_TRIAL, max(1 << 20, memory // _MEMORY_SHARE)
     )
 
 
 def make_timed_problem(problem: Problem, n_bytes: int, *, threads: int, steps: int = 1) -> Problem:
-    """A trial problem to measure speed on.
+    """A trial problem for timing.
 
     Args:
-        problem: the real one.
+        problem: the problem of the run.
         n_bytes: largest size of its state.
-        threads: number of CPU threads that will share it.
-        steps: most steps per block of any method to be tried; tiles in space and time are about
-            twice as wide as the stencil reaches in so many steps, and there should be some of them.
+        threads: number of CPU threads that share it.
+        steps: most steps per block of any candidate; space-time tiles are about twice as wide as
+            the stencil reaches in that many steps, and the trial should have several of them.
     """
     planes = max(_PLANES, _PLANES_PER_THREAD * threads, 4 * steps * problem.stencil.radius)
     return make_trial_problem(problem, n_bytes, planes=min(planes, _MOST_PLANES))
 
 
 def kept(trial_problem: Problem) -> Problem:
-    """The same, but its data are made once: for devices to which they are copied again for every
-    candidate.
+    """The trial problem with initial data that are made once and reused, for devices to which they
+    are copied for every candidate.
     """
     initial = functools.lru_cache(maxsize=None)(trial_problem.initial)
     return dataclasses.replace(trial_problem, initial=initial)
 
 
 def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
-    """Uniform numbers from 0 to 1: one for each global position, so that every part of the grid
-    fits to the others.
+    """Uniform random numbers from 0 to 1 that depend on the global position only, so that any slab
+    of the grid gets the same values.
     """
     numbers = np.random.default_rng(0).uniform(0.0, 1.0, _RANDOM_NUMBERS).astype(problem.dtype)
 
@@ -128,8 +132,11 @@ def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
         if len(shape) > 1:
             ranges = [np.arange(a, b) for a, b in zip(slab.start[:-1], slab.stop[:-1], strict=True)]
             rows = np.ravel_multi_index(np.ix_(*ranges), shape[:-1])
+        # Rows are numbered through the grid; each begins where its global position falls in the
+        # cycle of random numbers.
         first = (rows.reshape(slab.shape[:-1]) * shape[-1] + slab.start[-1]) % _RANDOM_NUMBERS
         view = windows(slab.shape[-1])
+        # Field f is shifted by f, so that fields differ at every point.
         return np.stack(
             [view[(first + field) % _RANDOM_NUMBERS] for field in range(problem.n_fields)]
         )
@@ -142,6 +149,8 @@ def _shortened_in_order(problem: Problem, most: int, planes: int) -> tuple[int, 
     for axis, radius in enumerate(problem.stencil.radii):
         if math.prod(shape) <= most:
             break
+        # The axis gets what the others leave of `most`, but no fewer points than its minimum: a
+        # full reach of the stencil, and `planes` along the axes that are divided.
         others = math.prod(shape) // shape[axis]
         last = axis == len(shape) - 1
         least = max(2 * radius + 1, 1 if last else min(planes, most))
@@ -154,8 +163,11 @@ def _shortened_alike(problem: Problem, most: int) -> tuple[int, ...]:
     left = most
     # The shortest axis first: what it does not use is for the others.
     for count, axis in enumerate(sorted(range(len(shape)), key=lambda axis: shape[axis])):
+        # Equal length that the remaining axes would have; 1e-9 keeps exact roots from rounding
+        # down.
         length = int(left ** (1 / (len(shape) - count)) + 1e-9)
         if length < shape[axis]:
+            # A shortened row keeps the remainder of the grid's row modulo `_VECTORS`.
             if length > 2 * _VECTORS and axis == len(shape) - 1:
                 length -= (length - shape[axis]) % _VECTORS
             shape[axis] = max(length, 2 * problem.stencil.radii[axis] + 1)
@@ -166,17 +178,19 @@ def _shortened_alike(problem: Problem, most: int) -> tuple[int, ...]:
 _CHECK_TERMS = 60_000_000  # products that the reference makes in a fifth of a second
 _CHECK_POINTS = (4096, 250_000)
 _CHECK_STEPS = 3
-_MOST_STEPS = 1024  # of a trial: whoever asks for longer blocks gets no other code by it
+_MOST_STEPS = 1024  # of a trial: longer blocks run the same code
 _REPEATS = 3
 
 
 def steps_per_block(parameters: Parameters) -> int:
-    """Steps that a method makes on a tile before the next; 1 if it has no such parameter."""
+    """Steps that a method makes on a tile before it moves to the next; 1 if it has no such
+    parameter.
+    """
     return max(1, parameters.get(STEPS_PER_BLOCK, 1))
 
 
 class Trial:
-    """A method on a trial problem, ready to be timed again and again; to be closed."""
+    """A method on an open trial problem that can be timed repeatedly; the owner closes it."""
 
     def __init__(
         self, problem: Problem, method: Method, parameters: Parameters, device: Any
@@ -185,6 +199,8 @@ class Trial:
         self._block = min(steps_per_block(parameters), _MOST_STEPS)
         self._seconds: float | None = None  # per step, as far as it is known
         self._stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, device)
+        # The first block compiles code and touches all pages. Loading is timed alone, since it
+        # recurs when the trial is opened again.
         try:
             begin = time.perf_counter()
             self._stepper.load(problem.initial)
@@ -195,7 +211,8 @@ class Trial:
             raise
 
     def time(self, seconds: float) -> Speed:
-        """One timing of whole blocks of the method's own, about so long but at least one."""
+        """One timing over whole blocks of the method: about `seconds` long, at least one block."""
+        # Number of blocks that fill the time, from the last timing or from one block made now.
         one = self._advance(self._block) if self._seconds is None else self._block * self._seconds
         blocks = math.ceil(seconds / max(one, 1e-7))
 
@@ -203,6 +220,7 @@ class Trial:
         latency = 0.0
         if blocks > 1 or self._seconds is not None:
             one = self._advance(blocks * self._block) / blocks
+        # The extra time of a block by itself, over its share of a long sequence.
         if blocks > 1:
             latency = max(0.0, self._advance(self._block) - one)
 
@@ -210,20 +228,21 @@ class Trial:
         return Speed(self._points / self._seconds, latency)
 
     def duration(self, seconds: float) -> float:
-        """About how long `time(seconds)` takes."""
+        """Approximate time that `time(seconds)` takes [s]."""
         return max(seconds, self._block * (self._seconds or 0.0))
 
     def reopening(self) -> float:
-        """About how long opening would take once more, with the code compiled and in memory."""
+        """Approximate time to open the trial again, with the code compiled and in memory [s]."""
         return self._loading + self.duration(0.0)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the trial."""
         self._stepper.close()
 
     def _advance(self, steps: int) -> float:
         begin = time.perf_counter()
         self._stepper.advance(steps)
+        # GPU steps are asynchronous: the clock stops after they are done.
         self._stepper.wait()
         return max(time.perf_counter() - begin, 1e-9)
 
@@ -239,11 +258,11 @@ def measure_speed(
     """Median speed of a method on a trial problem.
 
     Args:
-        problem: taken as it is.
-        method: way to advance it.
+        problem: the trial problem, used as it is.
+        method: method that advances it.
         parameters: one choice of `method.parameters(problem)`.
-        place: device that it is measured on.
-        seconds: about how long to measure, after compilation.
+        place: device to measure on.
+        seconds: approximate time to measure, after compilation.
     """
     with (
         place.opened() as device,
@@ -253,11 +272,14 @@ def measure_speed(
 
 
 def check_steps(parameters: Parameters) -> int:
-    """Steps of a check: more than one block of the method's own, but no whole number of blocks.
+    """Number of steps of a check: more than one block of the method, but not a whole number of
+    blocks.
 
     >>> [check_steps({"steps_per_block": n}) for n in (1, 2, 3, 4, 32)]
     [3, 3, 4, 6, 48]
     """
+    # Mistakes of tiled methods show in the second block and in a block cut short, so the check
+    # needs both (docs/decisions/0008).
     block = min(steps_per_block(parameters), _MOST_STEPS)
     return max(_CHECK_STEPS, block + max(1, block // 2)) if block > 1 else _CHECK_STEPS
 
@@ -270,17 +292,19 @@ def check_method(
     place: ComputeResource,
     effort: float = 1.0,
 ) -> str | None:
-    """Compare a method with the reference on a small problem: a sentence if it is wrong, None if it
-    is right.
+    """Compare a method with the reference on a small problem: None if it is correct, otherwise a
+    sentence that says by how much it is off.
 
     Args:
-        problem: what is to be advanced.
-        method: way to advance it.
+        problem: problem to advance.
+        method: method that advances it.
         parameters: one choice of `method.parameters(problem)`.
-        place: device that it runs on.
-        effort: 1 for as many points as the reference can do in a fifth of a second; less for fewer.
+        place: device to run on.
+        effort: 1 for as many points as the reference advances in a fifth of a second; less for
+            fewer.
     """
     steps = check_steps(parameters)
+    # Points for which the reference makes about `_CHECK_TERMS` products, within bounds.
     terms = _CHECK_TERMS * effort / (steps * problem.stencil.n_points * problem.n_fields)
     points = min(max(int(terms), _CHECK_POINTS[0]), _CHECK_POINTS[1])
     n_bytes = points * problem.n_fields * problem.dtype.itemsize
@@ -295,6 +319,8 @@ def check_method(
             stepper.advance(steps)
             computed = stepper.interior()
 
+    # Rounding is judged per field, since fields may differ in magnitude. `roundings` widens the
+    # bound for methods that compute in fewer digits.
     allowed = allowed_error(state, expected, small, steps) * roundings(method, small.dtype)
     errors = np.abs(computed - expected).reshape(small.n_fields, -1).max(axis=1)
     if (errors <= allowed).all():
@@ -306,21 +332,21 @@ def check_method(
     )
 
 
-# How fast do CPU threads solve balances? Measured on a small body, for predictions.
+# Solver rates: how fast a device solves linear systems, measured on a small body, for predictions.
 
-_LARGEST = 64  # cells of a cube along an axis: more than caches keep of all levels
+_LARGEST = 64  # cells of a cube along an axis: more than caches hold of all multigrid levels
 _DIGITS = 1e-3  # enough iterations to be timed
 
 
 @dataclass(frozen=True)
 class SolvingRate:
-    """What a solution takes.
+    """Measured time of a linear solve, split into its parts.
 
     Attributes:
-        before: what is made for an operator before the first iteration [s/point].
-        iteration: of conjugate gradients [s/point].
-        opened: until the device is ready, once [s].
-        passes: of an iteration, however few points there are [s].
+        before: setup of the preconditioner for an operator [s/point].
+        iteration: one iteration of conjugate gradients [s/point].
+        opened: time until the device is ready, once per run [s].
+        passes: fixed time of an iteration, independent of the number of points [s].
     """
 
     before: float
@@ -330,25 +356,34 @@ class SolvingRate:
 
 
 def measure_solving(place: ComputeResource, n_points: int) -> SolvingRate:
-    """On a body of as many points as are quickly solved for."""
+    """Measure the solver on a cube of about `n_points` cells, of at most 64 along an axis."""
+    # A power of two, so that grids of similar size share a cached measurement.
     n = min(_LARGEST, max(8, round(n_points ** (1 / 3))))
     return _measured(place, 1 << (n.bit_length() - 1))
 
 
 @functools.lru_cache(maxsize=8)
 def _measured(place: ComputeResource, n: int) -> SolvingRate:
+    # The first solve compiles the kernels; its timing is dropped.
     _solve(place, 8)  # compiles
     return _solve(place, n)
 
 
 def _solve(place: ComputeResource, n: int) -> SolvingRate:
     rng = np.random.default_rng(0)
+    # A conduction operator: conductances towards the next cell along each axis, none beyond the
+    # last cells, and a diagonal term that is positive in the first layer only, which makes the
+    # system definite.
     operator = [rng.uniform(1.0, 2.0, (n, n, n)) for _ in range(4)]
     for axis, k in enumerate(operator[:3]):
         k[(slice(None),) * axis + (-1,)] = 0.0
     operator[3][1:] = 0.0
     f, u = rng.standard_normal((n, n, n)), np.zeros((n, n, n))
+
     method = place.solving("steady")
+
+    # Time up to `middle` builds the multigrid cycle, the rest is conjugate gradients with that
+    # cycle as preconditioner.
     with place.opened() as opened:
         device = method.arithmetic(opened)
         with device.use():
@@ -366,5 +401,6 @@ def _solve(place: ComputeResource, n: int) -> SolvingRate:
                 limit=100,
             )
             end = time.perf_counter()
+
     points = n**3
     return SolvingRate((middle - begin) / points, (end - middle) / points / solved.iterations)

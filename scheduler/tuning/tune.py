@@ -1,5 +1,5 @@
-"""Choose method and parameters for a problem: remembered from an earlier run, or measured now;
-checked in any case.
+"""Autotuning of one problem on one device: recall the choice of an earlier run, or measure now;
+compare with the reference in any case (docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -47,35 +47,37 @@ from tetris_sim.scheduler.tuning.tuned import find_known, pairs_first
 
 log = logging.getLogger("tetris_sim")
 
-_POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
+# Thresholds below which a smaller team of threads is tried.
+_POINTS_PER_THREAD = 1 << 16  # above this, a barrier costs less than a tenth of a step
 _FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
 _FEWER_SECONDS = 0.05
-# of a check: a choice that was checked before is checked again on a tenth of the points
+# Fraction of the points in the check of a remembered choice, which was checked in full when it was
+# made.
 _RECALL_EFFORT = 0.1
-_SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another would be faster
+# Behaviour for short runs, and where measuring is not allowed.
+_SHORT_RUN = 0.5  # seconds; shorter runs gain nothing by a faster choice
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
-# Bytes; a trial problem has twice as many. On a quarter of that a 3D star was measured at 230
-# GStencil/s, on 1024^3 at 560 (one H200): in a thin slab blocks of threads load about as many
-# planes in front of their chunk as it has.
+# Least cache size [bytes] assumed for a GPU; the trial problem has twice as many bytes. On a
+# quarter of that, a 3D star ran at 230 GStencil/s instead of 560 on 1024^3 (one H200): in a thin
+# slab, thread blocks load about as many planes ahead of their chunk as the chunk has.
 GPU_CACHE = 512 << 20
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How the tuner is to decide.
+    """Constraints of one tuning: what was requested, on which device, within which time.
 
     Attributes:
-        asked: what is said about method and parameters.
+        asked: method and parameters that the configuration requests.
         threads: CPU threads of one worker.
-        budget: seconds it may take, compilation included; with 0 nothing is measured.
-        fixed_threads: whether fewer must not be used where they are faster.
-        patient: whether a run that is much longer than that waits until every method has had a
-            turn.
-        beside: points per second that devices chosen before make of the same run.
-        use_cache: whether earlier choices are read and this one is kept.
-        anew: whether to measure even if an earlier choice is there, and as if the run were long.
-        gpu: the GPU on which it is to be; None for CPU threads.
+        budget: time that tuning may take, compilation included [s]; 0 to measure nothing.
+        fixed_threads: whether the number of threads must not be reduced, even if fewer are faster.
+        patient: whether a run much longer than the budget waits until every method has had a turn.
+        beside: combined rate of the devices tuned before, which share the same run [points/s].
+        use_cache: whether earlier choices are read and this one is stored.
+        anew: whether to ignore earlier choices and measure as if the run were long.
+        gpu: GPU to tune for; None for CPU threads.
     """
 
     asked: TuningRequest
@@ -90,11 +92,11 @@ class Terms:
 
     @property
     def place(self) -> ComputeResource:
-        """Where candidates are tried."""
+        """The device on which candidates are timed."""
         return self.place_with(self.threads)
 
     def place_with(self, threads: int) -> ComputeResource:
-        """The same with another number of threads."""
+        """The device with another number of CPU threads."""
         return (
             ComputeResource(threads)
             if self.gpu is None
@@ -102,18 +104,18 @@ class Terms:
         )
 
     def memory(self, machine: Machine) -> int:
-        """Bytes that can be had there."""
+        """Available memory of the device [bytes]."""
         return machine.memory if self.gpu is None else self.gpu.memory
 
 
 def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
-    """The fastest method that does not refuse, with its fastest parameters, compared with the
-    reference.
+    """Find the fastest method that accepts the problem, with its fastest parameters, and compare it
+    with the reference.
 
     Args:
-        problem: what is to be advanced.
-        machine: what there is to do it with.
-        terms: what is allowed, and how long it may take.
+        problem: problem to advance.
+        machine: hardware to advance it on.
+        terms: request, device and time limit.
 
     Raises:
         ConfigError: a method or parameters were asked for that do not exist or do not work.
@@ -124,10 +126,13 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
     candidates, refused = find_candidates(problem, terms.asked, memory, terms.place, known)
     if not candidates:
         raise nothing_left(terms.asked, refused)
+    # The order matters from here on: candidates are tried first to last, and without a budget the
+    # first correct one is taken.
     candidates = pairs_first(candidates, problem, terms.gpu)
     if terms.budget == 0:
         return _first_guess(problem, candidates, refused, terms)
 
+    # Measured choices are filed under everything that could change which candidate wins.
     key = tuned.tuning_key(
         problem,
         machine,
@@ -152,7 +157,9 @@ def _names(candidates: Sequence[Candidate], asked: TuningRequest) -> list[str]:
 def _first_guess(
     problem: Problem, candidates: Sequence[Candidate], refused: dict[str, str], terms: Terms
 ) -> Choice:
-    """The best guess of the first method whose answer is right, without any measurement."""
+    """The first candidate with a correct result, without any timing."""
+    # At least a quarter of `_POINTS_PER_THREAD` for each thread, since no timing will show whether
+    # fewer threads are faster.
     threads = terms.threads
     if not terms.fixed_threads:
         points = problem.grid.n_points * problem.n_fields
@@ -175,7 +182,7 @@ def _first_guess(
 
 
 def _guessed(problem: Problem, candidate: Candidate, threads: int) -> tuple[float, str]:
-    """(points per second of what was not measured here, why it was taken)."""
+    """(assumed rate of a candidate that was not timed here [points/s], why it was taken)."""
     if (known := candidate.known) is not None:
         return known.rate, f"the fastest method on {known.gpu} ({known.date})"
     rate = threads * _GUESSED_RATE / problem.stencil.n_points
@@ -185,11 +192,13 @@ def _guessed(problem: Problem, candidate: Candidate, threads: int) -> tuple[floa
 def _remembered(
     problem: Problem, key: tuned.Key, candidates: Sequence[Candidate], begin: float, terms: Terms
 ) -> Choice | None:
-    """The choice of an earlier run, if it is among the candidates still and its answer is right."""
+    """The choice of an earlier run, if it is still among the candidates and passes the check."""
     record = tuned.recall(key)
     if record is None:
         return None
     speed = Speed(record.points_per_second, record.latency)
+    # An equal key does not guarantee equal proposals: shapes are rounded in the key, while methods
+    # propose by the exact shape.
     same = (c for c in candidates if (c.method.name, c.parameters) == record.chosen)
     candidate = next(same, None)
     too_long = record.good_for is not None and _longer(problem, speed, terms, record.good_for)
@@ -229,7 +238,7 @@ def _measured(
     refused: dict[str, str],
     key: tuned.Key | None,
 ) -> Choice:
-    """The fastest candidate whose answer is right, timed now; kept if there is a key for it."""
+    """The fastest candidate with a correct result, timed now, and stored if there is a key."""
     begin = time.perf_counter()
     limits = TuningLimits(
         deadline=begin + terms.budget,
@@ -266,6 +275,8 @@ def _measured(
     )
     if key is None:
         return choice
+    # Only the best guess of each method has to be tried: whether a method is competitive, not
+    # whether its last tile size is.
     complete = all(entry.tried for entry in entries if entry.candidate.guess == 0)
     return _kept(problem, key, choice, terms, complete=complete)
 
@@ -273,13 +284,14 @@ def _measured(
 def _kept(
     problem: Problem, key: tuned.Key, choice: Choice, terms: Terms, *, complete: bool
 ) -> Choice:
-    """The choice, which later runs find; with a sentence if it is not for all of them.
+    """Store a choice for later runs, and return it with a sentence if it is not valid for runs of
+    any length.
 
     Args:
-        problem: what is to be advanced.
-        key: under which it is kept.
-        choice: what was measured.
-        terms: how the tuner is to decide.
+        problem: problem to advance.
+        key: key to store it under.
+        choice: the measured choice.
+        terms: constraints of the tuning.
         complete: whether each method had its turn.
     """
     if complete:
@@ -289,8 +301,8 @@ def _kept(
         _remember(key, choice, good_for=_SHORT_RUN)
         return choice
 
-    # What had no turn gets it in a later run, whose kernels are compiled already, if that is long
-    # enough to gain by it.
+    # Methods that had no turn get one in a later run if it is long enough to gain by it; their
+    # kernels are compiled by then.
     good_for = MUCH_LONGER * terms.budget
     _remember(key, choice, good_for=good_for)
     again = _longer(problem, choice.speed, terms, good_for)
@@ -308,12 +320,13 @@ def _find_right(
     candidates: Sequence[Candidate],
     limits: TuningLimits,
 ) -> tuple[list[TunerEntry], TunerEntry | None, Problem]:
-    """(what was tried and what was left out, the fastest whose answer is right, the trial problem
-    that they were timed on).
+    """(entries of all candidates, the fastest entry whose result is correct or None, the trial
+    problem on which they were timed).
     """
     pending, done = list(candidates), list[TunerEntry]()
     while True:
         entries, trial_problem = _compete_where_it_fits(problem, machine, terms, pending, limits)
+        # Correctness is checked in order of speed, so that normally one check suffices.
         for entry in ranked(entries):
             wrong = _check(problem, entry.candidate, terms.place)
             entry.check = "right" if wrong is None else "wrong"
@@ -322,7 +335,7 @@ def _find_right(
             entry.note = wrong
             log.warning("Not %s: %s.", entry.candidate.label, wrong)
 
-        # None is right: what the limits left out gets its turn.
+        # No result was correct: give candidates a turn that the limits had excluded.
         done += [entry for entry in entries if entry.tried]
         pending = [entry.candidate for entry in entries if not entry.tried]
         if not pending:
@@ -336,13 +349,19 @@ def _compete_where_it_fits(
     candidates: Sequence[Candidate],
     limits: TuningLimits,
 ) -> tuple[list[TunerEntry], Problem]:
-    """(what was tried and what was left out, the trial problem: smaller where memory ran out)."""
+    """(entries of all candidates, the trial problem), with a smaller trial problem where memory ran
+    out.
+    """
     cache = machine.cache if terms.gpu is None else max(terms.gpu.cache, GPU_CACHE)
     n_bytes = trial_bytes(terms.memory(machine), cache)
     steps = max(steps_per_block(candidate.parameters) for candidate in candidates)
 
+    # Each failure for lack of memory divides the trial problem by four. A candidate that fails on
+    # the smallest trial is dropped by `compete` instead.
     while True:
         timed = make_timed_problem(problem, n_bytes, threads=terms.threads, steps=steps)
+        # The initial data of a GPU trial are copied to the device for each candidate; make them
+        # once.
         if terms.gpu is not None:
             timed = kept(timed)
         try:
@@ -357,6 +376,7 @@ def _compete_where_it_fits(
 def _check(
     problem: Problem, candidate: Candidate, place: ComputeResource, *, effort: float = 1.0
 ) -> str | None:
+    # None if the result is correct, otherwise a sentence that says why it is not.
     try:
         return check_method(
             problem, candidate.method, candidate.parameters, place=place, effort=effort
@@ -369,13 +389,14 @@ def _check(
 def _choose_team(
     trial_problem: Problem, candidate: Candidate, most: int, speed: Speed
 ) -> tuple[int, Speed]:
-    """Fewer threads where meeting once per step takes longer than the work of a step: (threads,
-    their speed).
+    """(number of threads, their speed): fewer than `most` where the barrier of each step takes
+    longer than its work.
     """
     best = most, speed
     if trial_problem.grid.n_points * trial_problem.n_fields >= most * _POINTS_PER_THREAD:
         return best
 
+    # Halve the team while that is possible; a smaller one must be clearly faster to win.
     size = most // 2
     while size >= 1:
         fewer = measure_speed(
@@ -392,7 +413,7 @@ def _choose_team(
 
 
 def _longer(problem: Problem, speed: Speed, terms: Terms, seconds: float) -> bool:
-    """Whether the run takes longer than this."""
+    """Whether the whole run takes longer than `seconds`."""
     return _updates(problem) > seconds * (speed.points_per_second + terms.beside)
 
 

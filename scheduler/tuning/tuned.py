@@ -1,8 +1,8 @@
-"""What was tuned before: one small file per kind of problem in the cache folder, so that the next
-run need not measure.
+"""Stored results of earlier tuning: the user's own, one small file per kind of problem in the cache
+folder, and those of `known.json`, measured on common GPUs.
 
-A file is found by the digest of everything that decides which method is fastest. What cannot be
-read, or belongs to another version, is as good as not there, and is replaced.
+A file is found by the digest of everything that decides which method is fastest. A file that cannot
+be read, or that belongs to another version, counts as missing and is replaced.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tetris_sim.support.cache import cache_directory
 from tetris_sim.support.files import atomic_text
 from tetris_sim.version import __version__
 
-# What was the fastest on GPUs that were measured: it is tried first, and taken where nothing may be
-# measured.
+# Methods known to be the fastest on certain GPUs: such a method is tried first, and taken where
+# nothing may be measured.
 #
 # `known.json` beside this file holds it, as benchmarks/first_choice.py writes it. Another GPU
 # is taken for the one of these whose memory gives each multiprocessor about as many bytes in a
@@ -43,27 +43,29 @@ _PAIR_COST = 10  # instructions of a pair for one of float64, at most
 
 
 def kind_of(problem: Problem) -> tuple[Any, ...]:
-    """What decides which kernel is the fastest before all else: axes, reach, terms, kind of
-    number.
+    """The properties that decide most about which kernel is the fastest: axes, reach, number of
+    terms and precision.
     """
     stencil = problem.stencil
     return stencil.ndim, stencil.radius, stencil.n_points, problem.dtype.name
 
 
 def is_mirrored(problem: Problem) -> bool:
-    """Whether the weights stay the same when an axis is turned around."""
+    """Whether the weights stay the same when any axis is reversed."""
     return all(problem.stencil.is_mirrored(axis) for axis in range(problem.stencil.ndim))
 
 
 def balance_of(gpu: Gpu) -> float:
-    """Bytes of memory for each multiprocessor in a cycle; 0 if the driver does not say."""
+    """Memory bandwidth per multiprocessor and clock cycle [bytes]; 0 if the driver does not report
+    it.
+    """
     cycles = gpu.multiprocessors * gpu.clock
     return (gpu.bandwidth or 0.0) / cycles if cycles else 0.0
 
 
 def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
-    """What was the fastest for such a problem on such a GPU; None if nothing of its kind was
-    measured.
+    """The fastest method measured for this kind of problem on the most similar GPU; None if there
+    is no measurement of the kind.
     """
     if gpu is None or one_stencil(problem) is None:
         return None
@@ -72,6 +74,8 @@ def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
     alike = [known for known in all_known() if known.kind == kind]
     named = [known for known in alike if known.gpu == gpu.name]
 
+    # Order of similarity: first the GPU's balance, then mirror symmetry, then the size of the grid.
+    # Ratios are compared as logarithms.
     def distance(known: Known) -> tuple[float, bool, float]:
         there = balance_of(gpu) or known.balance
         size = abs(math.log(known.points / points))
@@ -83,12 +87,11 @@ def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
 def pairs_first(
     candidates: Sequence[Candidate], problem: Problem, gpu: Gpu | None
 ) -> list[Candidate]:
-    """Candidates in the order in which they are tried: where pairs of float32 were asked for and
-    should be faster than float64, the best guesses of methods that compute in pairs go before the
-    other best guesses, and so on.
+    """Candidates in the order in which to try them: where pairs of float32 were requested and
+    should beat float64, methods that compute in pairs precede the others of the same guess.
 
-    GeForce cards take as long for one instruction of float64 as for 64 of float32, and a pair takes
-    seven to nine of these for one (docs/decisions/0049).
+    A GeForce GPU makes 64 float32 instructions in the time of one float64 instruction, while a pair
+    takes seven to nine of them (docs/decisions/0049).
     """
     if not problem.pairs or gpu is None or (gpu.float64_cost or 0.0) <= _PAIR_COST:
         return list(candidates)
@@ -99,14 +102,15 @@ def pairs_first(
 
 @functools.cache
 def all_known() -> tuple[Known, ...]:
-    """All measurements."""
+    """All measurements in `known.json`."""
     rows = json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8"))
     return tuple(Known(**row | {"kind": tuple(row["kind"])}) for row in rows)
 
 
 _FORMAT = 2
 _PART = "tuning"
-# What a damaged file leads to, nested without end or with numbers of a thousand digits.
+# Exceptions that a damaged file can raise when it is read, for example one with endless nesting or
+# with numbers of a thousand digits.
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -120,16 +124,17 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class Remembered:
-    """A choice that was made before.
+    """A choice of an earlier run, as it is stored.
 
     Attributes:
         method: name of the method.
-        parameters: values chosen for it.
-        threads: size of the team, which may be smaller than it could be.
-        points_per_second: speed measured then.
+        parameters: its chosen parameters.
+        threads: size of the team, which may be smaller than the number of available threads.
+        points_per_second: rate measured then.
         latency: extra time of a block measured then [s].
         date: day and time of the measurement, ISO 8601.
-        good_for: longest run that it may be used for [s]; None for any: all methods had their turn.
+        good_for: longest run for which the choice is valid [s]; None for any run, since all methods
+            had their turn.
     """
 
     method: str
@@ -142,7 +147,7 @@ class Remembered:
 
     @property
     def chosen(self) -> tuple[str, Mapping[str, int]]:
-        """(method, parameters)."""
+        """(name of the method, its parameters)."""
         return self.method, self.parameters
 
 
@@ -152,9 +157,9 @@ Key = Mapping[str, Any]
 def shape_class(shape: Sequence[int]) -> tuple[int, ...]:
     """The shape with every length rounded to a power of the square root of 2.
 
-    What decides between methods and tile sizes is which of row, plane and state fit into which
-    cache, and caches differ by factors of 8 and more: lengths within 19 % of each other share a
-    choice, and a small change of a configuration does not begin all anew.
+    The choice between methods and tile sizes depends on which of row, plane and state fit into
+    which cache, and cache levels differ by factors of 8 and more. So lengths within 19 % of each
+    other share a choice, and a small change of a configuration does not start the tuning again.
 
     >>> shape_class((4800, 4096)), shape_class((4500, 4000)), shape_class((3,))
     ((4096, 4096), (4096, 4096), (2,))
@@ -174,16 +179,18 @@ def tuning_key(
     """Everything that decides which candidate is the fastest, as plain data.
 
     Args:
-        problem: what is advanced; of its stencil only where it reads, since compiled code takes
-            weights as arguments.
-        machine: what it is advanced with.
+        problem: problem to advance; of its stencil only the offsets count, since compiled code
+            takes weights as arguments.
+        machine: hardware to advance it on.
         threads: CPU threads.
-        fixed_threads: whether fewer of them must not be used.
-        candidates: the methods between which is chosen, with parameters where those are given.
-        gpu: the GPU that they run on; None on CPU threads.
+        fixed_threads: whether the number of threads must not be reduced.
+        candidates: the methods to choose from, with their parameters where those are requested.
+        gpu: the GPU to run on; None for CPU threads.
     """
     import llvmlite.binding
 
+    # A changed kernel, compiler target or driver changes the key, which invalidates the stored
+    # choice.
     return {
         "format": _FORMAT,
         "version": __version__,
@@ -202,6 +209,7 @@ def tuning_key(
         "shape": list(shape_class(problem.grid.shape)),
         "n_fields": problem.n_fields,
         "dtype": problem.precision,
+        # The key has entries only for parts that the problem has.
         **({} if problem.conduction is None else {"conduction": _body(problem.conduction)}),
         **({} if problem.conduction is None else {"faces": _programs(problem)}),
         **({} if problem.equations is None else {"equations": _stages(problem.equations)}),
@@ -209,7 +217,7 @@ def tuning_key(
 
 
 def _body(conduction: Conduction) -> Mapping[str, Any]:
-    """What code is compiled for, and how large tables are."""
+    """The parts of a conduction problem that are compiled in, and the sizes of its tables."""
     return {
         "n_ids": conduction.medium.n_ids,
         "source": conduction.source and str(conduction.source.program.tree),
@@ -219,12 +227,13 @@ def _body(conduction: Conduction) -> Mapping[str, Any]:
 
 
 def _stages(equations: Equations) -> str:
-    """A digest of what is computed."""
+    """Digest of the formulas and instructions of all stages."""
     written = [(*stage.formulas, stage.programs.instructions) for stage in equations.stages]
     return hashlib.sha256(repr([equations.fields, equations.results, written]).encode()).hexdigest()
 
 
 def _programs(problem: Problem) -> list[list[str]]:
+    # Formulas of the faces, by axis and side; they are compiled into kernels.
     return [
         [str(face.rule.program.tree) for face in pair if isinstance(face, RuledFace)]
         for pair in problem.boundary.faces
@@ -232,14 +241,15 @@ def _programs(problem: Problem) -> list[list[str]]:
 
 
 def recall(key: Key) -> Remembered | None:
-    """The choice that was made for this key; None if there is none that can be read."""
+    """The choice stored for this key; None if there is none that can be read."""
     try:
         kept = json.loads(_path(key).read_text(encoding="utf-8"))
+        # The file name is a shortened digest, so the full key is compared as well.
         if kept["key"] != key:
             return None
         choice = Remembered(**kept["choice"])
 
-        # Whoever edits a file may write anything into it.
+        # Users may edit the file, so its values are validated.
         numbers = [choice.points_per_second, choice.latency, choice.good_for or 0.0]
         counts = (choice.threads, *choice.parameters.values())
         sound = (
@@ -254,12 +264,12 @@ def recall(key: Key) -> Remembered | None:
 
 
 def remember(key: Key, choice: Remembered, tried: Sequence[Mapping[str, Any]]) -> None:
-    """Keep a choice; where nothing can be kept, the next run measures again.
+    """Store a choice; if the folder cannot be written, the next run measures again.
 
     Args:
-        key: what it was made for.
-        choice: what was chosen.
-        tried: everything that was measured, for people who look into the file.
+        key: key of the choice.
+        choice: the choice to store.
+        tried: all measurements, for people who read the file.
     """
     text = json.dumps({"key": key, "choice": asdict(choice), "tried": list(tried)}, indent=1)
     with contextlib.suppress(OSError, UnsupportedError):
@@ -267,7 +277,7 @@ def remember(key: Key, choice: Remembered, tried: Sequence[Mapping[str, Any]]) -
 
 
 def now() -> str:
-    """The date and time for a choice made now."""
+    """The current date and time, for a choice made now."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
@@ -280,6 +290,7 @@ def _path(key: Key) -> Path:
 def _kernel_sources(package: ModuleType) -> str:
     assert package.__file__ is not None
     folder, digest = Path(package.__file__).parent, hashlib.sha256()
+    # Any change of a source, templates of generated code included, invalidates stored choices.
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu", ".cuh")):
         digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()[:24]

@@ -1,1 +1,3 @@
-"""Run: workers, and the halos that move between them."""
+"""Workers and the halo exchange between them, load balancing and recovery during a run. Begin with
+`worker.py`.
+"""

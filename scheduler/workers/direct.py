@@ -1,6 +1,8 @@
-"""Direct messages: between ranks with a GPU each, planes go from GPU to GPU through NCCL.
+"""Transfers between GPUs of different ranks: through NCCL, or through memory that two processes on
+one computer share.
 
-All ranks open one group together, once in a process, since that takes seconds.
+All ranks open one NCCL group together, once per process, since that takes seconds
+(docs/decisions/0047).
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from tetris_sim.scheduler.workers.routes import Route
 
 log = logging.getLogger("tetris_sim")
 
-# To open a group: what runs of two ranks with an H200 each took longer to start than by mail
-# (2026-11-23).
+# Time to open an NCCL group [s]: runs of two ranks with an H200 each took this much longer to start
+# than with peer transfers (2026-11-23).
 OPENING_SECONDS = 3.0
 
 _GROUPS: WeakKeyDictionary[Communicator, planes.NcclGroup] = WeakKeyDictionary()
@@ -43,18 +45,17 @@ def possible_ways(
     *,
     direct: bool = True,
 ) -> tuple[GpuMessages, ...]:
-    """How planes could go between GPUs of different ranks, what is likely to be best last. All
-    ranks call this.
+    """Possible transports of planes between GPUs of different ranks, the one likely to be best
+    last. All ranks call this.
 
     Args:
-        asked: what the configuration says.
-        shares: of all workers.
-        ranks: who takes part.
-        direct: whether to open NCCL where it was not asked for, which takes seconds.
+        asked: transport that the configuration requests.
+        shares: shares of all workers.
+        ranks: the ranks of the run.
+        direct: whether to open NCCL even if it is not requested, which takes seconds.
 
     Raises:
-        UnsupportedError: NCCL was asked for, and cannot be had; on the first rank, and on others
-            `ElsewhereError`.
+        UnsupportedError: NCCL is requested but not available; other ranks raise `ElsewhereError`.
     """
     if not between_gpus(shares):
         return ("host",)
@@ -79,12 +80,12 @@ def between_gpus(shares: Sequence[Share]) -> bool:
 
 
 def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
-    """Why NCCL cannot carry the planes of a run; None if it can. All ranks call this, and then the
-    group is open.
+    """The reason why NCCL cannot transport the planes of a run; None if it can, and then the group
+    is open. All ranks call this.
 
     Args:
-        shares: of all workers.
-        ranks: who takes part.
+        shares: shares of all workers.
+        ranks: the ranks of the run.
     """
     if any(it.method.device != "gpu" or it.streamed or it.simulated for it in shares):
         return "not everybody computes on a GPU that holds its slab"
@@ -107,18 +108,19 @@ def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
         def join() -> None:
             _GROUPS[ranks] = planes.NcclGroup(made[0], ranks.size, identity, ranks.rank)
 
-        # Whoever joins waits for all others, so first all must be ready.
+        # Joining waits for all other ranks, so all must be ready before any of them joins.
         if (why_not := _first_failure(ranks, prepare)) is not None:
             return why_not
         identity = ranks.tell(made[1])
         why_not = _first_failure(ranks, join)
+    # Some ranks may have joined a group that others failed to join: all forget it.
     if why_not is not None:
         _GROUPS.pop(ranks, None)
     return why_not
 
 
 def group_of(ranks: Communicator) -> planes.NcclGroup:
-    """The group that is open."""
+    """The open NCCL group of these ranks."""
     return _GROUPS[ranks]
 
 
@@ -129,22 +131,22 @@ def _refuse(why_not: str | None) -> None:
 
 
 def _first_failure(ranks: Communicator, work: Callable[[], None]) -> str | None:
-    """Why the first rank on which it fails could not do some work; None if all could."""
+    """Failure of the first rank on which `work` failed; None if it succeeded on all ranks."""
     why = None
     try:
         work()
-    except Exception as error:  # whatever CUDA and NCCL say, other ways are left
+    except Exception as error:  # whatever CUDA and NCCL raise, other transports remain
         log.debug("no NCCL on rank %d", ranks.rank, exc_info=True)
         why = " ".join(str(error).split()) or type(error).__name__
     said = ranks.collect(why)
     return next((f"on rank {k}: {it}" for k, it in enumerate(said) if it is not None), None)
 
 
-# PeerTransfer: planes that go from rank to rank inside of one computer, from GPU to GPU, without a
-# way through host memory.
+# Peer transfers: planes go from GPU to GPU between ranks on one computer, without passing host
+# memory.
 #
-# Which routes can do that is found out once: the sender opens an outbox
-# (gpu_kernels/steppers/planes.py), the receiver tries to open it too. Where one of them cannot,
+# The possible routes are negotiated once: the sender opens an outbox
+# (gpu_kernels/steppers/planes.py), and the receiver tries to open it as well. Where either cannot,
 # planes are sent as messages.
 
 
@@ -164,11 +166,14 @@ class PeerTransfer:
         leaving: Mapping[Route, tuple[EdgePlanes, int]],
         arriving: Mapping[Route, tuple[Share, int]],
     ) -> None:
-        """Find out which routes can be mail; both ends of a route name it here at the same time.
+        """Negotiate which routes can be peer transfers; both ends of a route call this at the same
+        time.
 
         Args:
-            leaving: planes such as this rank sends, and to which rank.
-            arriving: the worker of this rank that gets them, and from which rank.
+            leaving: for each outgoing route, planes of the kind that will be sent, and the
+                receiving rank.
+            arriving: for each incoming route, the share of the receiving worker, and the sending
+                rank.
         """
         offers = {route: _offer(planes) for route, (planes, _) in leaving.items()}
         pending = [
@@ -176,7 +181,7 @@ class PeerTransfer:
             for route, (_, to) in leaving.items()
         ]
 
-        # The receiver says whether it could open what it was offered.
+        # The receiver replies whether it could open the outbox.
         for route, (share, source) in arriving.items():
             handle = self._receive(1 + HANDLE_BYTES, source, _OFFER, route).tobytes()
             possible = handle[0] == 1 and _can_open(
@@ -197,15 +202,15 @@ class PeerTransfer:
             log.debug("%d of %d routes go from GPU to GPU", len(self._outboxes), len(leaving))
 
     def leaves(self, route: Route) -> bool:
-        """Whether planes of this rank are put into an outbox."""
+        """Whether planes on this route leave through an outbox of this rank."""
         return route in self._outboxes
 
     def arrives(self, route: Route) -> bool:
-        """Whether planes for this rank lie in an outbox."""
+        """Whether planes on this route arrive in an outbox of another rank."""
         return route in self._inboxes
 
     def put(self, route: Route, planes: EdgePlanes, to: int) -> Pending:
-        """Fill an outbox; what is returned is done when the receiver has emptied it."""
+        """Fill an outbox; the returned message is done when the receiver has emptied it."""
         assert isinstance(planes, GpuPlanes)
         self._outboxes[route].put(planes)
         ready = self._send(np.ones(1, dtype=np.uint8), to, _READY, route)
@@ -213,12 +218,12 @@ class PeerTransfer:
         return _Both(ready, taken)
 
     def wait_for(self, route: Route, slab: Slab, source: int) -> PostedPlanes:
-        """The planes for a slab, when they are there."""
+        """Wait for the planes of a slab and return them."""
         self._receive(1, source, _READY, route)
         return PostedPlanes(self._inboxes[route], self._shape(route, slab), self._problem.dtype)
 
     def taken(self, route: Route, source: int) -> None:
-        """Say that the planes have been copied."""
+        """Notify the sender that the planes have been copied."""
         self._send(np.ones(1, dtype=np.uint8), source, _TAKEN, route).wait()
 
     def _shape(self, route: Route, slab: Slab) -> tuple[int, ...]:
@@ -237,6 +242,7 @@ class PeerTransfer:
         return words
 
 
+# Two messages as one.
 class _Both:
     def __init__(self, *messages: Pending) -> None:
         self._messages = messages
@@ -251,12 +257,13 @@ def _offer(planes: EdgePlanes) -> Outbox | None:
         return None
     try:
         return Outbox(planes)
-    except Exception:  # whatever CUDA says, messages are left
+    except Exception:  # whatever CUDA raises, messages remain
         log.debug("no outbox on GPU %d", planes.device.number, exc_info=True)
         return None
 
 
 def _as_words(outbox: Outbox | None) -> npt.NDArray[np.uint8]:
+    # First byte: whether there is an outbox; then its handle.
     words = np.zeros(1 + HANDLE_BYTES, dtype=np.uint8)
     if outbox is not None:
         words[0] = 1
@@ -265,7 +272,7 @@ def _as_words(outbox: Outbox | None) -> npt.NDArray[np.uint8]:
 
 
 def _can_open(share: Share, handle: bytes, n_bytes: int) -> bool:
-    """Whether the GPU of a worker can read an outbox: by opening it, and closing it again."""
+    """Whether the GPU of a worker can read an outbox, found by opening and closing it."""
     if share.method.device != "gpu":
         return False
     try:

@@ -1,4 +1,6 @@
-"""Exchange: the only place where halos move."""
+"""Halo exchange between workers: its routes, its interface and the exchange within one process.
+Halos move only in implementations of `Exchange`.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ Read = Callable[[Box], Field]  # a box of global indices -> its points, (n_field
 
 @dataclass
 class Traffic:
-    """What went from rank to rank.
+    """Messages between ranks, as sent by this rank.
 
     Attributes:
-        messages: sent by this rank.
-        bytes: size of these messages together.
+        messages: number of messages sent.
+        bytes: total size of these messages.
     """
 
     messages: int = 0
@@ -33,12 +35,12 @@ class Traffic:
 
 @dataclass(frozen=True)
 class UnderWay:
-    """Halos that are on their way.
+    """Halos in transit.
 
     Attributes:
-        axis: along which.
-        end: waits for them and puts them in; then every halo holds the values its owner had when
-            the exchange was begun. Called once.
+        axis: axis along which they move.
+        end: waits for the halos and stores them; afterwards every halo holds the values that its
+            owner had when the exchange began. Called once.
     """
 
     axis: int
@@ -46,47 +48,48 @@ class UnderWay:
 
 
 class Exchange(Protocol):
-    """Moves data between workers.
+    """Interface for moving halos and parts of the state between workers.
 
-    `begin`, its end and `swap` are called by all ranks at the same step. `gather` is asked for by
-    rank 0 alone, inside of `lead`, while the other ranks answer.
+    `begin`, its end and `swap` are collective and called by all ranks at the same step. `gather` is
+    called by rank 0 alone, inside `lead`, while the other ranks answer.
 
     Attributes:
         traffic: messages so far.
-        waits: whether who exchanges also waits. Else only GPUs do, when they have done what they
-            were told before.
+        waits: whether the host waits in an exchange; otherwise only GPUs wait, on work enqueued
+            before.
     """
 
     traffic: Traffic
     waits: bool
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
-        """Take each worker's edge planes and send them on their way.
+        """Take each worker's edges and send them.
 
-        Axis by axis, including the halos just received, so corners need no message: of all axes but
-        the last one that is cut halos are there when it returns. Meanwhile steppers may advance
-        what needs none of the last one (`InnerFirst`).
+        Axes are exchanged one after the other, and edges include the halos just received, so
+        corners need no messages of their own. On return the halos of all axes except the last one
+        that is cut are in place. In the meantime steppers may advance points that need no halo of
+        that axis (`InnerFirst`).
 
         Returns:
-            What is on its way along the last axis that is cut; None if none is.
+            The halos in transit along the last axis that is cut; None if there are none.
         """
 
     def swap(self, workers: Sequence[Worker]) -> None:
-        """Begin and end.
+        """Exchange all halos: begin and end.
 
-        Afterwards every halo holds the values its owner had, so each worker may advance
+        Afterwards every halo holds the values that its owner had, so each worker may advance
         `time_block` steps alone.
         """
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
-        """Rank 0 does some work, in which it may ask for the state; the others answer until it is
-        done.
+        """Run `work` on rank 0, in which it may gather the state; the other ranks answer until it
+        is done.
 
-        If the work fails, rank 0 raises its error and the others `ElsewhereError`.
+        If the work fails, rank 0 raises its error and the other ranks raise `ElsewhereError`.
         """
 
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
-        """The points of the state inside `box`, (n_fields, ...)."""
+        """The values of the state inside `box`, of shape (n_fields, ...)."""
 
 
 class LocalExchange:
@@ -100,9 +103,12 @@ class LocalExchange:
         self.traffic = Traffic()
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
-        """Take all edges of an axis, then set all halos of it; then the next axis."""
+        """Axis by axis: take all edges, then set all halos. The halos of the last axis are left to
+        `end`.
+        """
         under_way = None
         for routes in self._routes:
+            # Edges of this axis include the halos of the axes before, which must be stored first.
             if under_way is not None:
                 under_way.end()
             taken = [(it, workers[it.sender].stepper.edge(it.axis, it.taken)) for it in routes]
@@ -110,16 +116,16 @@ class LocalExchange:
         return under_way
 
     def swap(self, workers: Sequence[Worker]) -> None:
-        """Begin and end."""
+        """Exchange all halos."""
         if (under_way := self.begin(workers)) is not None:
             under_way.end()
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
-        """Nobody else is there."""
+        """Run `work`; there are no other ranks."""
         work()
 
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
-        """Ask the workers that own some of the box for their part of it."""
+        """Collect the parts of the box from the workers that own them."""
         parts = [
             (part, worker.stepper.interior(part))
             for worker in workers
@@ -134,8 +140,8 @@ def _set_halos(workers: Sequence[Worker], taken: Sequence[tuple[Route, EdgePlane
 
 
 def keep(problem: Problem, workers: Sequence[Worker]) -> Fetch | None:
-    """Let the devices of all workers of a process keep the state as it is now: what fetches it,
-    (n_fields, n0, ...), while they go on; None if one of them cannot.
+    """Take a snapshot of the state on the devices of all workers: returns a function that fetches
+    it, of shape (n_fields, n0, ...), while the run continues; None if a device cannot.
     """
     fetches: list[tuple[Box, Fetch]] = []
     for worker in workers:
@@ -150,13 +156,13 @@ def keep(problem: Problem, workers: Sequence[Worker]) -> Fetch | None:
 
 
 def box_of(worker: Worker) -> Box:
-    """What a worker owns."""
+    """Range of the points that a worker owns, in global indices."""
     slab = worker.stepper.slab
     return tuple(zip(slab.start, slab.stop, strict=True))
 
 
 def overlap(slab: Slab, box: Box) -> Box | None:
-    """The part of a box that lies in a slab; None if there is none."""
+    """The part of a box inside a slab; None if they do not overlap."""
     inside = tuple(
         (max(low, start), min(high, stop))
         for (low, high), start, stop in zip(box, slab.start, slab.stop, strict=True)
@@ -165,7 +171,8 @@ def overlap(slab: Slab, box: Box) -> Box | None:
 
 
 def join(problem: Problem, box: Box, parts: Sequence[tuple[Box, Field]]) -> Field:
-    """One array of all parts of a box."""
+    """One array from the parts of a box."""
+    # A single part that is the whole box needs no copy.
     if len(parts) == 1 and parts[0][0] == box:
         return parts[0][1]
     whole = np.empty((problem.n_fields, *(high - low for low, high in box)), dtype=problem.dtype)

@@ -1,4 +1,4 @@
-"""Measuring: what messages, copies and exchanges cost, timed on the devices that will make them."""
+"""Timing of messages, copies and exchanges on the devices that will make them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tetris_sim.scheduler.workers.worker import open_worker
 _MESSAGE_BYTES = 4 << 20  # of the longer one of two messages that are timed
 _MESSAGE_REACHES = 64  # most steps of which such a message is the halo
 _REPEATS = 5
-# of a message between ranks: a tenth of a millisecond on the fastest link
+# Size of a long message between ranks [bytes]: a tenth of a millisecond on the fastest link.
 LONG_BYTES = 32 << 20
 _TIMES = 7
 
 
 def measure_messages(problem: Problem, share: Share, through_host: bool = True) -> Link:
-    """Time what an exchange asks of a worker: giving edges away and taking halos, short ones and
-    long ones.
+    """Time the part of a worker in an exchange, short and long: taking an edge and setting a halo.
 
     Args:
-        problem: the real one; a piece of it is opened.
-        share: what the worker would do alone.
-        through_host: whether messages pass the memory of the host; between GPUs they need not.
+        problem: problem of the run, of which a piece is opened.
+        share: share that the worker would have alone.
+        through_host: whether messages pass host memory, which those between GPUs need not.
     """
     radius, plane = problem.stencil.radii[0], WorkEstimate.of(problem).plane_bytes
+    # Long messages are halos of many steps, limited in bytes and to a part of the grid.
     wide = min(_MESSAGE_BYTES // (plane * radius), problem.grid.shape[0] // (4 * radius))
     reaches = max(2, min(wide, _MESSAGE_REACHES))
 
@@ -47,12 +47,15 @@ def measure_messages(problem: Problem, share: Share, through_host: bool = True) 
     )
     if many <= few:
         return Link(short, 0.0)
+    # A line through the two timings: slope and intercept.
     per_byte = max(0.0, (long - short) / (many - few))
     return Link(max(0.0, short - few * per_byte), per_byte)
 
 
 def measure_copies(share: Share) -> tuple[float, float]:
-    """Seconds per byte to the memory of a share's device and back, both ways at a time."""
+    """Inverse bandwidth to the memory of a share's device and back, both directions at once
+    [s/byte].
+    """
     from tetris_sim.gpu_kernels.steppers import streamed
 
     with ComputeResource(share.threads, share.method.device, share.number).opened() as device:
@@ -68,14 +71,14 @@ def measure_exchange(
 ) -> Link:
     """Time exchanges with halos for one step and for many; the slowest rank counts.
 
-    Between GPUs of one computer planes take another way than messages, and what a GPU, Python and
-    the operating system do around a message is often longer than the message.
+    Planes between GPUs of one computer take another path than messages, and the work of GPU, Python
+    and operating system around a message often takes longer than the message, so whole exchanges
+    are timed.
 
     Args:
-        problem: the real one; a few planes of it are cut along axis 0, one slab for each rank.
-        shares: one worker of each rank, in the order of ranks; what is said about its slab is
-            ignored.
-        ranks: all of them call this.
+        problem: problem of the run, of which a few planes are cut along axis 0, one slab per rank.
+        shares: one worker per rank, in rank order; their slabs are ignored.
+        ranks: all ranks; each of them calls this.
         gpu_messages: as for `make_exchange`.
     """
     radius = max(problem.stencil.radii[0], 1)
@@ -92,7 +95,7 @@ def measure_exchange(
 def _time_messages(
     problem: Problem, share: Share, width: int, through_host: bool
 ) -> tuple[float, int]:
-    """(seconds of giving or taking a message, its bytes)."""
+    """(time to send or receive a message [s], its size [bytes])."""
     planes = 4 * width + 2
     points = WorkEstimate.of(problem).plane_bytes * planes
     piece = make_trial_problem(shortened(problem, planes), max(points, 1))
@@ -106,6 +109,7 @@ def _time_messages(
 
     with contextlib.closing(open_worker(piece, share)) as worker:
         worker.stepper.load(piece.initial)
+        # The first round is a warm-up. An edge and a halo are two messages, hence the half.
         seconds = []
         for _ in range(_REPEATS + 1):
             begin = time.perf_counter()
@@ -124,7 +128,9 @@ def _time_exchange(
     width: int,
     gpu_messages: GpuMessages,
 ) -> tuple[float, int, int]:
-    """(seconds of an exchange, messages that a rank gets in it, their bytes)."""
+    """(time of an exchange [s], number of messages that a rank receives in it, their size
+    [bytes]).
+    """
     n = ranks.size
     whole = shortened(problem, n * width)
     piece = make_trial_problem(whole, whole.state_bytes)
@@ -148,7 +154,7 @@ def _time_exchange(
             worker.stepper.wait()
             seconds.append(ranks.largest([time.perf_counter() - begin])[0])
 
-    # The first one agrees on the way.
+    # The first exchange negotiates the transport, so it does not count.
     return (
         statistics.median(seconds[1:]),
         messages,

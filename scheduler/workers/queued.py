@@ -1,9 +1,9 @@
-"""QueuedStepper: a stepper with a thread of its own, so that several of them work at the same time.
+"""Steppers with their own threads, so that several devices of a process compute concurrently.
 
-What returns nothing is queued and returns at once. When a block is done, the thread copies the
-edges that neighbours will ask for, while slower workers still compute; halos are taken in at the
-same time by all. It also measures: how long the stepper computed, which is what a new division is
-made from.
+Calls without a result are queued and return at once. When a block is done, the thread copies the
+edges that neighbours will need while slower workers still compute; all workers take in halos
+concurrently. The stepper also measures its computing time, from which load balancing derives a new
+division.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tetris_sim.model.method import (
 )
 from tetris_sim.model.problem import Field, InitialField
 
-_RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
+_RECENT = 8  # blocks of which the times are kept; a median of fewer would follow every hiccup
 
 T = TypeVar("T")
 Job = Callable[[], None]
@@ -46,7 +46,7 @@ class WorkerError(UnsupportedError):
     """A device failed in the middle of a run.
 
     Attributes:
-        worker: name of the worker.
+        worker: name of the worker that failed.
     """
 
     def __init__(self, worker: str, why: str) -> None:
@@ -56,62 +56,70 @@ class WorkerError(UnsupportedError):
 
 @runtime_checkable
 class Leaving(Protocol):
-    """Planes that can go to the host while their device computes."""
+    """Planes on a device whose copy to the host can overlap its computation."""
 
     def leave(self) -> None:
-        """Start to copy them."""
+        """Start the copy."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """A block of which a stepper was told ahead.
+    """A block that was enqueued early on a GPU.
 
     Attributes:
-        steps: of it.
-        moments: when its inside began and ended, and its rims.
+        steps: steps of the block.
+        moments: events at the begin and end of its inner region, and at the begin and end of the
+            rest.
     """
 
     steps: int
     moments: tuple[Event, Event, Event, Event]
 
     def seconds(self) -> float:
-        """How long it was computed; waits for its end [s]."""
+        """Wait for the end of the block and return its computing time [s]."""
         begin, inside, rims, end = self.moments
         end.wait()
         return inside.since(begin) + end.since(rims)
 
 
 class QueuedStepper:
-    """A stepper behind a queue; see the Protocol `Stepper` for what the calls mean.
+    """A stepper that runs in its own thread, fed by a queue; see the protocol `Stepper` for the
+    calls.
 
-    What one call hands over (`set_halo`) must be left alone until `wait` returns.
+    Arrays passed to a call (`set_halo`) must not be changed until `wait` returns.
 
     Attributes:
-        slab: what the stepper owns.
-        busy_s: time that it computed [s].
-        recent: (steps, seconds) of the last blocks.
-        copies_in_blocks: whether these contain the copies of halos and edges.
+        slab: slab that the stepper owns.
+        busy_s: computing time [s].
+        recent: (steps, computing time [s]) of the last blocks.
+        copies_in_blocks: whether these times contain the copies of halos and edges.
     """
 
     def __init__(self, name: str, stepper: Stepper, *, through_host: bool = False) -> None:
         """Start the thread.
 
         Args:
-            name: what the worker is called.
-            stepper: the one that is driven.
-            through_host: whether neighbours want edges in host memory; else they stay where they
-                are.
+            name: name of the worker.
+            stepper: stepper to run.
+            through_host: whether neighbours expect edges in host memory; otherwise edges stay where
+                they are.
         """
         self.slab = stepper.slab
         self.copies_in_blocks = isinstance(stepper, CopiesInBlocks) and stepper.copies_in_blocks
         self._through_host = through_host
         self.busy_s = 0.0
         self.recent: collections.deque[tuple[int, float]] = collections.deque(maxlen=_RECENT)
+
         self._name, self._stepper = name, stepper
+
+        # While jobs are outstanding, only the thread touches `_edges`, `_begun`, `_told` and the
+        # stepper; `settle` hands them back to the caller, so none of them needs a lock.
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._begun: tuple[Event, Event] | None = None  # around the inside of a block told ahead
-        self._told: collections.deque[Told] = collections.deque()  # such blocks
+        self._begun: tuple[Event, Event] | None = None  # around an inner region enqueued early
+        self._told: collections.deque[Told] = collections.deque()  # blocks enqueued early
+
+        # One release per finished job. Only the caller's thread counts `_outstanding`.
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
         self._failure: BaseException | None = None
@@ -119,17 +127,17 @@ class QueuedStepper:
         self._thread.start()
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points."""
+        """Set the owned points to the initial state."""
         self.wait()
         self._edges.clear()
         self._now(lambda: self._stepper.load(initial, step))
 
     def advance_inner(self, steps: int, axis: int) -> None:
-        """Let the thread tell of the inside of a block, if the stepper can be told ahead; returns
-        at once.
+        """Enqueue the inner region of a block, if the stepper supports early enqueueing; returns at
+        once.
 
-        Others wait for halos in their thread, which keeps nobody else waiting: two parts would take
-        them longer.
+        Other steppers wait for halos in their own thread, which delays no other worker; computing
+        in two parts would take them longer.
         """
         stepper = self._stepper
         if not isinstance(stepper, Timed):
@@ -143,7 +151,7 @@ class QueuedStepper:
         self._put(job)
 
     def advance(self, steps: int) -> None:
-        """Let the thread advance; returns at once."""
+        """Queue a block; returns at once."""
 
         def job() -> None:
             self._edges.clear()
@@ -156,29 +164,35 @@ class QueuedStepper:
             seconds = perf_counter() - begin
             self.busy_s += seconds
             self.recent.append((steps, seconds))
+            # The clock has stopped: copies of edges count as computing time only if the stepper
+            # makes them within its blocks (`copies_in_blocks`).
             self._copy_edges()
 
         self._put(job)
 
     def _tell(self, stepper: Timed, steps: int) -> None:
-        """Tell the stepper of a block or the rest of one, and wait for the block before."""
+        """Enqueue a block, or the rest of one whose inner region was enqueued, and wait for the
+        block before.
+        """
         begin, begun = stepper.mark(), self._begun
         self._begun = None
+        # A block in one part has an empty inner region.
         inside = (begin, begin) if begun is None else begun
         stepper.advance(steps)
         self._copy_edges()
         self._told.append(Told(steps, (*inside, begin, stepper.mark())))
+        # At most two blocks are enqueued: enough to keep the GPU busy, and bounded.
         while len(self._told) > 1:
             self._count(self._told.popleft())
 
     def _count(self, block: Told) -> None:
-        """Wait for a block and see how long it took."""
+        """Wait for a block and record its computing time."""
         seconds = block.seconds()
         self.busy_s += seconds
         self.recent.append((block.steps, seconds))
 
     def substep(self, time: float, length: float) -> None:
-        """Let the thread make one; returns at once."""
+        """Queue a substep; returns at once."""
 
         def job() -> None:
             self._edges.clear()
@@ -190,12 +204,12 @@ class QueuedStepper:
         self._put(job)
 
     def undo(self) -> None:
-        """Take the last substep back."""
+        """Restore the state before the last substep."""
         self.wait()
         self._now(self._substepper.undo)
 
     def peaks(self) -> npt.NDArray[np.float64]:
-        """Largest magnitudes of fields and errors."""
+        """Largest magnitudes of the fields and of their errors; see `Substepper`."""
         self.wait()
         return self._now(self._substepper.peaks)
 
@@ -212,10 +226,10 @@ class QueuedStepper:
         return self._now(lambda: self._edge(axis, side))
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Let the thread take the planes beyond `side`; returns at once."""
+        """Queue the planes beyond `side`; returns at once."""
 
         def job() -> None:
-            self._edges.clear()  # edges along later axes hold some of the planes that come in now
+            self._edges.clear()  # edges along later axes contain some of these planes
             self._stepper.set_halo(axis, side, planes)
 
         self._put(job)
@@ -226,8 +240,8 @@ class QueuedStepper:
         return self._now(lambda: self._stepper.interior(box))
 
     def kept(self) -> Fetch | None:
-        """Let the device keep the owned points, if it can; a failure is told when they are
-        fetched.
+        """Take a snapshot of the owned points on the device, if it can; a failure is raised when it
+        is fetched.
         """
         stepper = self._stepper
         if not isinstance(stepper, Snapshots):
@@ -237,12 +251,12 @@ class QueuedStepper:
         return None if fetch is None else lambda: self._now(fetch)
 
     def find_nonfinite(self) -> Box | None:
-        """The box of a few points around the first value that is not finite."""
+        """Box of a few points around the first non-finite value; None if there is none."""
         self.wait()
         return self._now(self._stepper.find_nonfinite)
 
     def wait(self) -> None:
-        """Return when everything that was queued is done.
+        """Wait until all queued work is done, on the device as well.
 
         Raises:
             WorkerError: the device failed.
@@ -254,8 +268,7 @@ class QueuedStepper:
             self._stepper.wait()
 
     def settle(self) -> None:
-        """Return when the thread has nothing to do; a device may still be in the last block that it
-        was told of.
+        """Wait until the thread is idle; a GPU may still compute the last block enqueued.
 
         Raises:
             WorkerError: the device failed.
@@ -269,28 +282,33 @@ class QueuedStepper:
                 raise failure
 
     def close(self) -> None:
-        """End the thread and give the memory back; a failure has been told by then."""
+        """End the thread and release the memory. A failure that was not raised before is
+        dropped.
+        """
         self._queue.put(None)
         self._thread.join()
         self._stepper.close()
 
     def _copy_edges(self) -> None:
-        """Along the first axis that is cut: edges along later ones hold halos still to come."""
+        """Copy the edges along the first axis that is cut; edges along later axes contain halos not
+        yet received.
+        """
         cut = [axis for axis, widths in enumerate(self.slab.halo) if any(widths)]
         for number, side in enumerate(SIDES if cut else ()):
             if self.slab.halo[cut[0]][number]:
                 self._edges[cut[0], side] = self._edge(cut[0], side)
 
     def _edge(self, axis: int, side: Side) -> EdgePlanes:
-        # Fetched here and not by the neighbour: the device may be far into its next block when that
-        # one asks.
+        # Fetched by this thread and not by the neighbour: the device may be far into its next block
+        # when the neighbour needs the edge.
         planes = self._stepper.edge(axis, side)
         if not self._through_host:
             return planes
         if isinstance(planes, Leaving):
             planes.leave()
             return planes
-        # Memory that lasts: who takes them may know it, and copy them from there.
+        # Persistent memory is passed on as it is: the receiver may have registered it and copy from
+        # there.
         return planes if isinstance(planes, LastingPlanes) else np.asarray(planes)
 
     def _put(self, job: Job) -> None:
@@ -298,13 +316,15 @@ class QueuedStepper:
         self._queue.put(job)
 
     def _now(self, ask: Callable[[], T]) -> T:
-        """The answer, in the caller's own thread, while the other one has nothing to do."""
+        """Call the stepper from the caller's thread, while the worker's thread is idle."""
         with told_as_failure(self._name):
             return ask()
 
     def _serve(self) -> None:
         while (job := self._queue.get()) is not None:
             try:
+                # After a failure the remaining jobs are skipped, but still counted, so that
+                # `settle` returns.
                 if self._failure is None:
                     job()
             except BaseException as failure:  # noqa: BLE001  handed to the caller by wait()
@@ -314,7 +334,7 @@ class QueuedStepper:
 
 @contextlib.contextmanager
 def told_as_failure(worker: str) -> Iterator[None]:
-    """What a device raises inside becomes a `WorkerError`; all else is a mistake of ours."""
+    """Turn exceptions of CuPy into a `WorkerError`; others are bugs and pass unchanged."""
     try:
         yield
     except Exception as error:

@@ -1,10 +1,10 @@
-"""RankExchange: halos between the workers of many ranks, and parts of the state for the rank that
-writes them down.
+"""Halo exchange between the workers of many ranks, and collection of the state on the rank that
+writes files.
 
-Between two workers of one rank planes are copied, between two ranks they are sent: receives are
-posted first, then the edges are sent, then what has arrived is taken in, axis by axis; before the
-last of these steppers may begin their block, and GPUs do so before their edges are sent. While rank
-0 writes, the others wait for its questions, so that no rank ever holds more of the state than its
+Planes are copied between workers of one rank and sent between ranks, axis by axis: receives are
+posted first, then edges are sent, then arrived halos are stored. Before the halos of the last axis
+are stored, steppers may begin their block, and GPUs do so before their edges are sent. While rank 0
+writes, the other ranks answer its requests, so that no rank ever holds more of the state than its
 own part and one box.
 """
 
@@ -35,8 +35,8 @@ from tetris_sim.scheduler.workers.routes import Route, find_routes
 from tetris_sim.scheduler.workers.worker import Worker
 
 _QUESTION, _ANSWER = 10, 11  # tags; those of halos are 0 to 5
-_DONE, _BOX = range(2)  # what a question is about
-_WORDS = 8  # of a question: what it is about, and the box or the exit code
+_DONE, _BOX = range(2)  # kinds of requests
+_WORDS = 8  # of a request: its kind, and the box or the exit code
 
 
 def make_exchange(
@@ -46,7 +46,7 @@ def make_exchange(
     *,
     gpu_messages: GpuMessages = "host",
 ) -> Exchange:
-    """The exchange between all workers of a plan; see `RankExchange`."""
+    """The exchange between all workers of a plan; see the classes for the arguments."""
     slabs = [share.slab for share in shares]
     if ranks.size == 1:
         return LocalExchange(problem, slabs)
@@ -54,14 +54,14 @@ def make_exchange(
 
 
 class RankExchange:
-    """The exchange between the workers of many ranks; see the Protocol `Exchange`.
+    """Exchange between the workers of many ranks; see the protocol `Exchange`.
 
     Args:
-        problem: what is advanced.
-        shares: what all workers of all ranks do.
-        ranks: who takes part.
-        gpu_messages: how planes go between GPUs of different ranks. MPI must be built for it to be
-            handed arrays in GPU memory; for NCCL `why_not_direct` must have found nothing.
+        problem: problem that is advanced.
+        shares: shares of all workers on all ranks.
+        ranks: the ranks of the run.
+        gpu_messages: transport of planes between GPUs of different ranks. "mpi" requires an MPI
+            library that accepts GPU memory, "nccl" that `why_not_direct` has found no obstacle.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RankExchange:
         self._slabs = [share.slab for share in shares]
         self._owners = [share.rank for share in shares]
 
-        # Which of this rank's workers has a slab.
+        # Number of this rank's worker for each of its slabs.
         mine = [number for number, owner in enumerate(self._owners) if owner == ranks.rank]
         self._worker_of = {number: worker for worker, number in enumerate(mine)}
 
@@ -92,7 +92,10 @@ class RankExchange:
         self._mail: PeerTransfer | None = None
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
-        """All edges of an axis, then all halos of it; then the next axis."""
+        """Axis by axis: send all edges, then set all halos. The halos of the last axis are left to
+        `end`.
+        """
+        # Peer transfers are negotiated at the first exchange, when all steppers exist.
         if self._mail is None and self._direct is None:
             self._mail = self._agree_on_mail(workers)
         under_way = None
@@ -107,15 +110,17 @@ class RankExchange:
         return under_way
 
     def swap(self, workers: Sequence[Worker]) -> None:
-        """Begin and end."""
+        """Exchange all halos."""
         if (under_way := self.begin(workers)) is not None:
             under_way.end()
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
-        """On rank 0 the work, on the others answers to its questions."""
+        """Run `work` on rank 0 and answer its requests on the others."""
         if self._ranks.rank != 0:
             self._serve(workers)
             return
+        # The others leave `_serve` only when they are told the exit code, so it is sent in every
+        # case.
         try:
             work()
         except Exception as error:
@@ -126,7 +131,7 @@ class RankExchange:
         self._ask_all([_DONE, int(ExitCode.OK)])
 
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
-        """Ask the ranks that own some of the box for their part of it; only for rank 0."""
+        """Collect the parts of the box from the ranks that own them; only for rank 0."""
         parts, messages, asked = [], [], set()
         question = [_BOX, *(bound for pair in box for bound in pair)]
         for slab, owner in zip(self._slabs, self._owners, strict=True):
@@ -136,10 +141,11 @@ class RankExchange:
             values = self._new_field(inside)
             messages.append(self._ranks.receive(values, owner, _ANSWER))
             parts.append((inside, values))
-            if owner not in asked:  # it answers for each of its workers, in the order of slabs
+            if owner not in asked:  # one request per rank, answered for each of its slabs
                 messages.append(self._ask(owner, question))
                 asked.add(owner)
 
+        # Own parts are read while the others' messages are in transit.
         own = [(part, worker) for worker in workers if (part := overlap(worker.stepper.slab, box))]
         parts += [(part, worker.stepper.interior(part)) for part, worker in own]
         for message in messages:
@@ -149,15 +155,16 @@ class RankExchange:
     def _begin_axis(
         self, routes: Sequence[Route], workers: Sequence[Worker], mail: PeerTransfer
     ) -> UnderWay:
-        # Receives are posted first; edges of all workers are taken before a halo of one is set.
+        # Receives are posted first, and edges of all workers are taken before any halo is set.
         coming = [route for route in routes if self._arrives(route)]
         by_message = [route for route in coming if not mail.arrives(route)]
         arriving = [(route, *self._receive(route, workers)) for route in by_message]
         edges = [(it, self._edge(it, workers)) for it in routes if self._leaves(it)]
         copied = [(it, self._edge(it, workers)) for it in routes if self._stays(it)]
 
-        # Those of a GPU are sent when it has been told what to do meanwhile, unless MPI reads its
-        # memory, which has to be still then.
+        # Edges of a GPU are sent after its next work has been enqueued, so that it does not idle
+        # meanwhile. MPI that reads GPU memory is the exception: that memory must not change, so
+        # those edges are sent at once.
         late, soon = [], []
         for route, edge in edges:
             if not isinstance(edge, GpuPlanes) or self._mpi_reads_gpus:
@@ -169,7 +176,7 @@ class RankExchange:
         leaving = [self._send(route, edge, mail) for route, edge in soon]
 
         def end() -> None:
-            """Set the halos, those from other ranks as they arrive."""
+            """Send the late edges, then set the halos; those from other ranks as they arrive."""
             leaving.extend(self._send(route, edge, mail) for route, edge in late)
             for route, planes in copied:
                 self._set_halo(route, workers, planes)
@@ -187,7 +194,9 @@ class RankExchange:
     def _begin_directly(
         self, routes: Sequence[Route], workers: Sequence[Worker], direct: NcclGroup
     ) -> UnderWay:
-        """The same where nobody has to wait: all ranks know the routes in the same order."""
+        """Begin an exchange through NCCL, in which the host does not wait."""
+        # NCCL matches sends and receives by their order: all ranks list the routes in the same
+        # order.
         coming = [route for route in routes if self._arrives(route)]
         going = [route for route in routes if self._leaves(route)]
         copied = [(it, self._edge(it, workers)) for it in routes if self._stays(it)]
@@ -218,13 +227,14 @@ class RankExchange:
     def _buffer(
         self, route: Route, way: str, shape: tuple[int, ...], workers: Sequence[Worker]
     ) -> Any:
-        """Memory of the GPU for planes on their way."""
+        """Buffer in GPU memory for planes in transit, allocated once per route and direction."""
         if (route, way) not in self._buffers:
             with workers[0].device.use() as cupy:
                 self._buffers[route, way] = cupy.empty(shape, self._problem.dtype)
         return self._buffers[route, way]
 
     def _serve(self, workers: Sequence[Worker]) -> None:
+        # Requests of rank 0: the kind, then the exit code or the bounds of a box.
         question = np.empty(_WORDS, dtype=np.int64)
         while True:
             self._ranks.receive(question, 0, _QUESTION).wait()
@@ -236,6 +246,7 @@ class RankExchange:
                 return
 
             ndim = self._problem.grid.ndim
+            # Bounds come in pairs: low and high of each axis.
             box = tuple(zip(rest[0 : 2 * ndim : 2], rest[1 : 2 * ndim : 2], strict=True))
             for worker in workers:
                 if (part := overlap(worker.stepper.slab, box)) is not None:
@@ -267,10 +278,11 @@ class RankExchange:
         workers[self._worker_of[route.receiver]].stepper.set_halo(route.axis, route.given, planes)
 
     def _receive(self, route: Route, workers: Sequence[Worker]) -> tuple[Pending, EdgePlanes]:
-        """A message that was asked for, and the planes that it fills."""
+        """(the posted receive, the planes that it fills)."""
         memory = self._halos[route]
         planes: EdgePlanes = memory
         share, worker = self._shares[route.receiver], workers[self._worker_of[route.receiver]]
+        # MPI writes straight into GPU memory, so the buffer is allocated on the worker's device.
         if self._mpi_reads_gpus and share.method.device == "gpu" and share.streamed is None:
             with worker.device.use() as cupy:
                 memory = cupy.empty(memory.shape, memory.dtype)
@@ -291,11 +303,12 @@ class RankExchange:
         mail, source = self._mail, self._owners[route.sender]
         assert mail is not None
         self._set_halo(route, workers, mail.wait_for(route, self._slabs[route.receiver], source))
+        # The sender may reuse its outbox only after the planes have been copied.
         workers[self._worker_of[route.receiver]].stepper.wait()
         mail.taken(route, source)
 
     def _agree_on_mail(self, workers: Sequence[Worker]) -> PeerTransfer:
-        """Between GPUs of different ranks on one computer, as far as they can."""
+        """Negotiate peer transfers between GPUs of different ranks on one computer."""
         mail = PeerTransfer(self._problem, self._ranks)
         possible = [
             route for routes in self._routes for route in routes if self._could_be_mail(route)
@@ -330,4 +343,6 @@ class RankExchange:
 
 
 def _tag(route: Route) -> int:
+    # Two ranks may exchange over both sides of an axis, for example with two ranks and periodicity:
+    # the side tells their messages apart.
     return 2 * route.axis + SIDES.index(route.given)

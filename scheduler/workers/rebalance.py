@@ -1,9 +1,9 @@
-"""Rebalance: give planes to other workers in the middle of a run, when their speeds have turned out
-to be different.
+"""Load balancing during a run: planes move to other workers when measured rates differ from those
+of the plan.
 
-A core that others use, a GPU that gets hot: what was measured before the run does not hold for
-days. The last blocks say how fast each worker is now. Planes move if what is saved until the end
-repays the move several times.
+Rates measured before the run do not hold for days: other processes take cores, GPUs get hot. The
+last blocks give the current rate of each worker. Planes move if the time saved until the end of the
+run repays the move several times.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tetris_sim.scheduler.workers.exchange import box_of, join, overlap
 from tetris_sim.scheduler.workers.queued import QueuedStepper
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
 
-_REPAID = 3.0  # times what the move costs must be saved: both are estimates
+_REPAID = 3.0  # least ratio of saved time to the cost of the move: both are estimates
 _GAIN = 0.05  # of the time of a step; less is noise
-_FEWEST_BLOCKS = 8  # between two looks, and of which the speed is known
+_FEWEST_BLOCKS = 8  # between two checks, and with known times
 
 Part = tuple[Box, Field]  # global indices, and the points inside
 
@@ -35,14 +35,16 @@ Part = tuple[Box, Field]  # global indices, and the points inside
 def better_division(
     profile: Profile, now: Sequence[Capacity], *, steps_left: int, move_seconds: float
 ) -> Division | None:
-    """The division that is worth moving planes for; None if the old one should stay.
+    """The division that is worth moving planes for; None to keep the old one.
 
     Args:
-        profile: what the old one was made from.
-        now: the workers as they are now, in the same order.
-        steps_left: until the end of the run.
-        move_seconds: what moving costs, if every plane changed hands.
+        profile: profile of the old division.
+        now: current capacities of the workers, in the same order.
+        steps_left: steps until the end of the run.
+        move_seconds: cost of a move in which every plane changes its worker [s].
     """
+    # Both divisions are predicted with the current rates and the same block, so only the planes
+    # differ.
     old = predict(profile.work, now, profile.division.planes, profile.division.time_block)
     new = divide(profile.work, now, most=old.time_block, time_block=old.time_block)
     saved = old.seconds_per_step - new.seconds_per_step
@@ -58,39 +60,41 @@ def measured_rate(
     blocks: Sequence[tuple[int, float]],
     capacity: Capacity,
 ) -> float | None:
-    """Points per second of a worker in blocks of a length that its method likes, from the median of
-    its last blocks; None if there were too few.
+    """Rate of a worker in long blocks [points/s], from the median of its last blocks; None if there
+    were too few.
 
     Args:
-        work: what is divided.
-        planes: that it owns.
-        cuts: its neighbours.
-        blocks: (steps, seconds) of each.
-        capacity: what starting and ending a block takes, and the copies that it contains, of which
-            never more than half of what a block took is believed, and how long steps take in short
-            blocks.
+        work: grid that is divided.
+        planes: planes that the worker owns.
+        cuts: number of its neighbours.
+        blocks: (steps, time [s]) of each block.
+        capacity: its start time, the slowdown in short blocks, and the copies contained in the
+            times, of which at most half of a block's time is subtracted.
     """
     if len(blocks) < _FEWEST_BLOCKS:
         return None
     crew, rates = WorkerTable.of([capacity]), []
     for steps, seconds in blocks:
+        # Halos shrink by a radius per step: (steps - 1) / 2 radii per neighbour are computed on
+        # average.
         points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
         copies = 2 * cuts * capacity.copying.seconds(steps * work.radius * work.plane_bytes)
         rate = points * steps / max(seconds - capacity.start - copies, seconds / 2, 1e-9)
 
-        # Who predicts counts short blocks again, from the rate in long ones.
+        # The cost model starts from the rate in long blocks and slows down short ones, so the
+        # slowdown is taken out here.
         rates.append(rate * float(crew.slowness(steps)[0]) * capacity.points_per_second)
     return statistics.median(rates)
 
 
 class Rebalancer:
-    """Looks from time to time whether planes should move.
+    """Periodic check whether planes should move.
 
-    Only within one process, not while slabs are streamed, and not if somebody has said how large
-    they are to be.
+    It acts only within one process, not while slabs are streamed, and not if the configuration sets
+    their sizes.
 
     Args:
-        plan: of the run.
+        plan: plan of the run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -108,14 +112,14 @@ class Rebalancer:
         steps_left: int,
         move_seconds: float,
     ) -> Plan | None:
-        """The plan to go on with; None to keep this one. To be called after each block.
+        """The plan to continue with; None to keep the current one. Called after each block.
 
         Args:
-            problem: what is advanced.
-            plan: as it is now.
-            workers: of its shares, in order.
-            steps_left: until the end of the run.
-            move_seconds: what moving every plane would cost.
+            problem: problem that is advanced.
+            plan: current plan.
+            workers: workers of its shares, in order.
+            steps_left: steps until the end of the run.
+            move_seconds: cost of a move in which every plane changes its worker [s].
         """
         self._blocks += 1
         if not self._looks or self._blocks < _FEWEST_BLOCKS:
@@ -134,15 +138,16 @@ class Rebalancer:
 def with_division(
     problem: Problem, plan: Plan, capacities: Sequence[Capacity], division: Division
 ) -> Plan:
-    """The plan with the same workers, or some of them, and other planes.
+    """The plan with another division between the same workers or some of them.
 
     Args:
-        problem: what is advanced.
-        plan: the old one.
-        capacities: of its workers, with the speeds that the division was made from.
-        division: between them; 0 planes for those that have no share any more.
+        problem: problem that is advanced.
+        plan: old plan.
+        capacities: capacities of its workers, with the rates that the division was made from.
+        division: new division; workers with 0 planes lose their share.
     """
     assert plan.profile is not None
+    # Slabs lie one after the other in the order of the workers that keep planes.
     kept = [k for k, planes in enumerate(division.planes) if planes]
     ends = [sum(division.planes[: k + 1]) for k in kept]
     pieces = list(zip([0, *ends[:-1]], ends, strict=True))
@@ -155,7 +160,7 @@ def with_division(
         parameters = share.parameters
         if share.method.device == "cpu" and len(kept) > 1:
             parameters = divide_block(parameters, division.time_block)
-        # The memory of one that is streamed is that of its pieces.
+        # A streamed worker needs memory for its chunks, whatever its slab.
         memory = share.memory if share.streamed else share.method.memory(problem, slab, parameters)
         rate = capacities[k].points_per_second
         changes = dataclasses.replace(
@@ -178,22 +183,23 @@ def with_division(
 
 
 def move(problem: Problem, workers: Sequence[Worker], plan: Plan, step: int) -> list[Worker]:
-    """Let the workers take the slabs of a plan; those without a share are closed.
+    """Let the workers take over the slabs of a plan; workers without a share are closed.
 
-    What a worker keeps waits in host memory while its new slab is opened, worker after worker;
-    beside that only the planes that change hands are there twice.
+    The points that a worker keeps wait in host memory while its new slab is allocated, one worker
+    at a time; apart from those, only planes that change their worker exist twice.
 
     Args:
-        problem: what is advanced.
-        workers: as they are, all of the state is there.
-        plan: what is to be.
-        step: steps that the state has behind it.
+        problem: problem that is advanced.
+        workers: current workers, which hold the whole state.
+        plan: plan to take over.
+        step: number of steps that the state has made.
 
     Returns:
-        The workers of the plan, in its order, with every point in its place; halos are not there
+        The workers of the plan, in its order, with all points loaded; halos are not exchanged
         yet.
     """
     by_name = {worker.name: worker for worker in workers}
+    # All planes from other workers are read before any slab is released.
     arriving = {share.worker: _from_others(share, workers) for share in plan.shares}
 
     for share in plan.shares:
@@ -220,20 +226,20 @@ def restore(
     state: InitialField,
     step: int,
 ) -> list[Worker]:
-    """Let the workers take the slabs of a plan and their points from a state that was kept; open
-    those that are new.
+    """Let the workers take over the slabs of a plan, with their points from a saved state; open new
+    workers where needed.
 
     Args:
-        problem: what is advanced.
-        workers: as they were.
-        failed: those of them that cannot be used; they are closed, and those that the plan has no
-            share for.
-        plan: what is to be.
-        state: any part of the grid.
-        step: steps that it has behind it.
+        problem: problem that is advanced.
+        workers: workers before the failure.
+        failed: names of the workers that cannot be used; these are closed, and so are workers
+            without a share in the plan.
+        plan: plan to take over.
+        state: saved state, which returns any part of the grid.
+        step: number of steps that the state has made.
 
     Raises:
-        WorkerError: another one fails.
+        WorkerError: another worker fails.
     """
     named = {share.worker for share in plan.shares}
     for worker in workers:
@@ -252,7 +258,7 @@ def restore(
 
 
 def assembled(problem: Problem, parts: Sequence[Part]) -> InitialField:
-    """A state made of parts that do not overlap."""
+    """A state composed of parts that do not overlap."""
 
     def initial(slab: Slab) -> Field:
         box = tuple(zip(slab.start, slab.stop, strict=True))
@@ -269,7 +275,7 @@ def assembled(problem: Problem, parts: Sequence[Part]) -> InitialField:
 
 
 def _from_others(share: Share, workers: Sequence[Worker]) -> list[Part]:
-    """The points of a new slab that other workers have now."""
+    """The points of a new slab that other workers hold now."""
     parts = []
     for worker in workers:
         common = None if worker.name == share.worker else overlap(share.slab, box_of(worker))
@@ -279,12 +285,15 @@ def _from_others(share: Share, workers: Sequence[Worker]) -> list[Part]:
 
 
 def _as_measured(profile: Profile, workers: Sequence[Worker]) -> list[Capacity] | None:
-    """The capacities with the speeds of the last blocks; None if one of them is not known yet."""
+    """Capacities with the rates of the last blocks; None if the rate of a worker is not known
+    yet.
+    """
     capacities = []
     for place, (worker, capacity) in enumerate(zip(workers, profile.capacities, strict=True)):
         stepper = worker.stepper
         queued = stepper if isinstance(stepper, QueuedStepper) else None
         blocks = [] if queued is None else list(queued.recent)
+        # Only steppers that count copies within their blocks need them subtracted.
         contained = queued is not None and queued.copies_in_blocks
         known = capacity if contained else dataclasses.replace(capacity, copying=FREE)
         cuts, planes = profile.work.cuts(place, len(workers)), profile.division.planes[place]

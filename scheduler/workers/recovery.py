@@ -1,4 +1,6 @@
-"""Recovery: what a run goes on from when a device fails, and who computes then."""
+"""Recovery from a failed device: the state from which a run continues, and the plan without the
+device.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ from tetris_sim.scheduler.workers.worker import Worker
 
 log = logging.getLogger("tetris_sim")
 
-_EVERY = 10.0  # seconds at least between two states that are kept
-_COST = 0.01  # of the time of a run may go into keeping them
-# bytes per second at which the first state is taken to be collected; later ones as measured
+_EVERY = 10.0  # least time between two states that are kept [s]
+_COST = 0.01  # largest share of the run's time spent on that
+# Assumed rate of collecting the first state [bytes/s]; later ones as measured.
 _GATHERED = 2e9
 
 T = TypeVar("T")
@@ -33,16 +35,16 @@ Kept = tuple[int, InitialField]  # the step, and any part of the state at that s
 
 
 class Recovery:
-    """The last state that a run could go on from, in memory or on the disk.
+    """The last state from which a run could continue, in memory or on disk.
 
     Args:
-        machine: what there is.
-        compute: what was asked for.
-        every: seconds at least between two states kept in memory.
+        machine: available hardware.
+        compute: settings of the run.
+        every: least time between two states kept in memory [s].
 
     Attributes:
-        stops: whether the run is to end when a device fails.
-        latest: a call for the newest good checkpoint, made when a device has failed; its result is
+        stops: whether the run ends when a device fails.
+        latest: function that finds the newest valid checkpoint, called after a failure; it returns
             None if there is none.
     """
 
@@ -54,7 +56,9 @@ class Recovery:
         self._last, self._pause = time.perf_counter(), 0.0
 
     def due(self, plan: Plan) -> bool:
-        """Whether to keep a state now: where a device may fail and there is memory for it."""
+        """Whether to keep a state now: if a device may fail, memory suffices, and the cost stays
+        below the share `_COST` of the run's time.
+        """
         if not plan.copy_for_recovery or plan.profile is None:
             return False
         guessed = plan.profile.work.n_planes * plan.profile.work.plane_bytes / _GATHERED
@@ -63,39 +67,41 @@ class Recovery:
         )
 
     def keep(self, step: int, read: Callable[[], Field]) -> None:
-        """Keep a whole state in memory instead of the one before."""
+        """Keep a whole state in memory, in place of the one before."""
         begin = time.perf_counter()
+        # The old state is replaced only when the new one is complete.
         field = read()
         self._kept = step, lambda slab: field[(slice(None), *map(slice, slab.start, slab.stop))]
         self._last = time.perf_counter()
         self._pause = self._last - begin
 
     def state(self, problem: Problem, first_step: int) -> Kept:
-        """The newest state there is; the one that the run began with if nothing else.
+        """The newest state available; the initial one if there is no other.
 
         Args:
-            problem: what is advanced.
-            first_step: at which its initial state is.
+            problem: problem that is advanced.
+            first_step: step of its initial state.
         """
         there = [(first_step, problem.initial), self._kept, self.latest()]
         return max((kept for kept in there if kept is not None), key=lambda kept: kept[0])
 
     def plan_without(self, problem: Problem, plan: Plan, failed: Collection[str]) -> Plan:
-        """Who computes instead: the others, or the CPU alone if nobody else can.
+        """The plan after a failure: the remaining workers, or the CPU alone if they cannot do it.
 
         Args:
-            problem: what is advanced.
-            plan: of the run so far.
-            failed: the workers that are not there any more.
+            problem: problem that is advanced.
+            plan: plan before the failure.
+            failed: names of the workers that failed.
 
         Raises:
-            UnsupportedError: nobody can.
+            UnsupportedError: the CPU cannot do it either.
         """
         left = [k for k, share in enumerate(plan.shares) if share.worker not in failed]
         rest = _divided_anew(problem, plan, left)
         if rest is not None:
             return rest
 
+        # A method of GPUs cannot be kept on the CPU.
         compute = self._compute
         if not compute.method.startswith("cpu."):
             compute = compute.model_copy(update={"method": "auto", "parameters": {}})
@@ -104,7 +110,7 @@ class Recovery:
 
 
 def _divided_anew(problem: Problem, plan: Plan, left: Sequence[int]) -> Plan | None:
-    """The plan without those that are not left; None if they cannot hold the grid."""
+    """The plan with the remaining workers only; None if they cannot hold the grid."""
     if not left or plan.profile is None:
         return None
     capacities = tuple(plan.profile.capacities[k] for k in left)
@@ -118,7 +124,7 @@ def _divided_anew(problem: Problem, plan: Plan, left: Sequence[int]) -> Plan | N
 
 
 class KeptState:
-    """An exchange without workers: after a failure the last state is the one that was kept."""
+    """An exchange without workers: after a failure, the last state is the saved one."""
 
     waits = False
 
@@ -127,15 +133,15 @@ class KeptState:
         self.traffic = Traffic()
 
     def begin(self, workers: Sequence[Worker]) -> None:
-        """Nobody is there."""
+        """Do nothing: there are no workers."""
 
     def swap(self, workers: Sequence[Worker]) -> None:
-        """As `begin`."""
+        """Do nothing: there are no workers."""
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
-        """Nobody else is there."""
+        """Run `work`; there are no other ranks."""
         work()
 
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
-        """The part of the state inside `box`."""
+        """The values of the saved state inside `box`."""
         return self._state(Slab.box(box))

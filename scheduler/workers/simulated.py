@@ -1,7 +1,8 @@
-"""EmulatedDevice: CPU threads made slow and far away, with little memory, and able to fail.
+"""Emulated devices: CPU threads slowed down behind a slow link, with little memory, that can fail
+on purpose.
 
-It computes with the CPU's methods, so its answer is right; its speed, its link and its end are
-numbers in the configuration. So division, overlap, squeezing and failures are tried on any machine.
+They compute with CPU methods, so results are correct; rate, link, memory and failure come from the
+configuration. Division, overlap, streaming and recovery can thus be tested on any machine.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from tetris_sim.scheduler.workers.queued import WorkerError
 
 
 class EmulatedDevice:
-    """What a worker keeps when its slab changes.
+    """An emulated device, which a worker keeps when its slab changes.
 
     Attributes:
-        name: what the worker is called.
-        team: the threads that compute.
-        speed: most point updates per second; may change during a run.
+        name: name of the worker.
+        team: CPU threads that compute.
+        speed: largest rate of point updates per second; may be changed during a run.
     """
 
     def __init__(self, name: str, settings: SimulatedSection, threads: int) -> None:
@@ -39,10 +40,10 @@ class EmulatedDevice:
         self._settings, self._blocks = settings, 0
 
     def compute(self, points: float, work: Any) -> None:
-        """Call `work`, which makes so many point updates, and take as long as the device would.
+        """Run `work`, which makes `points` point updates, and take as long as the device would.
 
         Raises:
-            WorkerError: this was the block in which it fails.
+            WorkerError: the device fails in this block.
         """
         begin = time.perf_counter()
         self._blocks += 1
@@ -54,7 +55,7 @@ class EmulatedDevice:
         _sleep_until(begin + points / self.speed)
 
     def transfer(self, n_bytes: int) -> None:
-        """Take as long as a message over the link."""
+        """Sleep as long as a message over the link takes."""
         _sleep_until(
             time.perf_counter() + self._settings.latency + n_bytes / self._settings.bandwidth
         )
@@ -65,7 +66,7 @@ class EmulatedDevice:
 
 
 class EmulatedStepper:
-    """A slab of the CPU on a simulated device; see the Protocol `Stepper` for the calls."""
+    """A stepper on an emulated device; see the protocol `Stepper` for the calls."""
 
     def __init__(self, problem: Problem, stepper: Stepper, device: EmulatedDevice) -> None:
         self.slab = stepper.slab
@@ -74,12 +75,12 @@ class EmulatedStepper:
         self._radii = problem.stencil.radii
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points."""
+        """Set the owned points to the initial state."""
         self._stepper.load(initial, step)
         self._device.transfer(self.slab.n_points * self._n_fields * self._itemsize)
 
     def advance(self, steps: int) -> None:
-        """Advance, and return when the device would be done."""
+        """Advance a block; returns when the device would be done."""
 
         def work() -> None:
             self._stepper.advance(steps)
@@ -90,7 +91,7 @@ class EmulatedStepper:
         )
 
     def substep(self, time: float, length: float) -> None:
-        """Make one, and return when the device would be done."""
+        """Make a substep; returns when the device would be done."""
 
         def work() -> None:
             self._substepper.substep(time, length)
@@ -100,11 +101,11 @@ class EmulatedStepper:
         self._device.compute(points * self._n_fields, work)
 
     def undo(self) -> None:
-        """Take the last substep back."""
+        """Restore the state before the last substep."""
         self._substepper.undo()
 
     def peaks(self) -> npt.NDArray[np.float64]:
-        """Largest magnitudes of fields and errors."""
+        """Largest magnitudes of the fields and of their errors; see `Substepper`."""
         return self._substepper.peaks()
 
     @property
@@ -119,7 +120,7 @@ class EmulatedStepper:
         return planes
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Take the planes beyond `side`."""
+        """Store the planes beyond `side`."""
         self._device.transfer(planes.nbytes)
         self._stepper.set_halo(axis, side, planes)
 
@@ -130,33 +131,34 @@ class EmulatedStepper:
         return values
 
     def find_nonfinite(self) -> Box | None:
-        """The box of a few points around the first value that is not finite."""
+        """Box of a few points around the first non-finite value; None if there is none."""
         return self._stepper.find_nonfinite()
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Wait for the CPU stepper; the emulation itself leaves nothing in progress."""
         self._stepper.wait()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._stepper.close()
 
 
 def updates(
     shape: tuple[int, ...], halo: tuple[tuple[int, int], ...], radii: tuple[int, ...], steps: int
 ) -> float:
-    """Point updates of a block: of the owned points, and of the halo as it shrinks.
+    """Point updates of a block: those of owned points, and those of the halo as it shrinks.
 
     >>> updates((10, 5), ((2, 0), (0, 0)), (1, 1), 3)
     165.0
 
     Args:
-        shape: owned points per axis.
+        shape: number of owned points per axis.
         halo: planes beyond them, per axis and side.
-        radii: what a step reaches.
+        radii: reach of a step per axis.
         steps: number of steps of the block.
     """
     total = 0.0
+    # A step with `later` steps to follow also computes `later` radii of the halo.
     for later in range(steps):
         points = 1.0
         for n, widths, radius in zip(shape, halo, radii, strict=True):
@@ -171,21 +173,22 @@ def _sleep_until(moment: float) -> None:
         time.sleep(left)
 
 
-# EmulatedChunkPipeline: pieces go through a simulated device: threads bring, compute and take.
+# Streaming through an emulated device: one thread each copies chunks in, computes, and copies them
+# out.
 
-_PIECES = 3  # on the device at a time: of four arrays, one is the other one of an advance
-_PATIENCE = 0.05  # seconds after which who waits for memory looks whether the device has failed
+_PIECES = 3  # chunks on the device: of its four arrays, an advance uses one as its second
+_PATIENCE = 0.05  # seconds between checks for a failure while waiting for memory
 
 
 @dataclass
 class _Cargo:
     slab: Slab
-    values: Field  # of the piece and its halo, later of its owned planes
+    values: Field  # of the chunk and its halo, later of its owned planes
     ready: threading.Event
 
 
 class HostArray:
-    """A slab in host memory as one array, halos included; see the Protocol `HostSlab`."""
+    """A slab in host memory as one array, halos included; see the protocol `HostSlab`."""
 
     def __init__(self, problem: Problem, slab: Slab) -> None:
         self._below = tuple(low for low, _ in slab.halo)
@@ -194,7 +197,7 @@ class HostArray:
         self._later = slab.shape[1:]
 
     def view(self, ranges: Ranges) -> Field:
-        """A box of points, counted from the first owned one."""
+        """The points of a box, counted from the first owned one."""
         box = zip(ranges, self._below, strict=True)
         return self._points[(slice(None), *(slice(a + low, b + low) for (a, b), low in box))]
 
@@ -203,16 +206,16 @@ class HostArray:
         return self.view(((first, first + count), *((0, n) for n in self._later)))
 
     def spare(self, count: int) -> Field:
-        """Memory for as many planes."""
+        """Memory for `count` planes."""
         return np.zeros((len(self._points), count, *self._later), self._points.dtype)
 
 
-# what must have happened before, what to do, and what has happened then
+# (events to wait for, work, event that is set afterwards).
 _Job = tuple[Sequence[threading.Event], Callable[[], None], threading.Event]
 
 
 class _Belt:
-    """A thread that does one job after the other, each when certain events have happened."""
+    """A thread that runs jobs in order, each after certain events."""
 
     def __init__(self, name: str) -> None:
         self.failure: BaseException | None = None
@@ -239,11 +242,12 @@ class _Belt:
                     work()
             except BaseException as failure:  # noqa: BLE001  handed to the caller by wait()
                 self.failure = failure
+            # Set after a failure as well: otherwise jobs on other threads would wait for ever.
             event.set()
 
 
 class EmulatedChunkPipeline:
-    """See the Protocol `Conveyor` of streamed.py for what the calls mean."""
+    """The pipeline of an emulated device; see the protocol `ChunkPipeline` for the calls."""
 
     def __init__(
         self, problem: Problem, method: Method, parameters: Parameters, device: EmulatedDevice
@@ -256,16 +260,17 @@ class EmulatedChunkPipeline:
         self.most_at_a_time = self._at_a_time = 0
 
     def hold(self, slab: Slab) -> HostArray:
-        """Any layout would do."""
+        """Allocate one array with halos; any layout will do."""
         return HostArray(self._problem, slab)
 
     def bring(
         self, slab: Slab, sources: Sequence[tuple[int, Field]], after: Sequence[threading.Event]
     ) -> tuple[_Cargo, threading.Event]:
-        """When there is room for it."""
+        """Copy a chunk once there is room for it on the device."""
         cargo = _Cargo(slab, np.empty(0), threading.Event())
 
         def work() -> None:
+            # A failed thread frees no more memory, so waiting for room must end then.
             while not self._room.acquire(timeout=_PATIENCE):
                 if any(belt.failure is not None for belt in self._belts):
                     return
@@ -282,7 +287,7 @@ class EmulatedChunkPipeline:
         return cargo, cargo.ready
 
     def advance(self, cargo: _Cargo, steps: int, first: int) -> None:
-        """By the CPU method, on a slab of the piece's shape."""
+        """Advance by the CPU method, on a slab of the chunk's shape."""
 
         def work() -> None:
             slab = cargo.slab
@@ -290,6 +295,8 @@ class EmulatedChunkPipeline:
             stepper = self._stepper(slab)
             n = slab.shape[0]
 
+            # The stepper may have been prepared for another chunk of the same shape, so positions
+            # are taken relative to its own slab.
             def initial(part: Slab) -> Field:
                 box = (
                     slice(a - s, b - s)
@@ -317,7 +324,7 @@ class EmulatedChunkPipeline:
     def take(
         self, cargo: _Cargo, target: Field, after: Sequence[threading.Event]
     ) -> threading.Event:
-        """Copy, and make room."""
+        """Copy the chunk back and free its memory."""
 
         def work() -> None:
             target[...] = cargo.values
@@ -328,11 +335,12 @@ class EmulatedChunkPipeline:
         return self._belts[2].put([*after, cargo.ready], work)
 
     def finish(self, event: threading.Event) -> None:
-        """Return when it has happened."""
+        """Wait for an event."""
         event.wait()
 
     def wait(self) -> None:
-        """Return when all threads are done; raise what one of them raised."""
+        """Wait for all threads; raise the first exception of one of them."""
+        # An empty job at the end of each queue; in the order of the pipeline.
         for belt in self._belts:
             belt.put([], lambda: None).wait()
         for belt in self._belts:
@@ -341,7 +349,7 @@ class EmulatedChunkPipeline:
                 raise failure
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and release the memory."""
         for belt in self._belts:
             belt.close()
         for stepper in self._steppers.values():
@@ -349,7 +357,7 @@ class EmulatedChunkPipeline:
         self._steppers.clear()
 
     def _stepper(self, slab: Slab) -> Stepper:
-        # Of one stencil what matters is how large it is and where it has neighbours.
+        # For homogeneous problems only shape and halos matter; otherwise the position does as well.
         where = () if self._problem.why_not_one_stencil is None else slab.start
         key = slab.shape, slab.halo, where
         if key not in self._steppers:

@@ -1,8 +1,9 @@
-"""StreamedStepper: a slab in host memory goes through a device in pieces, many steps at a time.
+"""Out-of-core streaming: a slab in host memory passes through a device in chunks, many steps at a
+time.
 
-The slab is there once. What keeps a piece from being written back before its neighbour was read,
-and from being read in the next pass before it was written back, are events that the copies wait
-for; the caller waits for nothing.
+The slab exists once. A chunk must not be written back before its neighbour has read it, and not be
+read in the next pass before it has been written back: copies wait for events that ensure this
+order, so the caller does not wait (Tetris 5.1).
 """
 
 from __future__ import annotations
@@ -21,67 +22,69 @@ from tetris_sim.model.slab import Ranges, Slab, batches, slices
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, needed_later
 
-_PART_POINTS = 1 << 20  # that a thread loads, copies or looks at together
+_PART_POINTS = 1 << 20  # that a thread loads, copies or checks at a time
 
-Event = Any  # something that has happened or will; what it is, the conveyor knows
+# An event of the pipeline, whose type depends on the device.
+Event = Any  # in the past or in the future
 
 
 class HostSlab(Protocol):
-    """A slab in host memory, laid out so that planes are quickly brought and taken."""
+    """A slab in host memory, in a layout from which planes are copied quickly."""
 
     def view(self, ranges: Ranges) -> Field:
-        """A box of points, (n_fields, ...), counted from the first owned one."""
+        """The points of a box, of shape (n_fields, ...), counted from the first owned one."""
 
     def planes(self, first: int, count: int) -> Field:
-        """Planes counted from the first owned one, (n_fields, count, ...), as they are copied."""
+        """Planes counted from the first owned one, of shape (n_fields, count, ...), in the layout
+        of copies.
+        """
 
     def spare(self, count: int) -> Field:
-        """Memory for as many planes, (n_fields, count, ...)."""
+        """Memory for `count` planes, of shape (n_fields, count, ...)."""
 
 
 class ChunkPipeline(Protocol):
-    """A device to which pieces are brought, by which they are advanced, from which they are taken.
+    """A device through which chunks are streamed: copied to it, advanced and copied back.
 
-    What has `after` in its arguments waits for these events, but the call returns at once.
+    Calls are asynchronous: those with an argument `after` enqueue work that waits for these events.
     """
 
     def hold(self, slab: Slab) -> HostSlab:
-        """Memory of the host for a slab."""
+        """Allocate host memory for a slab."""
 
     def bring(
         self, slab: Slab, sources: Sequence[tuple[int, Field]], after: Sequence[Event]
     ) -> tuple[Any, Event]:
-        """Copy the planes of a piece and of its halo to the device.
+        """Copy a chunk with its surroundings to the device.
 
         Args:
-            slab: the piece.
-            sources: planes, and where they belong, counted from the piece's first owned plane.
-            after: what must have happened before.
+            slab: the chunk.
+            sources: (position, planes): planes and their position, counted from the chunk's first
+                owned plane.
+            after: events to wait for.
 
         Returns:
-            The cargo, and when it has arrived.
+            The chunk on the device, and the event of its arrival.
         """
 
     def advance(self, cargo: Any, steps: int, first: int) -> None:
-        """Advance a cargo by steps, of which `first` is the number of the first one, when it has
-        arrived.
-        """
+        """Advance a chunk after its arrival; `first` is the number of the first step."""
 
     def take(self, cargo: Any, target: Field, after: Sequence[Event]) -> Event:
-        """Copy the owned planes of a cargo back; it is not there any more afterwards."""
+        """Copy the owned planes of a chunk back, which releases the chunk."""
 
     def finish(self, event: Event) -> None:
-        """Return when it has happened."""
+        """Wait for an event."""
 
     def wait(self) -> None:
-        """Return when everything has happened."""
+        """Wait until all work is done."""
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release the memory."""
 
 
 class StreamedStepper:
-    """A slab in host memory; see the Protocol `Stepper` for what the calls mean."""
+    """A stepper of a slab in host memory; see the protocol `Stepper` for the calls."""
 
     def __init__(
         self, problem: Problem, slab: Slab, conveyor: ChunkPipeline, streaming: Streaming
@@ -92,15 +95,15 @@ class StreamedStepper:
         self._host: HostSlab = conveyor.hold(slab)
         self._step = 0
         self._wraps = problem.boundary.periodic(0) and not any(slab.halo[0])
-        # Where the first planes of a pass are kept for its last piece, if that reaches them: two
-        # that take turns.
+        # Copies of the first planes before a pass, for its last chunk if that wraps around; two of
+        # them are used in turn.
         reach = streaming.steps * self._radius
         self._ends = [self._host.spare(reach) for _ in "ab"] if self._wraps else []
-        # (first plane, end, when) of the pass before
+        # (first plane, end, event) of what the last pass wrote back.
         self._written: list[tuple[int, int, Event]] = []
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points, all threads a part at a time."""
+        """Set the owned points to the initial state, in parallel."""
         self.wait()
         self._step = step
 
@@ -110,8 +113,9 @@ class StreamedStepper:
         self._in_parts(fill, self.slab.local())
 
     def advance(self, steps: int) -> None:
-        """Send everything through the device as often as needed; returns before it is done."""
+        """Stream the slab through the device as often as needed; returns before that is done."""
         self.slab.refuse_short_halo(steps, self._problem.stencil.radii)
+        # `later` counts the steps after this pass: the halo still needs that many radii.
         later = steps
         while later:
             once = min(later, self._streaming.steps)
@@ -120,12 +124,12 @@ class StreamedStepper:
             self._step += once
 
     def edge(self, axis: int, side: Side) -> Field:
-        """The owned planes that the neighbour on `side` needs, a contiguous copy."""
+        """The owned planes that the neighbour on `side` needs, as a contiguous copy."""
         self.wait()
         return np.array(self._host.view(self.slab.edge_ranges(axis, SIDES.index(side))), order="C")
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Take the planes beyond `side`."""
+        """Store the planes beyond `side`."""
         self.wait()
         self._host.view(self.slab.halo_ranges(axis, SIDES.index(side)))[...] = np.asarray(planes)
 
@@ -145,13 +149,15 @@ class StreamedStepper:
         return copy
 
     def find_nonfinite(self) -> Box | None:
-        """The box of a few points around the first value that is not finite."""
+        """Box of a few points around the first non-finite value; None if there is none."""
         self.wait()
         bad: list[tuple[int, ...]] = []
 
         def search(ranges: Ranges) -> None:
             finite = np.isfinite(self._host.view(ranges)).all(axis=0)
             if not finite.all():
+                # `argmin` of booleans is the first False, that is the first non-finite point of the
+                # part.
                 where = np.unravel_index(int(np.argmin(finite)), finite.shape)
                 bad.append(tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True)))
 
@@ -159,18 +165,18 @@ class StreamedStepper:
         return self.slab.around(min(bad)) if bad else None
 
     def wait(self) -> None:
-        """Return when the device is done and everything lies in host memory."""
+        """Wait until the device is done and the whole state lies in host memory."""
         self._conveyor.wait()
         self._written = []
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release the memory."""
         self._conveyor.close()
-        # A worker takes the memory of another slab while this stepper is still there.
+        # Dropped now, since a worker allocates its next slab while this stepper still exists.
         self._host, self._ends = None, []  # type: ignore[assignment]
 
     def _pass(self, steps: int, later: int) -> None:
-        """All pieces once: each is brought while the one before is advanced."""
+        """Stream all chunks once; each is copied to the device while the one before is advanced."""
         reach = steps * self._radius
         pieces = cut_into_pieces(
             self.slab, self._streaming.planes, reach, later * self._radius, wraps=self._wraps
@@ -181,14 +187,15 @@ class StreamedStepper:
 
         brought: list[tuple[Any, Event]] = []
         for k, piece in enumerate(pieces):
-            # The planes of a piece go back where others still have to be read from: those are
-            # brought first.
+            # A chunk is written back onto planes that other chunks still have to read, so those
+            # chunks are copied to the device first.
             while len(brought) <= min(max(k + 1, read_by[k]), len(pieces) - 1):
                 brought.append(self._bring(pieces[len(brought)], before))
 
             cargo, _ = brought[k]
             self._conveyor.advance(cargo, steps, self._step)
             first, count = piece.slab.start[0] - self.slab.start[0], piece.slab.shape[0]
+            # Writing back waits for the copies that read these planes, no longer.
             readers = [event for _, event in brought[k + 1 : read_by[k] + 1]]
             event = self._conveyor.take(cargo, self._host.planes(first, count), readers)
             self._written.append((first, first + count, event))
@@ -199,7 +206,8 @@ class StreamedStepper:
         sources = [(0, self._host.planes(start, count))]
         read = [(start, start + count)]
 
-        # The planes beyond the piece; over the end of a periodic axis as they were before the pass.
+        # Surroundings of the chunk; those beyond the end of a periodic axis as they were before the
+        # pass.
         for (plane, planes), target in ((piece.low, -piece.low[1]), (piece.high, count)):
             if not planes:
                 continue
@@ -210,6 +218,7 @@ class StreamedStepper:
             sources.append((target, self._host.planes(plane, planes)))
             read.append((plane, plane + planes))
 
+        # Wait for the write-backs of the pass before that overlap the planes read here.
         after = [
             event
             for low, high, event in before
@@ -220,9 +229,9 @@ class StreamedStepper:
     def _keep_the_first(self, reach: int, before: Sequence[tuple[int, int, Event]]) -> None:
         """Copy the first planes as they are before this pass.
 
-        Waits only for the pass before to have written them, which it did early. The last piece of
-        that pass may not have read its copy yet, so that this one goes elsewhere; what was copied
-        two passes ago has been read.
+        This waits only until the pass before has written these planes, which happens early in a
+        pass. The last chunk of that pass may not have read its copy yet, so the new copy goes to
+        the other buffer, whose copy of two passes ago has been read.
         """
         if not self._wraps:
             return
@@ -233,8 +242,8 @@ class StreamedStepper:
         self._ends[0][:, :reach] = self._host.planes(0, reach)
 
     def _in_parts(self, work: Callable[[Ranges], None], ranges: Ranges) -> None:
-        """Call `work` with parts of a box of owned points, on all cores: NumPy lets others run
-        while it copies.
+        """Call `work` on parts of a box of owned points, in parallel: NumPy releases the GIL while
+        it copies.
         """
         parts = batches(ranges, _PART_POINTS // self._problem.n_fields)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

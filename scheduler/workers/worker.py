@@ -1,4 +1,6 @@
-"""Worker: one device with the stepper of its slab."""
+"""Workers: one device each, with the stepper of its slab, and the rows that report what each worker
+did.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,22 @@ from tetris_sim.scheduler.workers.simulated import (
 )
 from tetris_sim.scheduler.workers.streamed import ChunkPipeline, StreamedStepper
 
-# Rows: what each worker was to do and what it did, for `plan` and the report.
+# Report rows: predicted and measured work of each worker, for `plan` and the report.
 
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One worker of a plan for several devices.
+    """Predicted and measured figures of one worker in a plan with a profile.
 
     Attributes:
         worker: name of the worker.
         method: name of its method.
         share: part of the grid that it owns, 0 to 1.
-        points_per_second: speed measured before the run, or when planes moved.
-        predicted_idle: share of the time in which it waits for others, 0 to 1.
-        busy_s: time that it computed [s].
-        measured_idle: share of the time of all blocks and exchanges in which it did not compute, 0
-            to 1.
+        points_per_second: rate measured before the run, or when planes last moved.
+        predicted_idle: predicted share of the time spent waiting for others, 0 to 1.
+        busy_s: computing time [s].
+        measured_idle: share of the time of all blocks and exchanges in which the worker did not
+            compute, 0 to 1.
     """
 
     worker: str
@@ -47,7 +49,7 @@ class WorkerRow:
     measured_idle: float
 
     def __str__(self) -> str:
-        """The row for people.
+        """Return the row as a line of text.
 
         >>> str(WorkerRow("gpu:0", "gpu.stream", 0.9, 9e11, 0.02, 7.5, 0.04))
         'gpu:0: gpu.stream, 90.0% of the grid, 900 GStencil/s, idle 4.0% (2.0% predicted)'
@@ -60,17 +62,18 @@ class WorkerRow:
 
 
 def worker_rows(plan: Plan, busy_s: Mapping[str, float], seconds: float) -> tuple[WorkerRow, ...]:
-    """The rows of a plan whose workers measure how long they compute; none for others.
+    """The rows of a plan whose workers measure their computing time; empty for other plans.
 
     Args:
-        plan: the one in force at the end of the run.
-        busy_s: time that each worker computed [s].
+        plan: plan in force at the end of the run.
+        busy_s: computing time by worker [s].
         seconds: time of all blocks and exchanges [s].
     """
     if plan.profile is None or seconds <= 0:
         return ()
 
     points = sum(share.slab.n_points for share in plan.shares)
+    # Names identify workers in `busy_s`, since shares may have changed during the run.
     return tuple(
         WorkerRow(
             worker=share.worker,
@@ -86,20 +89,21 @@ def worker_rows(plan: Plan, busy_s: Mapping[str, float], seconds: float) -> tupl
 
 
 class Worker:
-    """A device of this process, a team of threads or a GPU, that advances one slab in its memory.
+    """A device of this process, CPU threads or a GPU, and the stepper that advances one slab on it.
 
     Attributes:
-        name: what the worker is called.
+        name: name of the worker.
         device: a `ThreadTeam`, a `GpuDevice` or a `EmulatedDevice`.
-        stepper: what advances its slab.
-        keeps: whether its device may keep a copy of the slab.
-        closed: whether the device was given back.
+        stepper: stepper that advances the slab.
+        keeps: whether its device may keep a snapshot of the slab.
+        closed: whether the device has been released.
     """
 
     def __init__(self, problem: Problem, share: Share) -> None:
         self.name, self.closed, self._busy_s = share.worker, False, 0.0
         self.keeps = share.keeps
         self.device: Any = _open_device(share)
+        # An open device must not outlive a failed preparation.
         try:
             self.stepper: Stepper = _prepare(problem, share, self.device)
         except BaseException:
@@ -108,19 +112,24 @@ class Worker:
 
     @property
     def busy_s(self) -> float:
-        """Time that it computed, whatever its slab was, if it measures that; 0 otherwise [s]."""
+        """Computing time over all slabs that the worker had, if its stepper measures that;
+        otherwise 0 [s].
+        """
         return self._busy_s + (
             self.stepper.busy_s if isinstance(self.stepper, QueuedStepper) else 0.0
         )
 
     def change(self, problem: Problem, share: Share) -> None:
-        """Give the slab's memory back and take that of another one; its points are not there."""
+        """Release the memory of the slab and allocate that of another; its points are not
+        loaded.
+        """
+        # The old memory is released first: both slabs together may not fit.
         self._busy_s = self.busy_s
         self.stepper.close()
         self.stepper, self.keeps = _prepare(problem, share, self.device), share.keeps
 
     def close(self) -> None:
-        """Give memory and device back; nothing if that was done."""
+        """Release memory and device; does nothing if they have been released."""
         if self.closed:
             return
         self.closed = True
@@ -131,7 +140,7 @@ class Worker:
 
 
 def open_worker(problem: Problem, share: Share) -> Worker:
-    """Take the memory of one share and compile for it."""
+    """Open the device of a share, allocate its slab and compile for it."""
     return Worker(problem, share)
 
 
@@ -140,11 +149,13 @@ def _open_device(share: Share) -> Any:
         return EmulatedDevice(share.worker, share.simulated, share.threads)
     device = ComputeResource(share.threads, share.method.device, share.number).open()
     if share.method.device == "cpu":
-        device.stays_ready = share.through_host  # beside a GPU blocks are short
+        device.stays_ready = share.through_host  # together with a GPU, blocks are short
     return device
 
 
 def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:
+    # Unless all workers are teams of CPU threads, each runs in a thread of its own
+    # (`Share.queued`).
     with told_as_failure(share.worker):
         stepper = _make_stepper(problem, share, device)
     return (
@@ -162,6 +173,7 @@ def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
         stepper = share.method.prepare(problem, share.slab, share.parameters, device.team)
         return EmulatedStepper(problem, stepper, device)
     method, parameters = share.method, share.parameters
+    # Parameters were tuned on the whole grid; a thin slab may need others.
     if isinstance(method, SlabTuned):
         parameters = method.fitted(problem, share.slab, parameters, share.threads)
     return method.prepare(problem, share.slab, parameters, device)
@@ -173,6 +185,7 @@ def _make_conveyor(
     if isinstance(device, EmulatedDevice):
         return EmulatedChunkPipeline(problem, share.method, share.parameters, device)
 
+    # CuPy is imported only where a GPU is used.
     from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
     from tetris_sim.gpu_kernels.steppers.streamed import GpuChunkPipeline
 

@@ -1,1 +1,3 @@
-"""Files, caches, progress bars and phrases: helpers that know nothing of simulations."""
+"""Helpers that know nothing of simulations: files, HDF5, the cache folder, signals, the progress
+clock and phrases for messages.
+"""

@@ -1,7 +1,7 @@
-"""Where compiled kernels and measurements are kept between runs.
+"""The cache folder, in which compiled kernels and measurements are kept between runs.
 
-What lies there is code that is run, and Numba's index of it is a pickle: a folder that somebody
-else may have filled is never used (`why_not_kept`).
+The folder contains code that is executed, and Numba's index of it is a pickle, so a folder that
+other users may have written to is never used (`why_not_kept`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ log = logging.getLogger("tetris_sim")
 
 
 def caching() -> bool:
-    """Whether anything may be kept: not if TETRIS_SIM_NO_CACHE is set to something but 0."""
+    """Whether anything may be cached: not if TETRIS_SIM_NO_CACHE is set to a value other than 0."""
     return os.environ.get("TETRIS_SIM_NO_CACHE", "0") in ("", "0")
 
 
 def cache_directory(part: str) -> Path:
-    """The folder for one kind of cached thing, made if it is missing.
+    """The folder for one kind of cached data, created if it is missing.
 
-    TETRIS_SIM_CACHE_DIR, or the user's cache folder; a folder that goes with the process if nothing
-    may be kept, or the place cannot be written to (a read-only home must not stop a run) or may be
-    written to by others.
+    This is TETRIS_SIM_CACHE_DIR or the user's cache folder. A temporary folder, removed with the
+    process, is used instead if caching is off, or if the folder is not writable (a read-only home
+    must not stop a run) or is writable by others.
 
     Args:
         part: name of the kind, for example "kernels".
@@ -48,6 +48,7 @@ def cache_directory(part: str) -> Path:
     if caching():
         directory = _lasting_directory(part)
         with contextlib.suppress(OSError):
+            # Created for this user only: others can neither read nor replace what is executed.
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if (reason := why_not_kept(part)) is None:
             return directory
@@ -58,7 +59,9 @@ def cache_directory(part: str) -> Path:
 
 
 def why_not_kept(part: str) -> str | None:
-    """Why the folder that lasts is not used, as the beginning of a sentence; None if it is."""
+    """The reason why the persistent folder is not used, as the beginning of a sentence; None if it
+    is used.
+    """
     directory = _lasting_directory(part)
     if not os.access(directory, os.W_OK | os.X_OK):
         return f"{directory.parent} cannot be written to"
@@ -71,18 +74,19 @@ def why_not_kept(part: str) -> str | None:
 
 
 def _is_ours(it: os.stat_result) -> bool:
-    """Whether nobody else but root can have written it."""
+    """Whether only this user and root can have written the file."""
     return it.st_uid in (0, os.getuid()) and not it.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _drop_foreign(directory: Path, name: str) -> None:
-    """Remove what others may have put into a folder of ours: the files of a module.
+    """Remove the files of a module that other users may have put into a folder of ours.
 
-    Where others cannot enter the folder, it is enough that a file belongs to us.
+    If others cannot enter the folder, it suffices that a file belongs to this user.
     """
     sheltered = not directory.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     for path in (directory / f"{name}.py", *(directory / "__pycache__").glob(f"{name}.*")):
         with contextlib.suppress(FileNotFoundError):
+            # A symbolic link is not followed: it could lead to a file of this user elsewhere.
             it = path.lstat()
             ours = it.st_uid == os.getuid() if sheltered else _is_ours(it)
             if not (stat.S_ISREG(it.st_mode) and ours):
@@ -101,19 +105,20 @@ _IMPORTING = threading.Lock()
 
 @functools.cache
 def generated_module(source: str, *, part: str, salt: str = "") -> ModuleType:
-    """Import a text as a module in the cache folder, where Numba keeps what it compiles of it.
+    """Import a source text as a module in the cache folder, where Numba stores the compiled code.
 
     Args:
-        source: Python source; it is run.
+        source: Python source, which is executed.
         part: as for `cache_directory`.
-        salt: whatever else the compiled code depends on, for example the source of functions that
-            it calls.
+        salt: everything else that the compiled code depends on, for example the source of functions
+            that it calls.
     """
     with _IMPORTING:  # two threads may want the same kernel at once
         return _import_generated(source, part, salt)
 
 
 def _import_generated(source: str, part: str, salt: str) -> ModuleType:
+    # Equal sources share a module, whichever process writes it first.
     digest = hashlib.sha256((source + salt).encode()).hexdigest()[:24]
     name = f"tetris_sim_{part}_{digest}"
     path = cache_directory(part) / f"{name}.py"

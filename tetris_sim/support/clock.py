@@ -1,4 +1,4 @@
-"""PhaseClock: how much wall time each phase of a run took, and how times are written."""
+"""Wall time of the phases of a run, and formats for simulated and wall times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PHASES = ("plan", "prepare", "initial", "compute", "exchange", "check", "output"
 
 
 class PhaseClock:
-    """Adds up the seconds spent in each phase; phases do not nest."""
+    """A clock that adds up the wall time of each phase; phases do not nest."""
 
     def __init__(self) -> None:
         self.begin = time.perf_counter()
@@ -19,7 +19,7 @@ class PhaseClock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time inside the block towards phase `name`, one of `PHASES`."""
+        """Add the time of the `with` block to the phase `name`, one of `PHASES`."""
         begin = time.perf_counter()
         try:
             yield
@@ -28,7 +28,7 @@ class PhaseClock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Wall time since the clock was created [s]."""
         return time.perf_counter() - self.begin
 
 
@@ -37,7 +37,7 @@ _YEAR = 365.25 * _DAY
 
 
 def format_time(seconds: float) -> str:
-    """A simulated time with a fitting unit.
+    """A simulated time in a suitable unit.
 
     >>> format_time(0.01922), format_time(0.0), format_time(86400.0), format_time(1.9e6)
     ('19.22 ms', '0 s', '86400 s', '21.99 days')
@@ -53,7 +53,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A wall time for people.
+    """A wall time for the user.
 
     >>> format_duration(3.2), format_duration(75), format_duration(7384)
     ('3.2 s', '1:15 min', '2:03:04 h')
@@ -62,6 +62,7 @@ def format_duration(seconds: float) -> str:
     """
     if not math.isfinite(seconds):
         return f"{seconds:g} s"
+    # Long durations in years or days, one decimal below ten units.
     for limit, length, unit in ((2 * _YEAR, _YEAR, "years"), (2 * _DAY, _DAY, "days")):
         if seconds >= limit:
             return f"{round(seconds / length, 1 if seconds < 10 * length else None):,} {unit}"

@@ -1,8 +1,8 @@
-"""Files that are whole or not there: written under a temporary name, flushed, renamed into place.
+"""Atomic files: written under a temporary name, flushed to disk and renamed into place.
 
-Whatever goes wrong while a file is written (a full disk, a kill, an exception), the file that was
-there before stays as it was. A disk that refuses becomes an `UnsupportedError` that names the file
-and what is free.
+Whatever goes wrong while a file is written (a full disk, a kill, an exception), the previous file
+stays intact. An error of the disk becomes an `UnsupportedError` that names the file and the free
+space.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from tetris_sim.errors import UnsupportedError
 PART = ".part"  # ends the name of every file that is not finished
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (*_FULL, errno.EROFS, errno.EIO)
-_LONG = 1 << 20  # bytes of a write from which on the disk is sent to work at once
+_LONG = 1 << 20  # bytes of a write from which on it is flushed at once
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, renamed into place if the block ends well.
+    """Yield a temporary path next to `path`, which is renamed to `path` if the block ends without
+    an error.
 
-    For HDF5 use `atomic_hdf5`: HDF5 itself may crash the process on a full disk.
+    For HDF5 use `atomic_hdf5`: the HDF5 library may crash the process on a full disk.
 
     Raises:
-        UnsupportedError: if the disk is full or does not let us write.
+        UnsupportedError: the disk is full or not writable.
     """
     path = Path(path)
     part = unfinished_name(path)
@@ -43,18 +44,20 @@ def atomic_file(path: Path) -> Iterator[Path]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+        # Only errors of this file are translated; others may come from anything in the block.
         if isinstance(error, OSError) and _is_about(error, part):
             raise UnsupportedError(_refusal(error, path)) from error
         raise
 
 
 def unfinished_name(path: Path) -> Path:
-    """A name beside `path` for what is to become it, which no other process takes."""
+    """A temporary name next to `path` that no other process uses."""
     return path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}{PART}")
 
 
 def put_in_place(part: Path, path: Path) -> None:
-    """Rename a finished file to what it is to be called, once it is on the disk."""
+    """Rename a finished file to its final name, after its content is on disk."""
+    # Without this order, a power cut could leave the new name with incomplete content.
     with part.open("rb+") as written:
         os.fsync(written.fileno())
     part.replace(path)
@@ -63,11 +66,12 @@ def put_in_place(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def open_given(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that somebody else may have made: no pipe or device, which may never end.
+    """Open a file from an untrusted source; pipes and devices, which may never end, are refused.
 
     Raises:
-        OSError: it cannot be opened, or is no file.
+        OSError: it cannot be opened, or is not a regular file.
     """
+    # O_NONBLOCK: opening a pipe without a writer would block before the check.
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))
@@ -75,10 +79,10 @@ def open_given(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_given(path: Path, most: int) -> bytes:
-    """What is in such a file, of so many bytes at most.
+    """Content of a file from an untrusted source, of at most `most` bytes.
 
     Raises:
-        OSError: it cannot be read, is no file, or is longer.
+        OSError: it cannot be read, is not a regular file, or is longer.
     """
     with open_given(path) as file:
         content = file.read(most + 1)
@@ -101,10 +105,11 @@ def atomic_bytes(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_hdf5(path: Path) -> Iterator[Any]:
-    """Yield a new `h5py.File` that becomes `path` when the block ends well, as `atomic_file`.
+    """Yield a new `h5py.File` that becomes `path` if the block ends without an error, as in
+    `atomic_file`.
 
     Raises:
-        UnsupportedError: if the disk is full or does not let us write.
+        UnsupportedError: the disk is full or not writable.
     """
     with atomic_file(path) as part, new_hdf5(part) as file:
         yield file
@@ -112,16 +117,16 @@ def atomic_hdf5(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def new_hdf5(path: Path) -> Iterator[Any]:
-    """Yield a new `h5py.File`; an error of the disk is raised when HDF5 has closed everything.
+    """Yield a new `h5py.File`; an error of the disk is raised after HDF5 has closed all objects.
 
-    HDF5 1.14 and 2.0 cannot recover from a write that fails: objects stay open, and the process may
-    die with a segmentation fault when it ends. So HDF5 writes through a file of ours that keeps the
-    first error to itself until HDF5 has closed everything. Speed is that of HDF5's own driver.
+    HDF5 1.14 and 2.0 cannot recover from a failed write: objects stay open, and the process may
+    crash with a segmentation fault when it ends. So HDF5 writes to a file object that stores the
+    first error until HDF5 has closed everything. It is as fast as HDF5's own driver.
     """
     import h5py
 
     with _Unfailing(path) as unfailing:
-        # Readable by HDF5 1.10 and newer, which is also what virtual datasets need.
+        # The format of HDF5 1.10, which virtual datasets need.
         try:
             with h5py.File(unfailing, "w", libver=("earliest", "v110")) as file:
                 yield file
@@ -132,7 +137,7 @@ def new_hdf5(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` that means that `path` cannot be written into an `UnsupportedError`."""
+    """Turn an `OSError` about writing `path` into an `UnsupportedError`."""
     try:
         yield
     except OSError as error:
@@ -142,35 +147,35 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and those above it.
+    """Create a directory and its parents.
 
     Raises:
-        UnsupportedError: if that is not possible.
+        UnsupportedError: that is not possible.
     """
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
 
 
 def write_at(descriptor: int, data: Any, offset: int) -> None:
-    """Write all of a contiguous buffer at a place of a file.
+    """Write a contiguous buffer completely at an offset of a file.
 
     Raises:
-        OSError: the disk does not take it.
+        OSError: the disk is full or fails.
     """
     view, done = memoryview(data).cast("B"), 0
-    # A nearly full disk takes a part without an error.
+    # A nearly full disk may accept a part of the data without an error.
     while done < len(view):
         done += os.pwrite(descriptor, view[done:], offset + done)
 
 
 def send_to_disk(descriptor: int, offset: int, length: int) -> None:
-    """Let the disk begin with what was written to a place of a file, if that is much [bytes].
+    """Start to flush a range of a file to disk, if it is large enough [bytes].
 
-    Left alone, Linux keeps some GB in memory and begins when somebody waits for them: then the
-    disk idles while memory is filled, and nobody fills memory while the disk works.
+    By itself, Linux keeps gigabytes in memory and starts to write when a process waits for them:
+    the disk then idles while memory is filled, and memory is not filled while the disk writes.
     """
     if length >= _LONG and hasattr(os, "posix_fadvise"):
-        # Of pages that are not on the disk yet this means: bring them there.
+        # For pages not yet on disk, this advice starts to write them.
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
@@ -188,17 +193,18 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_parts(directory: Path, start: str = "") -> None:
-    """Remove what a killed process left unfinished; nobody else may be writing there.
+    """Remove unfinished files of killed processes; no other process may be writing there.
 
     Args:
-        directory: where to look.
-        start: only files whose names start so.
+        directory: directory to search.
+        start: prefix of the names to remove.
     """
     for part in directory.glob(f"{start}*{PART}"):
         part.unlink(missing_ok=True)
 
 
 def _is_about(error: OSError, path: Path) -> bool:
+    # Errors of writing carry no file name, so the error number decides; others must name the file.
     return error.errno in _REFUSED or (
         error.filename is not None and Path(str(error.filename)) == path
     )

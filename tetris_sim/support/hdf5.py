@@ -1,13 +1,13 @@
-"""Files of others: HDF5 that leads to files elsewhere, or that the library does not survive.
+"""Compression of HDF5 datasets, and protection against HDF5 files from untrusted sources.
 
-An HDF5 file may say that its numbers are those of another file: by an external link, by a virtual
-dataset, or by external storage, which takes any bytes for numbers. What a run writes refers to
-files beside and below it; a file that refers to others may come from somebody who would like to
-see them, and is not read.
+An HDF5 file may take its values from other files, by an external link, a virtual dataset or
+external storage, which accepts any bytes as values. Files written by a run refer to files in their
+own folder and below. A file that refers to others may have been made to disclose them, and is not
+read.
 
-The library follows what a file says about itself, in C: a damaged or forged one can make it go
-round for ever or end the process. So a child, a copy of this process that nobody misses, reads
-everything that a reader may read later: only a file that it comes back from is opened here
+The HDF5 library trusts the structure of a file, in C code: a damaged or forged file can cause an
+infinite loop or crash the process. So a forked child first reads everything that a reader may need,
+and only a file that the child survives is opened in this process
 (docs/decisions/0033-files-of-others-in-a-child.md).
 """
 
@@ -29,26 +29,26 @@ from typing import Any, NoReturn
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.support.wording import first_line
 
-# Packing: the ways in which values in HDF5 files are made smaller without losing a bit.
+# Compression: lossless filters for values in HDF5 files.
 #
-# What HDF5 knows by itself needs nothing. LZ4 and Zstd come with hdf5plugin, for who writes and for
-# who reads (docs/file-format.md).
+# Filters built into HDF5 need nothing. LZ4 and Zstd need hdf5plugin for writing and for reading
+# (docs/file-format.md).
 
-# Filters whose output is what went in or an error: deflate, shuffle, fletcher32, LZ4, Zstd. Blosc,
-# which is faster, ends the process with one damaged chunk or another.
+# Filters that either return the original data or raise an error: deflate, shuffle, fletcher32, LZ4,
+# Zstd. Blosc, which is faster, crashes the process on some damaged chunks.
 TRUSTED = frozenset({1, 2, 3, 32004, 32015})
 _INSTALL = "pip install 'tetris-sim[compression]'"
 
 
 def packed(compression: str, chunk: tuple[int, ...]) -> dict[str, Any]:
-    """Options of a dataset whose values are packed in chunks of this shape.
+    """Options of a compressed dataset with chunks of this shape.
 
     Args:
         compression: "gzip", "lz4" or "zstd".
         chunk: points per axis.
 
     Raises:
-        UnsupportedError: hdf5plugin is needed, and not installed.
+        UnsupportedError: hdf5plugin is needed but not installed.
     """
     options: dict[str, Any] = {"chunks": chunk, "shuffle": True}
     if compression == "gzip":
@@ -63,7 +63,7 @@ def packed(compression: str, chunk: tuple[int, ...]) -> dict[str, Any]:
 
 
 def refuse_missing(compression: str) -> None:
-    """Raise an `UnsupportedError` if hdf5plugin is needed, and not installed."""
+    """Raise an `UnsupportedError` if hdf5plugin is needed but not installed."""
     if compression in ("lz4", "zstd") and not load_filters():
         msg = f"compression: {compression} needs hdf5plugin, which is not installed: {_INSTALL}"
         raise UnsupportedError(msg)
@@ -71,7 +71,7 @@ def refuse_missing(compression: str) -> None:
 
 @functools.cache
 def load_filters() -> bool:
-    """Let HDF5 know the filters of hdf5plugin, if it is installed; takes 0.1 s."""
+    """Register the filters of hdf5plugin, if it is installed; takes 0.1 s."""
     try:
         import hdf5plugin  # noqa: F401  which tells HDF5
     except ImportError:
@@ -80,11 +80,11 @@ def load_filters() -> bool:
 
 
 def unknown_filter(number: int) -> str:
-    """What is to be said of values that a filter has packed that HDF5 does not know here."""
+    """The message for values compressed by a filter that is not available."""
     return f"its values are packed by the HDF5 filter {number}, which is not known here: {_INSTALL}"
 
 
-# What h5py raises for a damaged file: whatever the piece leads to that cannot be read.
+# Exceptions that h5py raises for damaged files.
 DAMAGED = (
     OSError,
     LookupError,
@@ -96,34 +96,35 @@ DAMAGED = (
     MemoryError,
 )
 
-# Seconds that one piece of a file may take: a group, its attributes, the ends of a dataset.
+# Time limits per object of a file: a group, its attributes, the ends of a dataset [s].
 _COMPUTING = 3.0
-_WAITING = 120.0  # of the clock: a disk may be far away, and asleep
-_SMALL = 1 << 16  # bytes of a dataset that are read whole
-_SAID = 2000  # characters of what the child says
-# What it says of a file that is none of this, and of one that refers to no other either.
+_WAITING = 120.0  # wall time: a disk may be remote or spun down
+_SMALL = 1 << 16  # datasets up to this size are read completely [bytes]
+_SAID = 2000  # characters of the child's message
+# Messages of the child: the file is sound; it is sound and refers to no other file.
 _SOUND, _ALONE = b"..", b"."
-_PACKED, _UNKNOWN = b"+", b"?"  # before these: filters were loaded; after it: one that is not known
+_PACKED, _UNKNOWN = b"+", b"?"  # prefixes: filters were loaded; a filter is not available
 
-# Filters that a child had to load.
+# Filters that the child had to load.
 _loaded: set[int] = set()
-# Files that a child came back from, each as it was then.
+# Files that a child has survived, each in its state at that time.
 _survived: set[tuple[object, ...]] = set()
 
 
 class OutsideError(OSError):
-    """A file refers to one that is neither in its folder nor below, or cannot be survived."""
+    """Error for a file that refers to others outside its folder, or that crashes the HDF5
+    library.
+    """
 
 
 def refuse_outside(path: Path) -> None:
-    """Let a child look at everything in an HDF5 file, and in files beside it that it refers to.
+    """Check everything in an HDF5 file, and in the files it refers to, in a child process.
 
-    What cannot be opened at all is left to who opens it next.
+    A file that cannot be opened at all passes: opening it later gives the reason.
 
     Raises:
-        OutsideError: it refers to a file elsewhere, is damaged, or the HDF5 library does not come
-            back from it.
-        UnsupportedError: its values are packed in a way that is not known here.
+        OutsideError: it refers to a file elsewhere, is damaged, or crashes the HDF5 library.
+        UnsupportedError: its values are compressed by a filter that is not available.
     """
     import h5py  # noqa: F401  for the child too
 
@@ -131,24 +132,27 @@ def refuse_outside(path: Path) -> None:
     if not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
         msg = f"{path} is no file"
         raise OutsideError(msg)
+    # Inode, size and times identify the content: a changed file is checked again.
     known = (path, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns)
     if known in _survived:
         return
     ours, theirs = os.pipe()
     try:
         with warnings.catch_warnings():
-            # Other threads do not come along, and nothing of theirs is touched.
+            # Python warns about forking with threads. The child has none of them and touches
+            # nothing of theirs.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
             _tell(path, theirs)
 
         status = 0
-        with contextlib.suppress(ChildProcessError):  # where nobody waits for children
+        with contextlib.suppress(ChildProcessError):  # if the process ignores SIGCHLD
             status = os.waitpid(child, 0)[1]
+        # The child has ended, so nothing more will arrive; a crashed child has written nothing.
         os.set_blocking(ours, False)
         said = b""
-        with contextlib.suppress(BlockingIOError):  # it did not come to say anything
+        with contextlib.suppress(BlockingIOError):  # the child ended without a message
             said = os.read(ours, 4 * _SAID)
     finally:
         os.close(ours)
@@ -160,6 +164,8 @@ def refuse_outside(path: Path) -> None:
     if said.startswith(_PACKED):
         load_filters()
         said = said[len(_PACKED) :]
+
+    # Only a file without references is remembered: files that it refers to may change.
     if said == _ALONE:
         _survived.add(known)
     elif said != _SOUND:
@@ -167,7 +173,7 @@ def refuse_outside(path: Path) -> None:
 
 
 def _ending(status: int) -> str:
-    """How the child ended that said nothing."""
+    """Description of a child that ended without a message."""
     code = os.waitstatus_to_exitcode(status)
     if -code in (signal.SIGPROF, signal.SIGALRM):
         return "the HDF5 library does not come to an end with it"
@@ -175,14 +181,15 @@ def _ending(status: int) -> str:
     return f"the HDF5 library ends the process that reads it, by {how}"
 
 
-# ---- in the child
+# The functions below run in the child.
 
 
 def _tell(path: Path, to: int) -> NoReturn:
-    """Read a file, say how that was, and end."""
+    """Read a file, report the outcome and exit."""
     said = _SOUND
     try:
         _set_apart(to)
+
         seen: set[tuple[Path, bool]] = set()
         _read_all(path, _rearm, seen)
         said = (_PACKED if _loaded else b"") + (_ALONE if len(seen) == 1 else _SOUND)
@@ -192,17 +199,20 @@ def _tell(path: Path, to: int) -> NoReturn:
         said = str(error)[:_SAID].encode(errors="replace")
     except DAMAGED as error:
         said = first_line(error)[:_SAID].encode(errors="replace")
+
+    # Exit without Python's cleanup, which belongs to the original process.
     finally:
         try:
-            os.write(to, said)  # to nobody, if the process was killed
+            os.write(to, said)  # has no reader if the original was killed
         finally:
             os._exit(0)
 
 
 def _set_apart(to: int) -> None:
-    """Leave what belongs to the process that this one is a copy of, and be quiet.
+    """Detach from the original process and suppress all output.
 
-    Its files are closed but for `to`: a lock on a results directory would outlive it by them.
+    All files except `to` are closed: otherwise a lock on a results directory would outlive the
+    original through them.
     """
     gc.disable()
     faulthandler.disable()
@@ -212,16 +222,16 @@ def _set_apart(to: int) -> None:
             with contextlib.suppress(OSError):  # that of the list itself
                 os.close(number)
     for _ in range(3):
-        os.open(os.devnull, os.O_RDWR)  # the lowest numbers: what is said goes nowhere
+        os.open(os.devnull, os.O_RDWR)  # the lowest numbers: all output goes nowhere
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the original hears it too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the original process receives it too
     for number in (signal.SIGTERM, signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _rearm() -> None:
-    """Begin the time of the next piece; if it passes, a signal ends the process."""
+    """Restart the time limits; a signal ends the process when one of them expires."""
     signal.setitimer(signal.ITIMER_PROF, _COMPUTING)
     signal.setitimer(signal.ITIMER_REAL, _WAITING)
 
@@ -233,13 +243,13 @@ def _read_all(
     *,
     values_only: bool = False,
 ) -> None:
-    """Read a file and those beside it.
+    """Read a file and the files in its folder that it refers to.
 
     Args:
-        path: the file.
-        rearm: called before each piece.
-        seen: files that were read, and how.
-        values_only: whether nobody will look at attributes, as with sources of virtual datasets.
+        path: file to read.
+        rearm: called before each object is read.
+        seen: files read so far, and whether only their values were read.
+        values_only: whether attributes are never read, as in sources of virtual datasets.
 
     Raises:
         OutsideError: it refers to a file elsewhere.
@@ -251,13 +261,14 @@ def _read_all(
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except DAMAGED:
-        return  # who opens it next says why
+        return  # opening it later gives the reason
     with file:
         for name, virtual in _referred(file, rearm, set(), values_only=values_only):
             if name == ".":  # the same file
                 continue
             other = path.parent / os.fsdecode(name)
             inside = path.parent.resolve()
+            # Names with "%" are patterns of virtual datasets, which stand for many files.
             if "%" in str(other) or not other.resolve().is_relative_to(inside):
                 msg = f"it refers to {os.fsdecode(name)}, which is not in its folder"
                 raise OutsideError(msg)
@@ -268,16 +279,16 @@ def _read_all(
 def _referred(
     group: Any, rearm: Callable[[], None], seen: set[int], *, values_only: bool
 ) -> Iterator[tuple[str | bytes, bool]]:
-    """Read a group and all in it.
+    """Read a group and all objects in it.
 
     Args:
-        group: a group of a file, or the file.
-        rearm: called before each piece.
-        seen: addresses of what was read: links may go round in a circle.
-        values_only: whether nobody will look at attributes.
+        group: group of a file, or the file.
+        rearm: called before each object is read.
+        seen: addresses of objects read so far, since links may form cycles.
+        values_only: whether attributes are never read.
 
     Yields:
-        Names of files as they are written there, and whether only values are taken from them.
+        Names of other files as stored, and whether only their values are used.
     """
     import h5py
 
@@ -298,7 +309,7 @@ def _referred(
         if isinstance(item, h5py.Group):
             yield from _referred(item, rearm, seen, values_only=values_only)
         elif isinstance(item, h5py.Dataset):
-            # Before any value is read: values are what it may lead to.
+            # Before any value is read, since reading a value follows the reference.
             yield from ((source, True) for source, _, _ in item.external or ())
             if item.is_virtual:
                 yield from ((source.file_name, True) for source in item.virtual_sources())
@@ -309,15 +320,15 @@ def _referred(
 
 def _read_attributes(item: Any) -> None:
     for name in item.attrs:
-        with contextlib.suppress(*DAMAGED):  # kinds that h5py does not know do not matter yet
+        with contextlib.suppress(*DAMAGED):  # types unknown to h5py do not matter here
             item.attrs[name]
 
 
 def _filters_of(dataset: Any) -> set[int]:
-    """Numbers of the filters that a dataset is packed with; they are known afterwards, if they can.
+    """Numbers of the filters of a dataset, which are loaded if possible.
 
     Raises:
-        UnsupportedError: one that a run packs with is not known here.
+        UnsupportedError: a filter that runs may use is not available.
     """
     import h5py
 
@@ -334,7 +345,7 @@ def _filters_of(dataset: Any) -> set[int]:
 
 
 def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
-    """Read a dataset as far as the library does more with it than to copy numbers."""
+    """Read a dataset as far as the library does more than copy values."""
     used: set[int] = set()
     with contextlib.suppress(*DAMAGED):
         used = _filters_of(dataset)
@@ -343,6 +354,7 @@ def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
             dataset[()]
             return
 
+        # First and last point: both ends of the stored data are reached.
         for ends in ((0,) * dataset.ndim, tuple(n - 1 for n in dataset.shape)):
             rearm()
             dataset[ends]
@@ -350,7 +362,7 @@ def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
             return
 
         rearm()
-        dataset.id.get_num_chunks()  # follows the whole index of them
+        dataset.id.get_num_chunks()  # reads the whole chunk index
         for chunk in dataset.iter_chunks() if used - TRUSTED else ():
             rearm()
             dataset[chunk]

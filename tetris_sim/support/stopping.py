@@ -1,9 +1,9 @@
-"""Why a run should stop or save before its end: signals, a wall-time limit, the end of a Slurm job.
+"""Reasons to stop a run early or to save: signals, a wall-time limit, the end of a Slurm job.
 
-SIGTERM, SIGUSR1 and the first Ctrl-C are noted and seen at the end of the time block: USR1 saves a
-checkpoint and goes on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit
-code 130. A second Ctrl-C aborts at once. While a run is planned there is nothing to save: TERM and
-Ctrl-C end it where it is.
+SIGTERM, SIGUSR1 and the first Ctrl-C are noted and handled at the end of the time block: USR1 saves
+a checkpoint and the run continues, TERM saves and stops with exit code 75, Ctrl-C saves and stops
+with exit code 130. A second Ctrl-C aborts at once. While a run is planned there is nothing to save,
+so TERM and Ctrl-C end it at once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tetris_sim.errors import ExitCode, StopRequested
 
 @dataclass(frozen=True)
 class StopReason:
-    """Why a run ended before its last step, and the exit code that says so."""
+    """The reason why a run ended before its last step, with its exit code."""
 
     exit_code: ExitCode
     sentence: str
 
     @property
     def said(self) -> str:
-        """How the report begins."""
+        """The first line of the report."""
         begun = "Done" if self.exit_code == ExitCode.OK else "Stopped early"
         return f"{begun}: {self.sentence}"
 
@@ -44,15 +44,15 @@ NOTHING_DONE = "nothing was computed, and no file was changed"
 
 
 class Stopping:
-    """Collects reasons to stop; asked once per time block.
+    """Collected reasons to stop, queried once per time block.
 
     Args:
         deadline: value of time.time() at which the run must have stopped, if there is one.
-        margin: seconds before the deadline at which to stop, so that the last checkpoint can be
-            written.
-        speaks: whether Ctrl-C is answered on stderr: by one rank of several.
-        aborts: whether a second Ctrl-C ends the program at once; else it raises KeyboardInterrupt,
-            as is right where the program is an interpreter with other things in it.
+        margin: time before the deadline at which to stop, so that the last checkpoint can be
+            written [s].
+        speaks: whether to answer Ctrl-C on stderr, which one of several ranks does.
+        aborts: whether a second Ctrl-C ends the process at once; otherwise it raises
+            KeyboardInterrupt, as suits an interpreter that does other work as well.
 
     Attributes:
         deadline: as above.
@@ -72,21 +72,22 @@ class Stopping:
         self._aborts = aborts
         self._at_once = False
         self._so_far = ""
-        self._alarm: Any = None  # what SIGALRM did before
+        self._alarm: Any = None  # previous handler of SIGALRM
         self._reason: StopReason | None = None
         self._save = False
 
     @contextlib.contextmanager
     def listening(self, *, deaf_after: bool = False) -> Iterator[None]:
-        """Handle signals inside the block; outside of the main thread leave them as they are.
+        """Handle signals inside the block; outside of the main thread they are left as they are.
 
-        Whoever listened before ends nothing from then on: what is left to do after the block is to
-        say how it ended.
+        An earlier `Stopping` that was handling signals raises no exceptions from then on: after the
+        block, only the result remains to be reported.
 
         Args:
-            deaf_after: ignore signals after the block, because the process ends there; otherwise
-                they do what they did before.
+            deaf_after: whether to ignore signals after the block, because the process ends there;
+                otherwise the previous handlers are restored.
         """
+        # Python allows signal handlers to be set in the main thread only.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -102,14 +103,15 @@ class Stopping:
 
     @contextlib.contextmanager
     def at_once(self, so_far: str = "") -> Iterator[None]:
-        """Inside the block SIGTERM and Ctrl-C raise `StopRequested`.
+        """Inside the block, SIGTERM and Ctrl-C raise `StopRequested`.
 
         Args:
-            so_far: what was done until then, for its message.
+            so_far: work done until then, for the message.
         """
         with _hushed():
             self._at_once, self._so_far = True, so_far
             try:
+                # A signal may have arrived before the block.
                 self._end_now()
                 yield
             finally:
@@ -121,14 +123,14 @@ class Stopping:
 
     @property
     def signalled(self) -> StopReason | None:
-        """Which signal asked to stop, if one did."""
+        """The reason to stop that has been noted; None if there is none."""
         return self._reason
 
     def reason(self, block_seconds: float = 0.0) -> StopReason | None:
-        """Why to stop now; None to go on.
+        """The reason to stop now; None to continue.
 
         Args:
-            block_seconds: how long the next block will take: it must end before the deadline.
+            block_seconds: expected time of the next block, which must end before the deadline [s].
         """
         if self._reason is None and self.deadline is not None:
             left = self.deadline - time.time()
@@ -138,7 +140,7 @@ class Stopping:
         return self._reason
 
     def forget(self) -> None:
-        """Go on as if no signal had asked to stop."""
+        """Discard the signals received so far."""
         self._reason, self._save = None, False
 
     def seconds_left(self) -> float:
@@ -158,18 +160,19 @@ class Stopping:
             self._reason = self._reason or StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
             self._end_now()
 
+        # Ctrl-C, and not for the first time.
         elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
             if not self._aborts:
                 raise KeyboardInterrupt
-            # Not by an exception: closing the threads would wait for the end of the block. Every
-            # file is renamed into place when it is whole, so nothing is lost that was there before.
+            # No exception here: it would wait for threads at the end of the block. Files are
+            # renamed into place when they are complete, so no earlier file is lost.
             os.write(2, b"\naborted\n")
             os._exit(ExitCode.INTERRUPTED)
 
         else:
             self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed")
             self._end_now()
-            if self._speaks:  # not by a logger, which may be at work on another line
+            if self._speaks:  # not by a logger, which may be in the middle of another line
                 os.write(
                     2,
                     b"\nCtrl-C: the run ends after this time block. "
@@ -179,8 +182,8 @@ class Stopping:
     def _end_now(self) -> None:
         if not self._at_once or self._reason is None:
             return
-        # Again after a while: LLVM calls back while it compiles, and such a callback swallows the
-        # exception.
+        # Repeat after a while: LLVM calls back into Python while it compiles, and such a callback
+        # swallows the exception.
         if self._alarm is None:
             self._alarm = (
                 signal.signal(signal.SIGALRM, lambda number, frame: self._end_now())
@@ -192,7 +195,7 @@ class Stopping:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Inside the block nothing is said of a `StopRequested` that a callback swallowed."""
+    """Inside the block, report nothing about a `StopRequested` that a callback swallowed."""
     before = sys.unraisablehook
 
     def say_others(unraisable: sys.UnraisableHookArgs) -> None:
@@ -208,11 +211,12 @@ def _hushed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending_quietly(*, whole_process: bool) -> Iterator[None]:
-    """Before a run listens SIGTERM and Ctrl-C raise `StopRequested`, SIGUSR1 does nothing.
+    """Before a run handles signals itself, let SIGTERM and Ctrl-C raise `StopRequested` and ignore
+    SIGUSR1.
 
     Args:
-        whole_process: whether the process ends with the block. Then a signal changes nothing any
-            more: Python takes half a second to end, and what a run did is said by its exit code.
+        whole_process: whether the process ends with the block. Signals are then ignored afterwards:
+            Python takes half a second to end, and the exit code already reports the result.
     """
     early = Stopping(speaks=False)
     with early.listening(deaf_after=whole_process), early.at_once():
@@ -220,7 +224,7 @@ def ending_quietly(*, whole_process: bool) -> Iterator[None]:
 
 
 def stop_request(reason: StopReason, so_far: str) -> StopRequested:
-    """The exception that ends the program for a reason."""
+    """The exception that ends the program for this reason."""
     return StopRequested(
         f"{reason.sentence}; {so_far}" if so_far else reason.sentence, reason.exit_code
     )
@@ -229,12 +233,13 @@ def stop_request(reason: StopReason, so_far: str) -> StopRequested:
 def find_deadline(
     max_walltime: float | None, *, elapsed: float = 0.0, environ: Mapping[str, str] | None = None
 ) -> float | None:
-    """The earlier of wall-time limit and end of the Slurm job, as time.time(), if there are any.
+    """The earlier of the wall-time limit and the end of the Slurm job, as time.time(); None if
+    there is neither.
 
     Args:
-        max_walltime: of this run [s].
-        elapsed: how long the run has been going on [s].
-        environ: the environment to read Slurm's variables from; the process's own if not given.
+        max_walltime: wall-time limit of this run [s].
+        elapsed: wall time since the run began [s].
+        environ: environment to read Slurm's variables from; that of the process if not given.
     """
     limits = [] if max_walltime is None else [time.time() - elapsed + max_walltime]
     slurm = (os.environ if environ is None else environ).get("SLURM_JOB_END_TIME", "")

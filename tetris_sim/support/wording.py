@@ -1,4 +1,6 @@
-"""Phrases that messages share: what is there, what may have been meant, and how much it is."""
+"""Phrases shared by messages: descriptions of values, suggestions, sizes and lists, and small HTML
+tables and drawings.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
 from numbers import Real
 
-# Tables and small drawings as HTML, for notebooks: plain, readable on light and on dark.
+# HTML tables and small drawings for notebooks: plain, and readable on light and dark backgrounds.
 
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
 _TITLE = "font-weight:bold;padding-bottom:4px"
 
 
 def table(title: str, rows: Iterable[tuple[str, str]], *, picture: str = "") -> str:
-    """A table of names and values, with a picture (HTML) to its right.
+    """An HTML table of names and values, with a picture (HTML) to its right.
 
     >>> "&lt;b&gt;" in table("<b>", [("size", "15 mm")])
     True
@@ -33,12 +35,12 @@ def table(title: str, rows: Iterable[tuple[str, str]], *, picture: str = "") -> 
 
 
 def listing(sentences: Iterable[str]) -> str:
-    """Sentences one below the other."""
+    """Sentences as HTML, one below the other."""
     return "".join(f'<div style="padding-bottom:3px">{escape(text)}</div>' for text in sentences)
 
 
 def svg(width: float, height: float, shapes: Iterable[str]) -> str:
-    """A drawing of SVG elements, whose lines and letters have the colour of the text around."""
+    """An SVG drawing, whose lines and text take the colour of the surrounding text."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" fill="none" stroke="currentColor" '
@@ -47,7 +49,7 @@ def svg(width: float, height: float, shapes: Iterable[str]) -> str:
 
 
 def label(x: float, y: float, text: str, anchor: str = "middle") -> str:
-    """Letters in a drawing; the anchor is start, middle or end."""
+    """Text in a drawing; the anchor is "start", "middle" or "end"."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="currentColor" stroke="none">'
         f"{escape(text)}</text>"
@@ -58,13 +60,14 @@ _LONGEST = 80  # characters of the user's text that a message repeats
 
 
 def describe(value: object) -> str:
-    """What was found, short whatever the value is.
+    """A short description of any value.
 
     >>> describe("15 mm"), describe(None), describe([1, 2]), describe(True)
     ("'15 mm'", 'nothing', 'a list of 2', 'true')
     """
     if value is None:
         return "nothing"
+    # Before numbers, since a bool is an int in Python.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -74,6 +77,8 @@ def describe(value: object) -> str:
         return "a section of keys and values" if value else "an empty section"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}" if value else "an empty list"
+    # Large integers would fill the message, and Python refuses to convert those with thousands of
+    # digits.
     if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         return "a whole number of very many digits"
 
@@ -85,7 +90,7 @@ def describe(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text of somebody else without what would command a terminal.
+    r"""A text from an untrusted source, without characters that control a terminal.
 
     >>> printable("red \x1b[31m")
     'red ?[31m'
@@ -94,7 +99,7 @@ def printable(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says; its kind if it says nothing."""
+    """The first line of an error's message; its type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -103,7 +108,8 @@ def _shortened(text: str) -> str:
 
 
 def suggestion(word: object, allowed: Collection[str]) -> str:
-    """The end of a message that offers the allowed word most like `word`; empty if none is like it.
+    """The end of a message that suggests the allowed word most like `word`; empty if none is
+    similar.
 
     >>> suggestion("t_ned", ["t_end", "steps"])
     " (did you mean 't_end'?)"
@@ -113,7 +119,7 @@ def suggestion(word: object, allowed: Collection[str]) -> str:
 
 
 def likely(word: object, allowed: Collection[str]) -> str:
-    """The allowed word most like `word`, which is none of them; empty if none is like it."""
+    """The allowed word most like `word`, which is not allowed itself; empty if none is similar."""
     if not isinstance(word, str) or len(word) > _LONGEST:
         return ""
     lower = {name.lower(): name for name in allowed}
@@ -122,7 +128,7 @@ def likely(word: object, allowed: Collection[str]) -> str:
 
 
 def gib(n_bytes: float) -> str:
-    """A number of bytes for people.
+    """A number of bytes for the user.
 
     >>> gib(1536), gib(3 << 40), gib(1000), gib((1 << 20) - 1)
     ('1.5 KiB', '3 TiB', '1000 bytes', '1 MiB')
@@ -135,18 +141,18 @@ def gib(n_bytes: float) -> str:
     *smaller, largest = "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"
     for unit in smaller:
         n_bytes /= 1024
-        if round(n_bytes) < 1024:  # what would be written as 1024 of a unit is one of the next
+        if round(n_bytes) < 1024:  # values that would read as 1024 get the next unit
             return f"{n_bytes:.{3 if n_bytes < 1000 else 4}g} {unit}"
     return f"{n_bytes / 1024:.4g} {largest}"
 
 
 def count_threads(threads: int) -> str:
-    """A number of threads for people."""
+    """A number of threads for the user."""
     return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 def listed(words: Collection[str], last: str = "or") -> str:
-    """The words as a person lists them.
+    """The words as a list in a sentence.
 
     >>> listed(["cpu", "gpu", "auto"])
     'cpu, gpu or auto'
@@ -156,7 +162,7 @@ def listed(words: Collection[str], last: str = "or") -> str:
 
 
 def spread(low: float, high: float, text: Callable[[float], str]) -> str:
-    """From one number to another, or the one that both are to readers.
+    """A range of two numbers, or one number if both read the same.
 
     >>> spread(0.5, 2.0, str), spread(2.0, 2.0, str)
     ('0.5 to 2.0', '2.0')
