@@ -179,7 +179,7 @@ class Cycle:
         within: Cycle | None = None,
     ) -> None:
         # Twice only where it pays: levels that are not tiny, and much smaller than the next finer
-        # one, else the work of a cycle would grow without bound.
+        # one, else two visits cost too much.
         sizes = [finer, *(it.points for it in levels)]
         self._twice = [n >= _MANY and n <= _LESS * finer for finer, n in itertools.pairwise(sizes)]
         self._levels, self._arithmetic, self._within = levels, arithmetic, within
@@ -288,13 +288,12 @@ def conjugate_gradients(
     size = least = 1.0
     gained = 0.0
     while size > wanted and done < limit:
-
         if heard():
             raise LeftOffError
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
         slow = done == _SOONER and size > _SLOWLY
-        # Only positive definite preconditioners are safe to continue with; one visit per level is.
+        # Two visits have not paid off: go on with single ones, and restart the directions.
         if cycle.goes_twice and (slow or done == _PATIENCE):
             cycle.go_once()
             z, turned = cycle.run(), 0.0
