@@ -164,6 +164,7 @@ def _thin(widths: Widths) -> tuple[dict[int, Places], Widths]:
     long = [it for it in widths if len(it) > 1]
     # A single cell has no neighbour to merge with.
     most = _THIN * min(float(it.min()) for it in long)
+
     while True:
         ways, coarse = {}, list(widths)
         for axis, width in enumerate(widths):

@@ -179,6 +179,7 @@ class Together:
         """Execute the operations of rank 0 until it ends; return whether it succeeded."""
         operator: Operator = ()
         cycle: Cycle | None = None
+
         while True:
             what, told = self._ranks.tell(_LISTENING)
             if what == "end":
