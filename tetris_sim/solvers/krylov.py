@@ -37,7 +37,7 @@ _LESS = 0.6  # of the points of the finer one, at most; else going twice takes t
 # residual is still so large relative to the first one.
 _PATIENCE, _SOONER, _SLOWLY = 40, 10, 1e-2
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
-Heard = Callable[[], bool]  # whether somebody wants a solution to be left off
+Heard = Callable[[], bool]  # whether to interrupt a solution
 _RISE = 10.0  # times the least residual since directions began: they have gone wrong
 
 

@@ -295,7 +295,7 @@ class Kept:
     Attributes:
         parts: identify an operator of a body: heat stored and exchanged by cells per degree, and
             where conductances change, their sums. The energies of two operators differ by no more
-            than their parts do; in a diagonal, a storage would be lost beside conductances.
+            than their parts do; in a diagonal, a storage would be lost among conductances.
         cycle: the preconditioner.
         loose: whether it may serve for different storages, too.
     """
