@@ -153,12 +153,11 @@ def conductances(problem: Problem, conduction: Conduction, where: Where) -> list
 def add_heated(
     to: Values, source: Rule, problem: Problem, conduction: Conduction, where: Where
 ) -> None:
-    """Add what heats cells, by volume or as it is."""
+    """Add the heat source of cells, per volume, or in total with coefficients."""
     shape, xp, medium = problem.grid.shape, where.xp, conduction.medium
 
     # A source that does not read coordinates has one value per id, evaluated once.
     by_id = set(problem.grid.axis_names).isdisjoint(source.program.inputs)
-    # Names of a grid's axes are the coordinates that a program can read.
     table = np.zeros(0)
     if by_id:  # a number for each id
         codes = np.arange(medium.n_ids)
@@ -238,7 +237,7 @@ class Contents:
         """Limit a new state: a cell that would cross its melting interval stops at the end of it,
         since the linearization says nothing about its temperature beyond.
         """
-        # Pieces of constant temperature, except the last one, which has no end.
+        # Pieces at constant temperature, in which some material melts.
         still = self.enthalpy.temperature.slopes == 0
         found = wanted
         for piece in np.flatnonzero((still & np.isfinite(self.enthalpy.knots)).any(axis=0)):
@@ -353,8 +352,8 @@ def contents_of(problem: Problem, ids: Ids) -> Contents | None:
     if conduction is None or (it := conduction.enthalpy) is None:
         return None
 
-    # The potential drives heat only if no cell that can warm borders on a held cell of finite
-    # contact, or on another material.
+    # The potential drives heat if all cells that can warm are of one material, and no finite
+    # contact joins them to held cells.
     held = np.isinf(conduction.medium.capacity)
     present = np.bincount(ids.reshape(-1), minlength=len(held)) > 0
     own, given = (np.flatnonzero(present & mask) for mask in (~held, held))

@@ -124,8 +124,7 @@ class LinearSystem:
         Without an addition, the arrays are those of the system itself, not copies.
         """
         xp, shape = self.where.xp, on_three(self.heat.shape, 1, OUTER)
-        # A missing axis has one point: its K is never used in a difference, so any array of the
-        # shape serves, and `heat` takes no extra memory.
+        # Zeros stand for a missing axis; if none is missing, the placeholder is not used.
         none = xp.zeros(self.heat.shape) if len(self.conductance) < len(shape) else self.heat
         parts = on_three(self.conductance, none, OUTER)
         diagonal = self.exchange
@@ -216,7 +215,6 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
         offset = tuple(int(k == axis) for k in range(grid.ndim))
         rate = problem.stencil.terms.get(offset, 0.0) / problem.dt
         between = xp.empty(grid.shape)
-        # A weight per step is a rate times dt.
         between[...] = rate
 
         if not problem.boundary.periodic(axis):
@@ -250,8 +248,8 @@ class _Parts:
         if conduction.enthalpy is not None:
             self._contents = contents_of(problem, conduction.medium.ids(self._whole))
 
-        # With uniform capacities the medium alone tells whether any cell is held; otherwise the ids
-        # present decide.
+        # The cells decide, not the list of ids: a held id may have no cell, and coefficients can
+        # hold cells by themselves.
         self._any_held = bool(np.isinf(conduction.medium.capacity).any())
         if self._any_held or conduction.coefficients is not None:
             self._held = np.isinf(self._capacity)
@@ -354,7 +352,7 @@ class _Parts:
     def _add_face(
         self, d: Values, f: Values, which: tuple[int, Side, RuledFace], state: Values
     ) -> None:
-        """Add d and f of the ghosts beyond a face."""
+        """Add d and f of the ghosts beyond a face, in place."""
         axis, side, face = which
         n = self._problem.grid.shape[axis]
         at = 0 if side == "low" else n - 1

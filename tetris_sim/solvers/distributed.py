@@ -192,7 +192,7 @@ class PartArithmetic:
         # Few points remain: every rank solves the gathered problem by itself.
         whole = tuple(self._gathered(it) for it in small)
         within = cycle_of(whole, self.own, widths, levels[-1].points if levels else 0)
-        # Free the copies before the levels of the inner cycle are used.
+        # Return the memory of temporary copies to the device.
         del small, whole
         self.release()
         levels.append(_Gathered(within, self, starts, shape, reached))
@@ -268,8 +268,8 @@ class PartArithmetic:
         """
         along = {0: ways[0]} if 0 in ways else {}
         first, operator = carry_out(operator, along, self.xp, self.own.coarsen)
-        # The first axis changes ghosts' conductances; after it, the other axes are local to a
-        # plane.
+        # The outermost planes of the window lack contributions from beyond it; the neighbours have
+        # these planes complete.
         if along:
             operator = tuple(self._with_ghosts(it)[1:-1] for it in operator)
         across = {axis: it for axis, it in ways.items() if axis != 0}

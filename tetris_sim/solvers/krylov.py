@@ -37,7 +37,7 @@ _LESS = 0.6  # of the points of the finer one, at most; else going twice takes t
 # residual is still so large relative to the first one.
 _PATIENCE, _SOONER, _SLOWLY = 40, 10, 1e-2
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
-Heard = Callable[[], bool]  # whether somebody wants a solution to be left off
+Heard = Callable[[], bool]  # whether to interrupt a solution
 _RISE = 10.0  # times the least residual since directions began: they have gone wrong
 
 
@@ -179,7 +179,7 @@ class Cycle:
         within: Cycle | None = None,
     ) -> None:
         # Twice only where it pays: levels that are not tiny, and much smaller than the next finer
-        # one, else the work of a cycle would grow without bound.
+        # one, else two visits cost too much.
         sizes = [finer, *(it.points for it in levels)]
         self._twice = [n >= _MANY and n <= _LESS * finer for finer, n in itertools.pairwise(sizes)]
         self._levels, self._arithmetic, self._within = levels, arithmetic, within
@@ -293,7 +293,7 @@ def conjugate_gradients(
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
         slow = done == _SOONER and size > _SLOWLY
-        # Only positive definite preconditioners are safe to continue with; one visit per level is.
+        # Two visits have not paid off: go on with single ones, and restart the directions.
         if cycle.goes_twice and (slow or done == _PATIENCE):
             cycle.go_once()
             z, turned = cycle.run(), 0.0

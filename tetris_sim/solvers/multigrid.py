@@ -1,15 +1,16 @@
-"""A level and the coarser ones below it: geometric multigrid for heat balances.
+"""Geometric multigrid for heat balances: a level, and the hierarchy of coarser ones below it.
 
 The operator of a level is A u = d u - sum of K (u_j - u), K between neighbours. Along an axis the
-even points are kept. A point between two kept ones takes what its balance along the axis gives,
-(K_low u_low + K_high u_high) / (K_low + K_high + d), so that jumps of conductivity, contacts and
-walls are respected; eliminating it puts its conductances in series, K_low K_high / (K_low + K_high
-+ d), and shares what it has across the axis, and d, between its two neighbours. In one dimension
-that is exact; in more it keeps seven points and is never too weak (black box multigrid, lumped:
-J. E. Dendy, J. Comput. Phys. 48 (1982) 366).
+even points are kept. A point between two kept ones takes the value that its balance along the axis
+gives, (K_low u_low + K_high u_high) / (K_low + K_high + d), so discontinuous conductivities,
+contacts and walls are respected; eliminating it puts its conductances in series, K_low K_high /
+(K_low + K_high + d), and distributes its couplings across the axis, and d, to its two neighbours.
+In one dimension that is exact; in more it keeps seven points and is never too weak (black box
+multigrid, lumped: J. E. Dendy, J. Comput. Phys. 48 (1982) 366).
 
-Axes along which points are coupled much less than along others wait until these have caught up.
-Of graded axes single planes wait: only those between thin cells go, until all are about as thick.
+Axes with much weaker coupling than others wait until these have caught up (semicoarsening). On
+graded axes single planes wait (docs/decisions/0039): only those between thin cells are eliminated,
+until all cells are about equally thick.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ def _everything() -> slice:
 
 @dataclass(frozen=True)
 class GridLevel:
-    """A level, and how the next coarser one follows from it.
+    """A level, and the transfer to the next coarser one.
 
     Attributes:
         operator: K by axis, of a point and the next one, the last one's leading to the first; d.
         moves: (axis, (share of the lower neighbour, of the upper)) in the order of coarsening.
         kept: planes that are kept, in the same order; () for every other one.
         through: planes across the first axis from which the coarser level follows.
-        reached: planes of its own that a finer level leads to.
+        reached: planes of its own to which a finer level restricts.
     """
 
     operator: Operator
@@ -66,7 +67,7 @@ class GridLevel:
 
     @property
     def between(self) -> list[tuple[int, ...]]:
-        """The shapes on the way to the next level: of the planes it follows from, and with one axis
+        """Shapes on the way to the next level: of the planes it follows from, and with one axis
         after the other coarsened.
         """
         shape = [len(range(self.shape[0])[self.through]), *self.shape[1:]]
@@ -80,12 +81,12 @@ class GridLevel:
 def make_hierarchy(
     operator: Operator, xp: Any, by: Coarsen | None = None, widths: Widths = ()
 ) -> list[GridLevel]:
-    """All levels, down to one point.
+    """Make the hierarchy of levels, down to one point.
 
     Args:
-        operator: of the finest.
+        operator: of the finest level.
         xp: NumPy or CuPy.
-        by: what a device does instead of `coarsen`, to the same result but for roundings.
+        by: a device's replacement of `coarsen`, equal up to rounding.
         widths: of cells, where an axis is graded.
     """
     levels = []
@@ -103,12 +104,12 @@ def make_hierarchy(
 def find_ways(
     shape: Sequence[int], sums: Sequence[float], widths: Widths
 ) -> tuple[dict[int, Places], Widths]:
-    """(Planes that are kept by axis, widths of the coarser level).
+    """Choose the coarsening: (kept planes by axis, widths of the coarser level).
 
     Args:
         shape: points per axis.
-        sums: of the conductances along each.
-        widths: of cells, as heat feels them, where an axis is graded.
+        sums: of the conductances along each axis.
+        widths: of cells, scaled by conduction (`felt`), where an axis is graded.
     """
     if widths:
         return _thin(widths)
@@ -118,7 +119,7 @@ def find_ways(
 def carry_out(
     operator: Operator, ways: dict[int, Places], xp: Any, by: Coarsen
 ) -> tuple[tuple[tuple[int, Shares], ...], Operator]:
-    """(Axes with the shares of planes between, the coarser operator)."""
+    """Coarsen along axes in turn: (axes with shares of eliminated planes, coarser operator)."""
     moves = []
     for axis, places in ways.items():
         operator, shares = by(operator, axis, xp, places)
@@ -127,54 +128,64 @@ def carry_out(
 
 
 def every_other(n: int) -> Places:
-    """The planes that are kept along an axis as a rule."""
+    """Return the planes that are kept along an even axis."""
     return np.arange(0, n, 2)
 
 
 def felt(operator: Operator, widths: Widths, xp: Any) -> Widths:
-    """Widths as heat feels them: those along which it is conducted better are smaller."""
+    """Scale widths by conduction: an axis that conducts better has smaller ones."""
     return felt_by([weighed(k, axis, widths, xp) for axis, k in enumerate(operator[:-1])], widths)
 
 
 def weighed(k: Values, axis: int, widths: Widths, xp: Any) -> float:
-    """The sum of conductivities along an axis: K width / area."""
+    """Sum the conductivities along an axis, K width / area, over all cells."""
+    # Three weighted contractions, last axis first, instead of an array of weights.
     scales = [it if a == axis else 1 / it for a, it in enumerate(widths)]
     first, second, third = (xp.asarray(it.astype(np.float32)) for it in scales)
     return float(((k @ third) @ second) @ first)
 
 
 def felt_by(sums: Sequence[float], widths: Widths) -> Widths:
-    """`felt`, from what `weighed` says of each axis."""
+    """Scale widths as `felt` does, from the sum of `weighed` for each axis."""
     found = []
     points = math.prod(len(it) for it in widths)
     for whole, width in zip(sums, widths, strict=True):
+        # The mean over the n - 1 inner faces of an axis; its root, because coupling goes as k /
+        # h^2.
         mean = whole / points * len(width) / max(len(width) - 1, 1)
         found.append(width / math.sqrt(mean) if mean > 0 else width)
     return tuple(found)
 
 
 def _thin(widths: Widths) -> tuple[dict[int, Places], Widths]:
-    """(Planes that are kept by axis, widths of the coarser level): the thinnest cells of all axes
-    grow.
+    """Coarsen graded axes where cells are thinnest: (kept planes by axis, widths of the coarser
+    level).
     """
     long = [it for it in widths if len(it) > 1]
+    # A single cell has no neighbour to merge with.
     most = _THIN * min(float(it.min()) for it in long)
+
     while True:
         ways, coarse = {}, list(widths)
         for axis, width in enumerate(widths):
+            # Never two planes in a row: an eliminated plane lies between two kept ones.
             gone = np.zeros(len(width), bool)
             for place in range(1, len(width)):
                 gone[place] = width[place] <= most and not gone[place - 1]
             if gone.any():
                 ways[axis] = np.flatnonzero(~gone)
+                # A kept cell takes over the width of the eliminated cell after it.
                 coarse[axis] = np.add.reduceat(width, ways[axis])
         if ways:
             return ways, tuple(coarse)
+        # No cell was thin enough next to its neighbours: relax the bound.
         most *= _THIN
 
 
 def _axes(shape: Sequence[int], sums: Sequence[float]) -> list[int]:
-    """The axes to coarsen."""
+    """Choose the axes to coarsen: those whose coupling is within a factor 1 / `_WEAK` of the
+    strongest.
+    """
     long = [axis for axis, n in enumerate(shape) if n > 1]
     most = max(sums[axis] for axis in long)
     return [axis for axis in long if sums[axis] >= _WEAK * most]
@@ -183,19 +194,22 @@ def _axes(shape: Sequence[int], sums: Sequence[float]) -> list[int]:
 def coarsen(
     operator: Operator, axis: int, xp: Any, places: Places | None = None
 ) -> tuple[Operator, Shares]:
-    """The operator of the kept planes across an axis, every other one if it is not said which, and
-    the shares of those between.
+    """Eliminate planes across an axis: return the operator of the kept planes (every other one by
+    default), and the shares of the eliminated ones.
     """
     *conductances, d = (xp.moveaxis(it, axis, 0) for it in operator)
     planes = _Planes.of(len(d), places)
     along = conductances[axis]
+    # Couplings of each eliminated plane to the kept one below and above, and its exchange d.
     lower, upper, own = along[planes.kept][planes.behind], along[planes.gone], d[planes.gone]
     whole = lower + upper + own
     joined = lower + upper > 0
-    # What touches neither side, a fin as thin as a point, goes with the lower.
+    # A point without coupling to either side, such as a fin one point thin, joins the lower one.
     low = xp.where(joined, lower / xp.where(joined, whole, 1), 1)
     high = xp.where(joined, upper / xp.where(joined, whole, 1), 0)
 
+    # Along the axis: conductances in series. Across it: the coupling of an eliminated plane is
+    # shared between its neighbours, with the mean share of the two cells that it joins.
     coarse: list[Values] = []
     for other, k in enumerate(conductances):
         if other == axis:
@@ -214,12 +228,12 @@ def coarsen(
 
 @dataclass(frozen=True)
 class _Planes:
-    """Planes across the first axis.
+    """Partition of the planes across the first axis.
 
     Attributes:
-        kept: these.
-        gone: those between.
-        behind: of the kept ones, those that have one behind them.
+        kept: kept planes.
+        gone: eliminated planes.
+        behind: those of the kept planes, by their order, that are followed by an eliminated one.
     """
 
     kept: Any
@@ -227,14 +241,18 @@ class _Planes:
     behind: Any
 
     @classmethod
+    # Slices for the regular case avoid copies of whole operators.
     def of(cls, n: int, places: Places | None) -> _Planes:
         if places is None or np.array_equal(places, every_other(n)):
             return cls(slice(0, None, 2), slice(1, None, 2), slice(0, n // 2))  # without copies
+        # A gap of two to the next kept plane, or to the end, means an eliminated one between.
         behind = np.flatnonzero(np.diff(places, append=n) == 2)
         return cls(places, places[behind] + 1, behind)
 
     def gathered(self, values: Values, down: Values, up: Values) -> Values:
-        """Those that are kept, and what those between give to the one below and the one above."""
+        """Return the kept planes plus the shares that eliminated planes give to the kept plane
+        below and above.
+        """
         found, between = values[self.kept].copy(), values[self.gone]
         found[self.behind] += down * between
         above = up * between

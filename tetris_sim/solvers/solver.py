@@ -1,7 +1,7 @@
-"""Who solves linear systems for a run: one device alone, or those of all ranks together.
+"""Solvers of linear systems for a run: one device alone, or the devices of all ranks together.
 
-Balances and steps are made where the whole grid is, by rank 0. It tells the others what comes next,
-an operator, a cycle for it, a solution, and they have their slabs of these only.
+Rank 0 assembles systems and makes steps, since it has the whole grid. It broadcasts each operation,
+a new operator, a cycle for it, a solution, and the other ranks take part with their slabs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tetris_sim.solvers.multigrid import Operator, Values, Widths
 
 _INNER = slice(GHOSTS, -GHOSTS)
 _PLANES, _ANSWER = 22, 23  # tags: planes from rank 0, and to it
-_LISTENING: tuple[str, Any] = ("", None)  # what a rank says that is told what to do
+_LISTENING: tuple[str, Any] = ("", None)  # contributed to a broadcast by all ranks but rank 0
 
 
 @dataclass(frozen=True)
 class Aim:
-    """When a solution is good; see `conjugate_gradients`."""
+    """Termination criteria of a solution; see `conjugate_gradients`."""
 
     tolerance: float
     scale: float
@@ -42,43 +42,51 @@ class Aim:
 
 
 class Solver(Protocol):
-    """Solves A u = f of a whole grid on three axes, from arrays of the host to arrays of the
-    host.
-    """
+    """Solves A u = f of a whole grid on three axes, from host arrays to host arrays."""
 
     @property
     def near(self) -> Arithmetic | None:
-        """The device that has whole grids, if there is one: balances are best made there."""
+        """The device that holds whole grids, if there is one: systems are best assembled there."""
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make its device the one that is meant."""
+        """Make its device the current one."""
 
     def release(self) -> None:
-        """Give memory back that nobody uses."""
+        """Release unused memory."""
 
     def lay(self, operator: Operator) -> Operator:
-        """An operator where it is needed."""
+        """Bring an operator to where it is needed."""
 
     def cycle(self, operator: Operator, widths: Widths) -> Cycle:
-        """The preconditioner of the operator that was laid last."""
+        """Make the preconditioner of the operator that was laid last."""
 
     def solve(
         self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
     ) -> tuple[Numbers, Solved]:
-        """The solution with the operator that was laid last and the cycle that was made last, from
-        a guess that may be overwritten; an array of the host or of the near device, as the guess.
+        """Solve with the operator that was laid last and the cycle that was made last.
+
+        Args:
+            operator: as returned by `lay`.
+            f: right-hand side.
+            u: initial guess, which may be overwritten.
+            cycle: preconditioner.
+            aim: termination criteria.
+            heard: interruption request.
+
+        Returns:
+            The solution, on the host or on the near device, as the guess; and its statistics.
 
         Raises:
-            LeftOffError: this was heard.
+            LeftOffError: the solution was interrupted.
             NumericsError: the tolerance was not reached.
         """
 
 
 class OneDevice:
-    """One device; see `Solver`.
+    """A solver on one device; see `Solver`.
 
     Args:
-        arithmetic: of it.
+        arithmetic: of the device.
     """
 
     def __init__(self, arithmetic: Arithmetic) -> None:
@@ -86,23 +94,23 @@ class OneDevice:
 
     @property
     def near(self) -> Arithmetic:
-        """It."""
+        """The device itself."""
         return self._arithmetic
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make it the one that is meant."""
+        """Make the device the current one."""
         return self._arithmetic.use()
 
     def release(self) -> None:
-        """Give its memory back."""
+        """Release unused memory of the device."""
         self._arithmetic.release()
 
     def lay(self, operator: Operator) -> Operator:
-        """Bring it to the device."""
+        """Copy the operator to the device."""
         return tuple(self._arithmetic.xp.asarray(it) for it in operator)
 
     def cycle(self, operator: Operator, widths: Widths) -> Cycle:
-        """Its cycle."""
+        """Make the device's cycle."""
         return self._arithmetic.cycle(operator, widths)
 
     def solve(
@@ -112,12 +120,14 @@ class OneDevice:
         xp = self._arithmetic.xp
         right, unknown = xp.asarray(f), xp.asarray(u)
         solved = _iterate(self._arithmetic, operator, (right, unknown), cycle, aim, heard)
+        # The result returns to the host only if the guess came from there.
         there = isinstance(unknown, np.ndarray) or not isinstance(u, np.ndarray)
         return unknown if there else unknown.get(), solved
 
 
 class Together:
-    """All ranks, each with a slab. What `Solver` has is for rank 0, the others `serve`.
+    """A solver on all ranks, each with a slab. Rank 0 uses the interface of `Solver`, the others
+    `serve`.
 
     Args:
         part: the slab of this rank.
@@ -128,31 +138,32 @@ class Together:
 
     @property
     def near(self) -> Arithmetic | None:
-        """The threads of this rank; a GPU has room for its slab."""
+        """The threads of this rank; a GPU has memory for its slab only, and is None here."""
         return self._part.own if self._part.xp is np else None
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make the device of this rank the one that is meant."""
+        """Make the device of this rank the current one."""
         return self._part.use()
 
     def release(self) -> None:
-        """Give its memory back."""
+        """Release unused memory of the device."""
         self._part.release()
 
     def lay(self, operator: Operator) -> Operator:
-        """Send every rank its slab."""
+        """Send every rank its slab of the operator."""
         self._ranks.tell(("lay", operator[-1].shape))
         return tuple(self._spread(it) for it in operator)
 
     def cycle(self, operator: Operator, widths: Widths) -> Cycle:
-        """All make it."""
+        """Make the cycle on all ranks."""
         self._ranks.tell(("cycle", widths))
         return self._part.cycle(operator, widths)
 
     def solve(
         self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
     ) -> tuple[Numbers, Solved]:
-        """All iterate."""
+        """Iterate on all ranks."""
+        # Every rank enters the same loop; its reductions keep the iterations in step.
         self._ranks.tell(("solve", (f.shape, astuple(aim))))
         fields = self._spread(f), self._spread(u)
         solved = _iterate(self._part, operator, fields, cycle, aim, self._heard_by_any(heard))
@@ -161,18 +172,20 @@ class Together:
         return found, solved
 
     def end(self, *, well: bool) -> None:
-        """Let the others go, who hear whether all is well."""
+        """Dismiss the other ranks; `well` tells them whether the solution succeeded."""
         self._ranks.tell(("end", well))
 
     def serve(self, heard: Heard) -> bool:
-        """Do what rank 0 says until it ends; whether all is well."""
+        """Execute the operations of rank 0 until it ends; return whether it succeeded."""
         operator: Operator = ()
         cycle: Cycle | None = None
+
         while True:
             what, told = self._ranks.tell(_LISTENING)
             if what == "end":
                 return bool(told)
             if what == "lay":
+                # k0, k1, k2 and d.
                 operator = tuple(self._slab(told) for _ in range(4))
             elif what == "cycle":
                 cycle = self._part.cycle(operator, told)
@@ -182,7 +195,7 @@ class Together:
                 self._serve_solution(operator, cycle, shape, Aim(*aim), heard)
 
     def give(self, whole: Values) -> Values:
-        """Send every rank its planes of an array; those of rank 0."""
+        """Send every rank its planes of an array; return those of rank 0."""
         starts = self._part.starts
         for rank in range(1, self._ranks.size):
             planes = np.ascontiguousarray(whole[starts[rank] : starts[rank + 1]])
@@ -190,18 +203,18 @@ class Together:
         return whole[: starts[1]]
 
     def be_given(self, own: Values) -> None:
-        """Fill an array with what rank 0 gives."""
+        """Receive the planes of this rank from rank 0."""
         self._ranks.receive(own, 0, _PLANES).wait()
 
     def take(self, own: Values, whole: Values) -> None:
-        """Fill an array with the planes that all ranks hand in."""
+        """Gather the planes of all ranks into an array on rank 0."""
         starts = self._part.starts
         whole[: starts[1]] = self._part.on_host(own)
         for rank in range(1, self._ranks.size):
             self._ranks.receive(whole[starts[rank] : starts[rank + 1]], rank, _ANSWER).wait()
 
     def hand_in(self, own: Values) -> None:
-        """Send rank 0 the planes of this one."""
+        """Send the planes of this rank to rank 0."""
         self._ranks.send(np.ascontiguousarray(self._part.on_host(own)), 0, _ANSWER).wait()
 
     def _serve_solution(
@@ -220,26 +233,28 @@ class Together:
         self.hand_in(fields[1][_INNER])
 
     def _spread(self, whole: Numbers) -> Values:
-        """Send every rank its slab of an array, with ghosts; that of rank 0."""
+        """Send every rank its slab of an array, with ghosts; return that of rank 0."""
         for rank in range(1, self._ranks.size):
             planes = _taken(whole, self._part.around(self._part.starts, rank))
             self._ranks.send(planes, rank, _PLANES).wait()
         own = _taken(whole, self._part.around(self._part.starts))
+        # A copy on the host too, since the guess is overwritten.
         return self._part.xp.array(own) if self._part.xp is np else self._part.xp.asarray(own)
 
     def _slab(self, shape: tuple[int, ...]) -> Values:
-        """What rank 0 spreads."""
+        """Receive the slab that rank 0 sends."""
         planes = len(self._part.around(self._part.starts))
         found = np.empty((planes, *shape[1:]))
         self._ranks.receive(found, 0, _PLANES).wait()
         return self._part.xp.asarray(found)
 
     def _heard_by_any(self, heard: Heard) -> Heard:
+        # A collective decision: if any rank is interrupted, all stop before the same iteration.
         return lambda: bool(self._ranks.largest((float(heard()),))[0])
 
 
 def _taken(whole: Numbers, planes: Any) -> Numbers:
-    """Some planes in a row, round the end if need be."""
+    """Return consecutive planes of a ring, as a view unless they wrap around its end."""
     first, last = int(planes[0]), int(planes[-1])
     found: Numbers = (
         whole[first : last + 1] if last - first + 1 == len(planes) else np.take(whole, planes, 0)
@@ -267,22 +282,22 @@ def _iterate(
     )
 
 
-# Solve a linear balance on a device, from arrays of the host to arrays of the host.
+# Solve a linear balance on a device, from host arrays to host arrays.
 
 _NEARLY = 2.0  # by which factor parts of an operator may differ
 
 
 @dataclass
 class Kept:
-    """What was made for an operator, as long as this stays the same, or where conductances change
-    with the state, nearly the same.
+    """A preconditioner kept for later solutions with the same operator, or where conductances
+    change with the state, with nearly the same one.
 
     Attributes:
-        parts: what tells operators of a body apart: what cells store and give away per degree, and
-            where conductances change, the sums of these. The energies of two operators differ by no
-            more than their parts do; in a diagonal, a storage would be lost beside conductances.
+        parts: identify an operator of a body: heat stored and exchanged by cells per degree, and
+            where conductances change, their sums. The energies of two operators differ by no more
+            than their parts do; in a diagonal, a storage would be lost among conductances.
         cycle: the preconditioner.
-        loose: whether it does for storages that differ, too.
+        loose: whether it may serve for different storages, too.
     """
 
     parts: tuple[Numbers, ...] = ()
@@ -290,7 +305,8 @@ class Kept:
     loose: bool = False
 
     def fits(self, parts: tuple[Numbers, ...], *, nearly: bool) -> bool:
-        """Whether the preconditioner does for the operator with these parts."""
+        """Whether the preconditioner serves for the operator with these parts."""
+        # Parts within a factor of two bound the condition number of the preconditioned system.
         most = _NEARLY if nearly else 1.0
         return bool(self.parts) and all(
             bool((np.maximum(mine, other) <= most * np.minimum(mine, other)).all())
@@ -311,31 +327,33 @@ def settle(
     kept: Kept | None = None,
     heard: Heard = nobody,
 ) -> tuple[Numbers, Solved]:
-    """The state where as much flows into every cell as out of it and as it stores.
+    """Solve for the state in which as much heat flows into every cell as it releases and stores.
 
     Args:
-        made: the balance.
-        u: a guess, and what held cells have, (n0, ...).
-        solver: who solves linear systems.
-        tolerance: of what is left, relative to `scale`.
+        made: the linear system.
+        u: initial guess, and the state of held cells, (n0, ...).
+        solver: solves the linear system.
+        tolerance: of the remaining imbalance, relative to `scale`.
         scale: see `conjugate_gradients`, as `limit`.
         limit: of iterations.
-        storage: what a cell stores per degree, of the shape of u, if it counts.
-        heat: what flows in at 0 degrees; that of the balance if not given.
+        storage: heat stored by a cell per degree, of the shape of u; None for a steady balance.
+        heat: heat flow in at 0 degrees; that of the system if not given.
         kept: of earlier solutions with the same conductances.
         heard: see `conjugate_gradients`.
 
     Returns:
-        The state, where the arrays of the balance are, and how it was found.
+        The state, on the device of the system, and the statistics of its solution.
 
     Raises:
-        LeftOffError: this was heard.
+        LeftOffError: the solution was interrupted.
         NumericsError: the tolerance was not reached.
     """
+    # Held cells are isolated in the operator: right-hand side and guess 0 keep them out of norms.
     held, whole = made.held, made.operator(storage)
     shape, operator = whole[-1].shape, solver.lay(whole)
     right = made.heat if heat is None else heat
     right = (np.where(held, 0.0, right) if made.any_held else right).reshape(shape)
+
     parts: tuple[Numbers, ...] = ()
     changes = made.contents is not None or (kept is not None and kept.loose)
     if kept is not None:
@@ -348,6 +366,7 @@ def settle(
         aim = Aim(tolerance, scale, limit)
         return solver.solve(operator, right, guess.reshape(shape), cycle, aim, heard)
 
+    # Try the kept preconditioner; if it only nearly fits and fails, make a new one and try again.
     answer = None
     if kept.cycle is not None and kept.fits(parts, nearly=changes):
         try:
@@ -360,4 +379,5 @@ def settle(
         answer = solve(kept.cycle)
     found, solved = answer
     found = found.reshape(u.shape)
+    # Held cells keep their state.
     return np.where(held, u, found) if made.any_held else found, solved

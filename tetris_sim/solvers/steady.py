@@ -1,12 +1,12 @@
-"""The steady state: where as much heat flows into every cell as out of it.
+"""Steady states: as much heat flows into every cell as out of it.
 
-Faces that radiate make the balance non-linear: then it is linearised about the last answer and
-solved again, each time as far as the linearisation is worth it, until the balance itself holds.
-What is left of it is measured by that of the first guess, or of the best constant temperature if
-that is larger, so that the zero of the scale does not count.
+Faces that radiate make the balance non-linear: it is then linearized about the last iterate and
+solved again, each time only as accurately as the linearization deserves (inexact Newton), until the
+balance itself holds. The remaining imbalance is measured relative to that of the initial guess, or
+of the best constant temperature if that is larger, so the zero of the scale does not count.
 
-A part of the body that exchanges heat with nothing of a given temperature keeps its heat: its mean
-stays what it was. If something heats it, it has no steady state.
+A part of the body that exchanges heat with no prescribed temperature conserves its heat: its mean
+remains that of the initial state. If it has a source, it has no steady state.
 """
 
 from __future__ import annotations
@@ -26,30 +26,39 @@ from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_no
 from tetris_sim.solvers.krylov import Arithmetic, Heard, nobody
 from tetris_sim.solvers.solver import Solver, settle
 
-# Anderson's acceleration of what is solved again and again with coefficients of the last answer.
+# Anderson acceleration of the fixed-point iteration that solves again with the coefficients of the
+# last answer.
 #
-# Of the last guesses and answers, the combination with the smallest change is taken (D. G.
-# Anderson, J. ACM 12 (1965) 547; H. F. Walker, P. Ni, SIAM J. Numer. Anal. 49 (2011) 1715).
+# It takes the combination of the last guesses and answers with the smallest change (D. G. Anderson,
+# J. ACM 12 (1965) 547; H. F. Walker, P. Ni, SIAM J. Numer. Anal. 49 (2011) 1715).
 
 _REMEMBERED = 5
 
 
 @dataclass
 class Mixture:
-    """The last guesses with their answers."""
+    """History of guesses and answers for Anderson acceleration."""
 
     _guesses: list[Numbers] = field(default_factory=list)
     _answers: list[Numbers] = field(default_factory=list)
 
     def better(self, guess: Numbers, answer: Numbers) -> Numbers:
-        """The next guess."""
+        """Return the next guess.
+
+        Args:
+            guess: the last guess.
+            answer: the result of the fixed-point iteration for it.
+        """
         self._guesses.append(guess)
         self._answers.append(answer)
         del self._guesses[: -_REMEMBERED - 1], self._answers[: -_REMEMBERED - 1]
+
         if len(self._guesses) == 1:
             return answer
         pairs = zip(self._guesses, self._answers, strict=True)
         changes = [(there - here).reshape(-1) for here, there in pairs]
+        # Differences to the newest change: the weights of all guesses then sum to 1 by
+        # construction.
         steps = np.stack([it - changes[-1] for it in changes[:-1]], axis=1)
         weights = np.linalg.lstsq(steps, -changes[-1], rcond=1e-10)[0]
         pulls = (w * (it - answer) for w, it in zip(weights, self._answers[:-1], strict=True))
@@ -68,10 +77,10 @@ class Steady:
 
     Attributes:
         state: (n0, ...), float64.
-        iterations: of conjugate gradients, in all.
-        solutions: of balances, one if the balance is linear.
-        residual: norm of the balance that is left, see the head of this file.
-        notes: what must be known of it, sentences.
+        iterations: of conjugate gradients, in total.
+        solutions: of linear systems, one if the balance is linear.
+        residual: norm of the remaining imbalance, relative as described at the top of this module.
+        notes: remarks for the user, sentences.
     """
 
     state: Numbers
@@ -92,7 +101,7 @@ def changes(problem: Problem) -> bool:
 
 
 def why_not_steady(problem: Problem) -> str | None:
-    """Why a problem has no steady state that can be found, as a sentence; None if it has."""
+    """Say why no steady state of a problem can be found, as a sentence; None if one can."""
     if changes(problem):
         return "faces or sources change with time, so nothing stays as it is; give numbers"
     return why_not(problem)
@@ -110,16 +119,17 @@ def solve_steady(
     """Find the steady state.
 
     Args:
-        problem: see `balance.why_not`; its initial state and steps do not count.
-        state: (n0, ...): a guess; of what is insulated the heat; what held cells have.
-        solver: who solves linear systems.
-        tolerance: of what is left of the balance.
-        time: at which faces and sources are taken [s].
+        problem: see `balance.why_not`; its initial state and steps are not used.
+        state: (n0, ...): initial guess; it determines the heat of insulated parts, and the state of
+            held cells.
+        solver: solves the linear systems.
+        tolerance: of the remaining imbalance.
+        time: at which faces and sources are evaluated [s].
         heard: see `conjugate_gradients`.
 
     Raises:
         ConfigError: there is no steady state.
-        LeftOffError: this was heard.
+        LeftOffError: the solution was interrupted.
         NumericsError: the tolerance was not reached.
         UnsupportedError: the problem has no such balance.
     """
@@ -127,12 +137,15 @@ def solve_steady(
     near = solver.near
     balances = LinearSystems(problem, where_of(near))
     made = balances.at(time, initial)
+
     u, alone, mixture = made.driving(initial), _alone(problem, made), Mixture()
     if made.where.xp is not np:
         u = made.where.xp.asarray(u)
     left = remaining(made, u, near)
     scale = max(remaining(made, best_degrees(made), near), left)
     iterations, solutions = 0, 0
+
+    # Newton's method with inexact solutions; a linear balance takes one.
     for _ in range(_OUTER):
         least = max(tolerance * scale, rounding_of(made, u))
         if left <= least:
@@ -148,11 +161,14 @@ def solve_steady(
             heard=heard,
         )
         iterations, solutions = iterations + solved.iterations, solutions + 1
+        # With enthalpies, insulated parts must hold their heat in every iterate, since their
+        # conductances depend on the temperature.
         if (contents := made.contents) is not None:
             for part in alone:
                 found[part], _ = contents.warmed(found, part, float(initial[part].sum()))
             found = found if made.is_linear else mixture.better(u, found)
         u = found
+        # At the new iterate the conductances and tangents are different ones.
         made = made if made.is_linear else balances.at(time, _state(made, u))
         left = remaining(made, u, near)
     else:
@@ -163,6 +179,7 @@ def solve_steady(
         )
         raise NumericsError(msg)
 
+    # Insulated parts are determined up to a constant: shift them to the heat of the initial state.
     answer = made.where.host(_state(made, u))
     answer = answer.copy() if alone else answer
     for part in alone:
@@ -179,7 +196,7 @@ def solve_steady(
 
 
 def _state(made: LinearSystem, u: Numbers) -> Numbers:
-    """The state that drives heat so."""
+    """Return the state of a driving quantity."""
     return u if made.contents is None else made.contents.state(u)
 
 
@@ -187,23 +204,25 @@ _KEPT = "What is insulated on all sides keeps its heat: its steady temperature i
 
 
 def best_degrees(made: LinearSystem) -> float:
-    """What drives heat, the same everywhere, such that flows add up to nothing."""
+    """Return the uniform driving quantity whose heat flows sum to zero."""
     d = float(made.exchange.sum())
     return float(made.heat.sum()) / d if d > 0 else 0.0
 
 
 def best_constant(made: LinearSystem) -> Numbers:
-    """The constant state whose heat flows add up to nothing."""
+    """Return the constant state whose heat flows sum to zero."""
     return np.full(made.heat.shape, best_degrees(made))
 
 
 def rounding_of(made: LinearSystem, u: Numbers, stored: Numbers | None = None) -> float:
-    """What is left of a balance by rounding, what cells store included."""
+    """Bound the imbalance that rounding leaves, storage included."""
 
+    # Every term of a cell's balance is rounded by eps of its magnitude.
     def rounded(planes: slice) -> Numbers:
         whole = made.conductance[0][planes].copy()
         for k in made.conductance[1:]:
             whole += k[planes]
+        # Every conductance occurs in the cells on both of its sides.
         whole *= 2
         whole += made.exchange[planes]
         whole *= abs(u[planes])
@@ -218,17 +237,19 @@ def rounding_of(made: LinearSystem, u: Numbers, stored: Numbers | None = None) -
 
 
 def where_of(near: Arithmetic | None) -> Where:
-    """Where balances are made."""
+    """Return the location at which systems are assembled."""
     return HERE if near is None else Where(near.xp, near.share)
 
 
 def unbalanced(made: LinearSystem, u: Numbers) -> float:
-    """Norm of what flows into cells."""
+    """Return the norm of the heat flows into cells."""
     return norm(made.flows(u))
 
 
 def remaining(made: LinearSystem, u: Numbers | float, near: Arithmetic | None) -> float:
-    """The same where the balance is, of a state or of the same degrees everywhere."""
+    """Return the norm of the imbalance, computed where the system lies, of a state or of a uniform
+    driving quantity.
+    """
     shape, where = made.heat.shape, made.where
     if isinstance(u, float):  # nothing flows between cells
         return where.norm(shape, lambda it: made.heat[it] - made.exchange[it] * u)
@@ -242,19 +263,23 @@ def remaining(made: LinearSystem, u: Numbers | float, near: Arithmetic | None) -
 
 
 def _alone(problem: Problem, made: LinearSystem) -> list[tuple[npt.NDArray[Any], ...]]:
-    """The cells of each part of the body that exchanges heat with nothing of a given temperature.
+    """Return the cells of each part of the body that exchanges heat with no prescribed temperature.
 
     Raises:
-        ConfigError: something heats one of them.
+        ConfigError: such a part has a source.
     """
+    # Without held cells the body counts as one part; with an exchange anywhere it is not insulated.
     if not made.any_held and float(made.exchange.sum()) > 0:
         return []
     labels = _parts(problem, made)
     n = int(labels.max()) + 1
     d, f = (made.where.host(it).reshape(-1) for it in (made.exchange, made.heat))
+
+    # Sums per part: only parts without exchange are insulated, and label 0 is the held cells.
     exchange, heat, most = (np.bincount(labels.reshape(-1), values, n) for values in (d, f, abs(f)))
     insulated = [part for part in range(1, n) if not exchange[part] > 0]
     for part in insulated:
+        # The source is compared with the sum of magnitudes: sources that cancel are allowed.
         if abs(heat[part]) > _ROUNDING * most[part]:
             place = np.argwhere(labels == part)[0]
             names = zip(problem.grid.axis_names, place, strict=True)
@@ -272,12 +297,13 @@ def _alone(problem: Problem, made: LinearSystem) -> list[tuple[npt.NDArray[Any],
 
 
 def _parts(problem: Problem, made: LinearSystem) -> npt.NDArray[Any]:
-    """The number of the part that each cell belongs to, from 1; 0 where the state is held."""
+    """Label the connected part of each cell, from 1; 0 where the state is held."""
     held = made.held
     if not held.any():
         return np.ones(held.shape, np.int32)
     from scipy import ndimage, sparse
 
+    # Connected components without wrap-around; periodic axes then join pairs of labels.
     labels, n = ndimage.label(~held)
     pairs = []
     for axis in range(held.ndim):
@@ -287,6 +313,7 @@ def _parts(problem: Problem, made: LinearSystem) -> npt.NDArray[Any]:
             pairs.append(np.stack([low[both], high[both]]))
     if pairs:
         a, b = np.concatenate(pairs, axis=1)
+        # Label 0 stays the held cells: their component is shifted to 0.
         graph = sparse.coo_matrix((np.ones(len(a)), (a, b)), shape=(n + 1, n + 1))
         labels = sparse.csgraph.connected_components(graph, directed=False)[1][labels]
         labels = np.where(held, 0, labels + 1 - labels[held][0])

@@ -1,6 +1,7 @@
-"""SolvingMethod: the whole grid on one device, brought on by solving balances.
+"""Methods and steppers for the whole grid that solve linear systems: steady states and implicit
+steps.
 
-`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/arithmetic.py` hand in the arithmetic of
+`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/arithmetic.py` supply the arithmetic of
 their device.
 """
 
@@ -29,19 +30,19 @@ from tetris_sim.solvers.steady import solve_steady, why_not_steady
 
 @dataclass(frozen=True)
 class SolvingMethod(WithoutParameters):
-    """Steady states, or implicit steps.
+    """A method that finds steady states or makes implicit steps.
 
     Attributes:
         name: of the method.
         device: its kind of device.
         arithmetic: of an opened device.
-        scheme: what is solved for.
-        bytes_per_point: of the memory of its device, at most.
-        host_bytes: by point, of the memory of the host beside it.
-        plain: the same two of a steady state without held cells or heat contents.
-        tolerance: of what is left of the heat balance, or of the error of a step.
+        scheme: kind of solution.
+        bytes_per_point: of device memory, at most.
+        host_bytes: per point, of host memory beside it.
+        plain: both numbers for a steady state without held cells or enthalpies.
+        tolerance: of the remaining imbalance, or of the error of a step.
         adaptive: whether implicit steps are as long as their error allows.
-        exact: its results are known to the tolerance.
+        exact: False: results are accurate to the tolerance only.
     """
 
     name: str
@@ -56,19 +57,19 @@ class SolvingMethod(WithoutParameters):
     exact: bool = False
 
     def to(self, tolerance: float, *, adaptive: bool = False) -> SolvingMethod:
-        """The same with another tolerance."""
+        """Return the method with another tolerance."""
         return dataclasses.replace(self, tolerance=tolerance, adaptive=adaptive)
 
     def refusal(self, problem: Problem) -> str | None:
-        """Why the balance of a problem cannot be solved."""
+        """Say why the balance of a problem cannot be solved; None if it can."""
         return why_not_steady(problem) if self.scheme == "steady" else why_not(problem)
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """For every point what a solver needs of it."""
+        """Return the bytes that the solver needs on its device."""
         return self._bytes(problem)[0] * slab.n_points + problem.state_bytes
 
     def host_memory(self, problem: Problem, slab: Slab) -> int:
-        """The same of the host, beside the device."""
+        """Return the bytes that the solver needs on the host, beside the device."""
         return self._bytes(problem)[1] * slab.n_points + problem.state_bytes
 
     def _bytes(self, problem: Problem) -> tuple[int, int]:
@@ -77,20 +78,19 @@ class SolvingMethod(WithoutParameters):
         return self.bytes_per_point, self.host_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
-        """Nothing is taken before it is known what has to be solved."""
+        """Make the stepper; device memory is allocated only when a system is solved."""
         implicit = AdaptiveStepper if self.adaptive else ImplicitStepper
         made = SolvingStepper if self.scheme == "steady" else implicit
         return made(problem, slab, self.arithmetic(device), self)
 
 
 class SolvingStepper(WholeGrid):
-    """A state that is solved for; see the Protocol `Stepper` for what the calls mean.
+    """A state that is solved for; see the protocol `Stepper` for the meaning of the calls.
 
     Attributes:
-        slab: the planes of this rank, if several solve together; or else the whole grid.
-        notes: what must be known of how it was solved, sentences.
-        heard: whether somebody wants to end: `advance` then raises LeftOffError, and the state is
-            what it was before.
+        slab: the planes of this rank, if several solve together; otherwise the whole grid.
+        notes: remarks on the solution, sentences.
+        heard: interruption request: `advance` then raises LeftOffError, and the state is unchanged.
     """
 
     def __init__(
@@ -109,9 +109,10 @@ class SolvingStepper(WholeGrid):
         """Solve together with other ranks from now on.
 
         Args:
-            ranks: who they are.
+            ranks: the communicator.
             starts: the first plane of the slab of each.
         """
+        # One rank alone keeps its own device's solver.
         if self._together is None and len(starts) > 1:
             planes = [*starts, self._problem.grid.shape[0]]
             self._together = Together(PartArithmetic(self._arithmetic, ranks, planes))
@@ -124,7 +125,7 @@ class SolvingStepper(WholeGrid):
         self._whole, self._step = None, step
 
     def advance(self, steps: int) -> None:
-        """Solve, if the answer is not there yet."""
+        """Solve for the state `steps` later."""
         if steps == 0:
             return
         with self._solver.use():
@@ -135,7 +136,7 @@ class SolvingStepper(WholeGrid):
         self._step += steps
 
     def _solved(self, state: Field, steps: int) -> Field:
-        """The state so many steps after the one of the whole grid, (n0, ...)."""
+        """Return the state `steps` after that of the whole grid, (n0, ...)."""
         found = solve_steady(
             self._problem,
             state,
@@ -152,8 +153,10 @@ class SolvingStepper(WholeGrid):
         return found.state
 
     def _advance_together(self, together: Together, steps: int) -> None:
-        """Rank 0 gathers the state, solves with the help of the others, and gives it back."""
+        """Rank 0 gathers the state, solves with the other ranks, and scatters the result."""
         own = self._state[0]
+        # `_whole` is None after `load`: the slabs must be gathered first. On other ranks it only
+        # records that this was done, since rank 0 keeps the whole grid.
         if not self._leads:
             if self._whole is None:
                 together.hand_in(own)
@@ -165,6 +168,7 @@ class SolvingStepper(WholeGrid):
         if self._whole is None:
             self._whole = np.empty(self._problem.grid.shape, own.dtype)
             together.take(own, self._whole)
+        # All ranks serve until rank 0 ends, also after an error.
         try:
             self._whole = np.asarray(self._solved(self._whole, steps), own.dtype)
         except (LeftOffError, TetrisError):  # after which the others wait for the next word
@@ -174,11 +178,11 @@ class SolvingStepper(WholeGrid):
         own[...] = together.give(self._whole)
 
     def interior(self, box: Box | None = None) -> Field:
-        """A copy of all points, or of those inside `box`."""
+        """Return a copy of all points, or of those inside `box`."""
         return self._state[slices(self.slab.local(box), self.slab.local())].copy()
 
     def find_nonfinite(self) -> Box | None:
-        """The box of a few points around the first value that is not finite."""
+        """Return the small box around the first value that is not finite; None if there is none."""
         finite = np.isfinite(self._state[0])
         if finite.all():
             return None
@@ -186,15 +190,15 @@ class SolvingStepper(WholeGrid):
         return self.slab.around(tuple(int(i) for i in where))
 
     def wait(self) -> None:
-        """Nothing is under way between two calls."""
+        """Return at once: nothing is under way between two calls."""
 
     def close(self) -> None:
-        """Give memory of the device back."""
+        """Release memory of the device."""
         self._solver.release()
 
 
 class ImplicitStepper(SolvingStepper):
-    """A state that takes implicit steps."""
+    """A state that takes implicit steps of fixed length."""
 
     _done = 0
 
@@ -205,7 +209,9 @@ class ImplicitStepper(SolvingStepper):
         )
 
     def _solved(self, state: Field, steps: int) -> Field:
-        """Some steps."""
+        """Make some steps."""
+        # Rounded to the state's dtype after every step, so that a run can be continued from any of
+        # them.
         u = state.astype(np.float64)
         for step in range(self._step, self._step + steps):
             u = self._steps.advance(u, step).astype(state.dtype, copy=False)
@@ -217,16 +223,17 @@ class ImplicitStepper(SolvingStepper):
 
 
 class AdaptiveStepper(SolvingStepper):
-    """A state that takes implicit steps of any length to the next step that is wanted."""
+    """A state that takes adaptive implicit steps up to each output step."""
 
     @functools.cached_property
     def _steps(self) -> AdaptiveSteps:
         return AdaptiveSteps(self._problem, self._solver, self._method.tolerance)
 
     def _solved(self, state: Field, steps: int) -> Field:
-        """Another step at once."""
+        """Advance to the time of the last step at once."""
         u = state.astype(np.float64, copy=False)
         times = (self._problem.time(it) for it in (self._step, self._step + steps))
+        # `heard` may have been replaced since the steps were created.
         self._steps.heard = self.heard
         found = self._steps.advance(u, *times)
         it, iterations = self._steps.counted, self._steps.iterations

@@ -1,5 +1,5 @@
-"""SpectralAxis: eigenvectors of the second difference along one axis, and how a state is expanded
-in them.
+"""Eigenvectors of the second difference along one axis, the expansion of a state in them, and
+operators that are separable by axis.
 
 (T u)_i = u_(i-1) - 2 u_i + u_(i+1) with ghosts b * (outermost point), or periodic. For |b| <= 1 its
 eigenvalues are -4 sin^2(theta/2), and its eigenvectors v_i = cos((i + 1/2) theta - alpha), where
@@ -7,8 +7,8 @@ eigenvalues are -4 sin^2(theta/2), and its eigenvectors v_i = cos((i + 1/2) thet
     tan(alpha) = (1 - b) / (1 + b) * cot(theta / 2)      at the low face, beta likewise at the high
     n theta    = k pi + alpha + beta,   k = 0, 1, ..., n - 1.
 
-With b = 1, -1 or 0 these are cosine and sine transforms; any other b takes the vectors as a matrix.
-Angles are kept as theta = (k pi + delta) / n, so that no phase loses digits however long the axis.
+With b = 1, -1 or 0 these are cosine and sine transforms; any other b uses the vectors as a matrix.
+Angles are stored as theta = (k pi + delta) / n, so no phase loses digits however long the axis.
 Cells that differ in width have no such formula (`between_cells`).
 """
 
@@ -33,7 +33,7 @@ MOST_DENSE = 2048  # points of an axis whose eigenvectors are not known: seconds
 _HALVINGS = 110  # of an interval of length pi: to the last bit of angles far below 1
 _CHUNK_POINTS = 1 << 24  # of a state that are transformed at a time
 _FEW = 48  # coefficients that a matrix product makes as fast as a transform makes all
-# the transform of scipy.fft and its type, by the b of both faces
+# Transform of scipy.fft and its type, by the b of both faces.
 _TRANSFORMS: dict[Ends | None, tuple[str, int]] = {
     None: ("rfft", 0),  # periodic
     (1.0, 1.0): ("dct", 2),
@@ -61,7 +61,7 @@ class Arrays(Protocol):
     options: dict[str, Any]
 
     def each(self, parts: Sequence[slice], work: Any) -> None:
-        """Call `work(part)` for all of them, side by side if that helps."""
+        """Call `work(part)` for all parts, in parallel if that helps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class SpectralAxis:
         n: points.
         ends: b of both faces, from -1 to 1; None where the axis is periodic.
         given: (eigenvalues, eigenvectors as rows) of another symmetric operator, instead.
-        root: of the widths of cells, (n,): what `given` holds for is a state times it.
+        root: square roots of the widths of cells, (n,): `given` belongs to states times them.
         kept: all eigenvectors, by the library that holds them.
     """
 
@@ -89,6 +89,9 @@ class SpectralAxis:
         if self.ends is None:  # cosines of 0, 1, ... n // 2 waves, then the sines
             waves = np.concatenate([np.arange(n // 2 + 1), np.arange(1, (n + 1) // 2)])
             return 2 * waves, np.zeros(n)
+
+        # delta = alpha + beta lies in [0, pi], and alpha and beta fall with theta: bisection finds
+        # the root of each k, all at once.
         low, high = np.zeros(n), np.full(n, math.pi)
         for _ in range(_HALVINGS):
             delta = (low + high) / 2
@@ -104,13 +107,15 @@ class SpectralAxis:
         return np.asarray((k * math.pi + delta) / self.n)
 
     def less_one(self, multiple: int = 1) -> Numbers:
-        """cos(multiple * theta) - 1 without cancellation; half an eigenvalue for 1."""
+        """Return cos(multiple * theta) - 1 without cancellation; half an eigenvalue for multiple
+        1.
+        """
         if self.given is not None:
             return self.given[0] / 2
         return np.asarray(-2 * np.sin(multiple * self.theta / 2) ** 2)
 
     def vectors(self, modes: npt.NDArray[np.int64], xp: Any = np) -> Any:
-        """Orthonormal eigenvectors as rows, (len(modes), n), in an array of a library."""
+        """Return orthonormal eigenvectors as rows, (len(modes), n), in an array of a library."""
         if self.given is not None:
             return xp.asarray(self.given[1][modes])
         rows = xp.empty((len(modes), self.n))
@@ -120,12 +125,13 @@ class SpectralAxis:
 
     def _rows(self, modes: npt.NDArray[np.int64], xp: Any) -> Any:
         n, (waves, delta) = self.n, self._waves
+        # Periodic: cosines have phase 0, and the modes after n // 2 are sines.
         if self.ends is None:
             twice, phase = 2 * xp.arange(n), np.where(modes > n // 2, math.pi / 2, 0.0)
         else:
             twice, phase = 2 * xp.arange(n) + 1, _phase(self.ends[0], self.theta[modes])
-        # Exact but for whole half turns, whose signs also turn those of the roundings of pi: else
-        # all vectors would err to the same side at the faces, where they add up.
+        # Exact except for whole half turns, whose signs also turn those of the rounding of pi:
+        # otherwise all vectors would err to the same side at the faces, where the errors add up.
         parts = twice * xp.asarray(waves[modes, None])
         turns = (parts + n) // (2 * n)
         angle = (parts - 2 * n * turns) * (math.pi / (2 * n))
@@ -134,36 +140,38 @@ class SpectralAxis:
         return rows / xp.sqrt((rows * rows).sum(axis=1, keepdims=True))
 
     def matrix(self, xp: Any) -> Any:
-        """All of them; kept, since they take n^2 cosines."""
+        """Return all eigenvectors; kept, since they take n^2 cosines."""
         if xp.__name__ not in self.kept:
             self.kept[xp.__name__] = self.vectors(np.arange(self.n), xp)
         return self.kept[xp.__name__]
 
     @property
     def needs_matrix(self) -> bool:
-        """Whether some device has no transform for it."""
+        """Whether some device has no transform for the axis."""
         return self.given is not None or _TRANSFORMS.get(self.ends, ("", 0))[1] not in _COMMON
 
     def transform(self, types: frozenset[int]) -> tuple[str, int] | None:
-        """What makes all coefficients in n log n operations with transforms of some types; None if
-        nothing does.
+        """Return the transform that gives all coefficients in n log n operations, among transforms
+        of some types; None if there is none.
         """
         name = None if self.given is not None else _TRANSFORMS.get(self.ends)
         return name if name is not None and name[1] in {0, *types} else None
 
     def worth_picking(self, types: frozenset[int], n_modes: int) -> bool:
-        """Whether so few coefficients are made faster one by one than all of them."""
+        """Whether so few coefficients are computed faster one by one than all by the transform."""
         return n_modes <= (_FEW if self.transform(types) else self.n // 2)
 
 
 def between_cells(widths: Numbers, ends: Ends | None) -> SpectralAxis:
-    """(T u)_i = (g_i (u_(i+1) - u_i) - g_(i-1) (u_i - u_(i-1))) / h_i, with g the inverse of the
-    distance of centres, beyond a face 1 / h of the cell inside [1/m^2].
+    """Return the axis of cells of different widths: (T u)_i = (g_i (u_(i+1) - u_i) - g_(i-1) (u_i -
+    u_(i-1))) / h_i, with g the inverse of the distance of centres, beyond a face 1 / h of the cell
+    inside [1/m^2].
 
     Args:
         widths: h of the cells, (n,) [m].
         ends: b of both faces; None if it is periodic.
     """
+    # h_i T is symmetric, so with v = sqrt(h) u the operator becomes h^-1/2 (h T) h^-1/2.
     n, root = len(widths), np.sqrt(widths)
     between = 2 / (widths[1:] + widths[:-1])
     matrix = np.diag(between, 1) + np.diag(between, -1)
@@ -175,11 +183,12 @@ def between_cells(widths: Numbers, ends: Ends | None) -> SpectralAxis:
         matrix[-1, 0] += round_the_end
     else:
         lost[0] += (1 - ends[0]) / widths[0]
+        # A ghost b u: g (b u - u) = -(1 - b) u / h.
         lost[-1] += (1 - ends[1]) / widths[-1]
     matrix -= np.diag(matrix.sum(axis=1) + lost)
     vectors = np.linalg.eigh(matrix / np.multiply.outer(root, root))[1]
 
-    # As sums of squares, so that eigenvalues near 0 keep their digits.
+    # Rayleigh quotients as sums of squares, so eigenvalues near 0 keep their digits.
     whole = vectors / root[:, None]
     values = -(lost[:, None] * whole**2).sum(axis=0)
     values -= (between[:, None] * np.diff(whole, axis=0) ** 2).sum(axis=0)
@@ -192,10 +201,10 @@ class ModalExpansion:
     """Coefficients along one axis of arrays: all of them, or some.
 
     Attributes:
-        axis: whose eigenvectors.
-        place: which axis of the arrays.
-        arrays: of which library.
-        modes: those that are wanted; None for all, in place.
+        axis: supplies the eigenvectors.
+        place: number of that axis in the arrays.
+        arrays: array library.
+        modes: requested eigenvectors; None for all, in place.
     """
 
     axis: SpectralAxis
@@ -209,32 +218,33 @@ class ModalExpansion:
         return self.axis.matrix(xp) if self.modes is None else self.axis.vectors(self.modes, xp)
 
     def expand(self, u: Any) -> Any:
-        """Coefficients of a state."""
+        """Return the coefficients of a state."""
         if self.modes is not None:
             return self._product(self._matrix, u * self._weights(u.ndim))
         self._replace(u, self._forward)
         return u
 
     def sum(self, coefficients: Any) -> Any:
-        """The state that has such coefficients."""
+        """Return the state that has given coefficients."""
         if self.modes is not None:
             return self._product(self._matrix.T, coefficients) / self._weights(coefficients.ndim)
         self._replace(coefficients, self._backward)
         return coefficients
 
     def columns(self, u: Any) -> Any:
-        """Coefficients of the columns of a matrix, wherever the axis is."""
+        """Return the coefficients of the columns of a matrix, for any `place`."""
         return ModalExpansion(self.axis, 0, self.arrays).expand(u)
 
     def _weights(self, ndim: int) -> Any:
-        """What makes a state one of the symmetric operator, shaped for arrays of so many axes."""
+        """Return the factors that symmetrize the operator, shaped for arrays of so many axes."""
         if self.axis.root is None:
             return 1.0
         shape = [-1 if place == self.place else 1 for place in range(ndim)]
         return self.arrays.xp.asarray(self.axis.root).reshape(shape)
 
     def _product(self, matrix: Any, u: Any) -> Any:
-        """A matrix times all columns along the axis."""
+        """Multiply a matrix with all columns along the axis."""
+        # Shaped such that every case is one matrix product without transposed copies.
         xp, place = self.arrays.xp, self.place
         if place == u.ndim - 1:
             return u @ matrix.T
@@ -243,7 +253,8 @@ class ModalExpansion:
         return (matrix @ u.reshape(u.shape[0], -1)).reshape(-1, *u.shape[1:])
 
     def _replace(self, u: Any, change: Any) -> None:
-        """Change all columns along the axis in place, some at a time."""
+        """Transform all columns along the axis in place, a chunk at a time."""
+        # Chunks bound the memory of a transform's temporary arrays.
         other = 1 if self.place == 0 else 0
         if u.ndim == 1:
             u[...] = change(u)
@@ -275,9 +286,10 @@ class ModalExpansion:
         return call(u, axis=self.place, norm="ortho", **options, **self.arrays.options)
 
     def _real_forward(self, u: Any) -> Any:
-        """Of a periodic axis: cosines, then sines, as real numbers."""
+        """Transform a periodic axis: cosines, then sines, as real numbers."""
         xp, n = self.arrays.xp, self.axis.n
         waves = xp.moveaxis(self._call("rfft", u), self.place, 0)
+        # rfft gives cos - i sin: the sine coefficients are minus the imaginary parts.
         packed = xp.empty((n, *waves.shape[1:]))
         packed[: n // 2 + 1] = waves.real
         packed[n // 2 + 1 :] = -waves.imag[1 : (n + 1) // 2]
@@ -293,7 +305,9 @@ class ModalExpansion:
         return self._call("irfft", xp.moveaxis(waves, 0, self.place), n=n)
 
     def _halves(self, ndim: int) -> Any:
-        """By how much a real wave is shorter than the two complex ones that it is made of."""
+        """Return the ratio of a complex coefficient's norm to that of its real wave: sqrt(2), and 1
+        for the waves without a conjugate partner.
+        """
         n = self.axis.n
         factors = np.full((n,) + (1,) * (ndim - 1), math.sqrt(2))
         factors[[0, n // 2] if n % 2 == 0 else [0]] = 1.0
@@ -301,33 +315,33 @@ class ModalExpansion:
 
 
 def chunks(n: int, points: int, most: int = _CHUNK_POINTS) -> Iterator[slice]:
-    """Parts of range(n) that have at most so many points, `points` each."""
+    """Split range(n) into parts of at most `most` numbers, `points` each."""
     planes = max(1, most // max(1, points))
     for low in range(0, n, planes):
         yield slice(low, min(low + planes, n))
 
 
 def _phase(b: float, theta: Numbers) -> Numbers:
-    """The phase alpha of a face, from 0 (b = 1) to pi / 2 (b = -1)."""
+    """Return the phase alpha of a face, from 0 (b = 1) to pi / 2 (b = -1)."""
     return np.arctan2((1 - b) * np.cos(theta / 2), (1 + b) * np.sin(theta / 2))
 
 
-# What a step is, if it can be treated axis by axis: u' = A u + f.
+# A step u' = A u + f that can be treated axis by axis.
 
 
 class NotSpectralError(Exception):
-    """Why a problem has no exact jump, as what is said of it."""
+    """Raised with the reason why a problem has no exact spectral propagation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forcing:
-    """f, what a step adds whatever the state is.
+    """The forcing f, which a step adds to any state.
 
     Attributes:
-        values: of the grid, with few points along the axes on which nothing but the distance from a
-            face counts.
-        places: per axis, of which of these the points of the grid are, (n,); None where each is its
-            own.
+        values: of the grid, with few points along the axes on which only the distance from a face
+            counts.
+        places: per axis, the index in `values` of each point of the grid, (n,); None where `values`
+            has every point.
     """
 
     values: Numbers
@@ -340,8 +354,8 @@ class Separable:
 
     Attributes:
         axes: of the grid.
-        excess: by which the weights add up to more than 1.
-        sums: eigenvalues of A - 1 per axis, (n,); the others are 0.
+        excess: sum of the weights, less 1.
+        sums: eigenvalues of A - 1 per axis, (n,), of neighbours along that axis alone.
         products: (weight, order of the cosine per axis) of neighbours along several axes.
         forcing: None for none.
     """
@@ -360,8 +374,8 @@ class Layered:
     Attributes:
         place: of that axis.
         axes: of the grid; that of the layers is not used.
-        between: dt K of the faces below points along it, and above the last one, (n + 1,)
-            [J/(m^3 K)].
+        between: dt K of the faces below points along it, and above the last one, (n + 1,) [J/(m^3
+            K)].
         ends: b of its faces; None if it is periodic.
         along: per axis dt K of the layers, (n,); of the layered axis zeros.
         capacity: rho c of the layers, (n,) [J/(m^3 K)].
@@ -381,12 +395,14 @@ Operator = Separable | Layered
 
 
 def thin_forcing(problem: Problem, whole: int | None) -> Forcing | None:
-    """What a step adds if nothing counts but how far faces are, and the place along one axis.
+    """Return the forcing where it depends only on the distance from faces, and on the position
+    along at most one axis.
 
     Args:
-        problem: what a step of zeros is made of.
+        problem: whose step of zeros is the forcing.
         whole: the axis along which every point counts; None if there is none.
     """
+    # A small grid stands for any larger one: `radius` points at either face, and one between them.
     shape, places = [], list[npt.NDArray[np.int64] | None]()
     for axis, (n, radius) in enumerate(zip(problem.grid.shape, problem.stencil.radii, strict=True)):
         few = 2 * radius + 1
@@ -396,6 +412,8 @@ def thin_forcing(problem: Problem, whole: int | None) -> Forcing | None:
         places.append(
             np.clip(i, None, radius) + np.clip(i - (n - radius) + 1, 0, None) if thin else None
         )
+
+    # The reference makes the step, so every kind of face is included.
     small = problem.on_shape(shape)
     values = advance(np.zeros((1, *shape)), small, 1)[0]
     return Forcing(values, tuple(places)) if values.any() else None

@@ -1,8 +1,8 @@
-"""Operator: a step of a problem as u' = A u + f along axes that can be treated one by one.
+"""Extraction of a problem's step as u' = A u + f along axes that can be treated one by one.
 
-`read_operator` finds it, or raises `NotSpectralError` with the reason. What a step adds to a state
-of zeros, f, is asked of the reference. As the same holds along a whole face, a small grid says it
-for any other (`Forcing`).
+`read_operator` returns it, or raises `NotSpectralError` with the reason. The forcing f is the step
+that the reference makes from a state of zeros. As the same condition holds along a whole face, a
+small grid determines it for any other (`Forcing`).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _BLOCK_POINTS = 1 << 22  # whose materials are looked at together
 
 
 def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) -> Operator:
-    """A and f of a body.
+    """Extract A and f of a body.
 
     Args:
         problem: in float64.
         conduction: its own.
-        with_forcing: whether f is wanted.
+        with_forcing: whether f is needed.
 
     Raises:
-        NotSpectralError: there are none, or not along axes.
+        NotSpectralError: the step is not of this form, or not along axes.
     """
     _refuse_changing(conduction)
     medium, grid = conduction.medium, problem.grid
@@ -60,6 +60,7 @@ def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) 
         msg = "points in it are held at a temperature"
         raise NotSpectralError(msg)
 
+    # Faces across the layers touch only the outermost materials, all others touch every one.
     layered = len(set(kinds[line].tolist())) > 1
     ends: list[Ends | None] = []
     for axis in range(grid.ndim):
@@ -68,9 +69,11 @@ def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) 
         ends.append(_ends(problem, axis, beside))
     forcing = _forcing(problem, place, alike=alike) if with_forcing else None
 
-    # By the square of a distance: that between points, or of graded axes 1 m.
+    # K belongs to the square of the spacing. Eigenvalues of even axes have no unit, those of graded
+    # ones are in 1/m^2, so their K is scaled to a distance of 1 m.
     squares = np.array([1.0 if h is None else h**2 for h in _even_spacing(grid)])
     rate = problem.dt * medium.conductance * (np.square(grid.spacing) / squares)[:, None, None]
+    # One material: A - 1 is a sum of second differences, each times dt K / (rho c).
     if not layered:
         axes = tuple(_axis_of_body(grid, axis, it) for axis, it in enumerate(ends))
         whole = line[0]
@@ -78,15 +81,19 @@ def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) 
         sums = tuple(2 * by * it.less_one() for by, it in zip(by_capacity, axes, strict=True))
         return Separable(axes, 0.0, sums, (), forcing)
 
+    # Layers: constant coefficients along the other axes, a matrix across the layers.
     axes = tuple(
         SpectralAxis(grid.shape[axis], it) if axis == place else _axis_of_body(grid, axis, it)
         for axis, it in enumerate(ends)
     )
     along = [rate[axis][line, line] * (axis != place) for axis in range(grid.ndim)]
     capacity = medium.capacity[line]
+    # `between` has the face below each layer, and once more the one that closes the ring.
     between = rate[place][np.concatenate([line[-1:], line]), np.concatenate([line, line[:1]])]
+    # At a face, the conductance between a point and its ghost is that of its id with itself.
     if ends[place] is not None:
         between[[0, -1]] = rate[place][line[[0, -1]], line[[0, -1]]]
+    # Graded layers: capacities and lateral conductances per area of a layer.
     if conduction.coefficients is not None:
         widths = grid.widths(place)
         along, capacity = [it * widths for it in along], capacity * widths
@@ -95,7 +102,7 @@ def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) 
 
 
 def _even_spacing(grid: Grid) -> list[float | None]:
-    """Per axis the distance between points; None where it is graded."""
+    """Return per axis the distance between points; None where it is graded."""
     return [
         None if grid.edges and grid.edges[axis] is not None else h
         for axis, h in enumerate(grid.spacing)
@@ -103,7 +110,7 @@ def _even_spacing(grid: Grid) -> list[float | None]:
 
 
 def _axis_of_body(grid: Grid, axis: int, ends: Ends | None) -> SpectralAxis:
-    """The same for equal axes, so that their eigenvectors are kept once.
+    """Return the axis of a body; equal axes are one object, so their eigenvectors are kept once.
 
     Raises:
         NotSpectralError: it is graded and too long.
@@ -131,7 +138,10 @@ def _graded_axis(widths: tuple[float, ...], ends: Ends | None) -> SpectralAxis:
 
 
 def _through_layers(coefficients: Coefficients, grid: Grid, place: int) -> Numbers:
-    """Conductance of the faces between layers and of both ends, (n + 1,) [W/(m^2 K)]."""
+    """Return the conductances of the faces between layers and of both ends, (n + 1,) [W/(m^2
+    K)].
+    """
+    # One column across the layers, from the low face on: box index -1 is the face below point 0.
     box = tuple((-1, n) if axis == place else (0, 1) for axis, n in enumerate(grid.shape))
     area = math.prod(
         float(grid.widths(axis, 0, 1)[0]) for axis in range(grid.ndim) if axis != place
@@ -150,8 +160,9 @@ def _refuse_changing(conduction: Conduction) -> None:
 
 
 def _kinds(conduction: Conduction) -> npt.NDArray[np.int64]:
-    """A number per id, the same for ids through which heat flows alike, (n_ids,)."""
+    """Number the ids such that ids with equal thermal properties share a number, (n_ids,)."""
     medium = conduction.medium
+    # Compared by bytes: properties must agree exactly, or the propagation would not be exact.
     alike: dict[bytes, int] = {}
     rows = [
         np.append(medium.conductance[:, number], capacity).tobytes()
@@ -163,13 +174,14 @@ def _kinds(conduction: Conduction) -> npt.NDArray[np.int64]:
 def _find_layers(
     problem: Problem, kinds: npt.NDArray[np.int64]
 ) -> tuple[int, npt.NDArray[np.int64], bool]:
-    """(the axis along which materials change, the ids along it, whether not even ids of one kind
-    change along others).
+    """Find (the axis along which materials change, the ids along it, whether the ids themselves,
+    not just their kinds, are constant along the other axes).
 
     Raises:
-        NotSpectralError: they change along several.
+        NotSpectralError: materials change along several axes.
     """
     assert problem.conduction is not None
+    # The line of each axis through the corner of the grid; then every point is compared with it.
     ids, shape = problem.conduction.medium.ids, problem.grid.shape
     lines = []
     for axis, n in enumerate(shape):
@@ -194,10 +206,10 @@ def _find_layers(
 def _ends(
     problem: Problem, axis: int, beside: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 ) -> Ends | None:
-    """Both b of an axis beside whose faces lie points of some ids; None if it is periodic.
+    """Return both b of an axis, given the ids of points at its faces; None if it is periodic.
 
     Raises:
-        NotSpectralError: they are no numbers that hold on a whole face at all times.
+        NotSpectralError: a face has no b, or one that varies in space or time.
     """
     if problem.boundary.periodic(axis):
         return None
@@ -210,6 +222,7 @@ def _ends(
             msg = f"what holds at the face {name} changes with time or temperature"
             raise NotSpectralError(msg)
 
+        # Codes are patch * n_ids + id: all patches with all ids at the face must agree.
         row = next(it for it in face.rule.parameters if it.name == "b").rows(problem.time, 0, 1)[0]
         offsets = np.arange(face.n_patches) * problem.conduction.medium.n_ids
         of_points = row[np.add.outer(offsets, ids)] if row.size > 1 else row
@@ -222,7 +235,7 @@ def _ends(
 
 
 def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
-    """What a step adds, of a body: on few points unless it depends on the place."""
+    """Return the forcing of a body: on few points, unless it depends on the position."""
     conduction = problem.conduction
     assert conduction is not None
     faces = [face for pair in problem.boundary.faces for face in pair]
@@ -232,6 +245,8 @@ def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
     if alike and not patches and given is None and not set(inputs) & set(AXIS_NAMES):
         return thin_forcing(problem, place)
 
+    # The general case, on the whole grid: sources, then ghosts of a state of zeros, then dt / (rho
+    # c).
     values = np.zeros(problem.grid.shape)
     for box in batches(tuple((0, n) for n in problem.grid.shape), _BLOCK_POINTS):
         if conduction.source is not None:
@@ -242,6 +257,7 @@ def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
         if not problem.boundary.periodic(axis):
             edge = _edge(problem, axis, side)
             ids = conduction.medium.ids(edge)
+            # Mirror points of 0: the ghost is then the a of a + b u.
             zeros = {MIRROR: np.zeros(ids.shape)}
             ghosts = ruled_ghosts(problem, axis, side, 0, box=edge, ids=ids, inside=zeros)
             below = _edge(problem, axis, side, below=side == "low")
@@ -258,7 +274,7 @@ def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
 
 
 def _edge(problem: Problem, axis: int, side: Side, *, below: bool = False) -> Ranges:
-    """The outermost points at a face, or those before them along the axis."""
+    """Return the outermost points at a face, or the ones before them along the axis."""
     n = problem.grid.shape[axis]
     low = (0 if side == "low" else n - 1) - below
     span = (low, low + 1)
@@ -273,7 +289,7 @@ _EVEN = ({1.0}, {-1.0})  # what b may be at a face beyond which a stencil reache
 
 
 def why_not_spectral(problem: Problem) -> str | None:
-    """Why there is no exact jump, as a sentence; None if there is one."""
+    """Say why there is no exact spectral propagation, as a sentence; None if there is."""
     try:
         read_operator(problem, with_forcing=False)
     except NotSpectralError as error:
@@ -282,10 +298,10 @@ def why_not_spectral(problem: Problem) -> str | None:
 
 
 def read_operator(problem: Problem, *, with_forcing: bool = True) -> Operator:
-    """A and f of a problem.
+    """Extract A and f of a problem.
 
     Raises:
-        NotSpectralError: there are none, or not along axes.
+        NotSpectralError: the step is not of this form, or not along axes.
     """
     if problem.n_fields > 1 or problem.equations is not None:
         msg = "its step is made of formulas, or of several fields"
@@ -300,6 +316,8 @@ def read_operator(problem: Problem, *, with_forcing: bool = True) -> Operator:
 
 
 def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
+    # The stencil must be mirrored along every axis; `folded` sums the weights of mirrored offsets
+    # by their distances, the orders of cosines.
     terms = dict(zip(problem.stencil.offsets, problem.stencil.weights, strict=True))
     folded: dict[tuple[int, ...], float] = {}
     for offset, weight in terms.items():
@@ -311,6 +329,7 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
         order = tuple(map(abs, offset))
         folded[order] = folded.get(order, 0.0) + weight
 
+    # Offsets along several axes couple these; all others belong to a single axis.
     products = tuple((w, k) for k, w in folded.items() if sum(map(bool, k)) > 1)
     axes, sums, made = [], [], functools.cache(SpectralAxis)
     for place, radius in enumerate(problem.stencil.radii):
@@ -322,6 +341,7 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
         axis = found if found.given is not None else made(found.n, found.ends)
         axes.append(axis)
         sums.append(
+            # cos(k theta) - 1 instead of cos(k theta): the ones are in `excess`.
             axis.given[0]
             if axis.given is not None
             else sum((w * axis.less_one(k) for k, w in enumerate(own, 1)), np.zeros(axis.n))
@@ -334,18 +354,21 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
 def _axis_of_stencil(
     problem: Problem, place: int, own: Sequence[float], *, crossed: bool
 ) -> SpectralAxis:
-    """An axis of a stencil.
+    """Return an axis of a stencil.
 
     Args:
         problem: whose stencil.
         place: which axis.
-        own: weights of both points so far along it alone, from 1 on.
+        own: weights of both points at distances 1, 2, ... along this axis alone.
         crossed: whether the stencil also has points off its axes.
     """
     n, name = problem.grid.shape[place], problem.grid.axis_names[place]
     radius = problem.stencil.radii[place]
     if problem.boundary.periodic(place) or radius == 0:
         return SpectralAxis(n, None)
+
+    # b of the ghosts 1, 2, ... of both faces. Even and odd reflections keep all cosines; with other
+    # faces only a stencil of radius 1 has known eigenvectors.
     low, high = (
         [
             b
@@ -368,6 +391,7 @@ def _axis_of_stencil(
         msg = f"the eigenvectors along {name}, of {n} points with a held ring, would take too long"
         raise NotSpectralError(msg)
 
+    # A - 1 along the axis, with the ghosts folded onto their mirror points.
     matrix = np.zeros((n, n))
     for k, weight in enumerate(own, 1):
         for i in range(n):
@@ -376,6 +400,8 @@ def _axis_of_stencil(
                 j = -m if m < 0 else m - n + 1
                 inside, b = (m, 1.0) if 0 <= m < n else (j - 1 if m < 0 else n - j, beyond[j - 1])
                 matrix[i, inside] += weight / 2 * b
+
+    # Ghosts of different b can break the symmetry, and with it orthogonal eigenvectors.
     if not np.array_equal(matrix, matrix.T):
         msg = (
             f"its stencil reaches {radius} points beyond a face along {name} that takes up heat "

@@ -1,9 +1,9 @@
-"""Jump: n steps of constant coefficients at once.
+"""Spectral propagation: n steps at once, of constant coefficients or of layers.
 
-In the eigenvectors of all axes every coefficient c grows by itself, c' = g c + f, so after n steps
-it is g^n c + (1 - g^n) / (1 - g) f. What is known is g - 1, a sum of terms of one sign, and g^n is
-taken from it by log1p: a wave that hardly decays in a step is right after millions of them.
-Coefficients of which nothing is left after n steps are not computed.
+In the eigenvectors of all axes every coefficient c evolves by itself, c' = g c + f, so after n
+steps it is g^n c + (1 - g^n) / (1 - g) f. The known quantity is g - 1, a sum of terms of one sign,
+and g^n is computed from it by log1p: a wave that hardly decays in a step is right after millions of
+them. Coefficients of which nothing is left after n steps are not computed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ _NOTHING = -60.0  # log of what is nothing beside roundings, whatever the grid
 
 
 def lasting_modes(operator: Separable, place: int, steps: int) -> Modes:
-    """The eigenvectors along an axis of which something is left after some steps."""
+    """Return the eigenvectors along an axis of which something is left after some steps."""
+    # Bounds of g - 1 over all modes of the other axes.
     others = [it for axis, it in enumerate(operator.sums) if axis != place]
     low, high = (
         operator.excess + operator.sums[place] + math.fsum(float(end(it)) for it in others)
         for end in (np.min, np.max)
     )
+    # cos - 1 + 1 loses digits, which does not matter for a bound. A product is extremal at corners.
     for weight, orders in operator.products:
         cosines = [1 + axis.less_one(k) for axis, k in zip(operator.axes, orders, strict=True)]
         own = cosines.pop(place)
@@ -57,15 +59,16 @@ def lasting_modes(operator: Separable, place: int, steps: int) -> Modes:
 
 
 def after(xp: Any, rate: Any, steps: int, *, sums: bool) -> tuple[Any, Any]:
-    """(g^n, 1 + g + ... + g^(n - 1)) of arrays of g - 1.
+    """Return (g^n, 1 + g + ... + g^(n - 1)) of arrays of g - 1.
 
     Args:
         xp: their library.
         rate: g - 1.
         steps: n, at least 1.
-        sums: whether the second is wanted.
+        sums: whether the second is needed.
     """
     with np.errstate(divide="ignore"):  # of g = 0
+        # |g| = -g = 1 + (-2 - rate) where g is negative.
         positive = rate > -1
         growth = steps * xp.log1p(xp.where(positive, rate, -2 - rate))
     power = xp.exp(growth)
@@ -73,6 +76,7 @@ def after(xp: Any, rate: Any, steps: int, *, sums: bool) -> tuple[Any, Any]:
         power = xp.where(positive, power, -power)
     if not sums:
         return power, None
+    # The geometric sum (g^n - 1) / (g - 1), with expm1 against cancellation; n where g is 1.
     with np.errstate(divide="ignore", invalid="ignore"):
         total = xp.where(positive, xp.expm1(growth), power - 1) / rate
     return power, xp.where(rate == 0, float(steps), total)
@@ -80,19 +84,19 @@ def after(xp: Any, rate: Any, steps: int, *, sums: bool) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ExpandedForcing:
-    """Coefficients of f.
+    """Coefficients of the forcing f.
 
     Attributes:
         values: as in `Forcing`, coefficients along the axes on which every point counts.
-        factors: per axis what makes coefficients of the other values, (n, few); None where none is
-            needed.
+        factors: per axis the coefficients of the patterns of the other values, (n, few); None where
+            none are needed.
     """
 
     values: Any
     factors: tuple[Any, ...]
 
     def part(self, planes: slice) -> Any:
-        """Of some planes."""
+        """Return the coefficients of some planes."""
         first, *others = self.factors
         found = self.values[planes] if first is None else _along(first[planes], self.values, 0)
         for place, factor in enumerate(others, 1):
@@ -107,12 +111,13 @@ def expand_forcing(
     arrays: Arrays,
     skip: int | None = None,
 ) -> ExpandedForcing | None:
-    """Coefficients of f along all axes but one that is left out; None if there is no f."""
+    """Expand f along all axes except `skip`; None if there is no f."""
     if forcing is None:
         return None
     xp = arrays.xp
     values, factors = xp.array(forcing.values), []
     for place, (expansion, places) in enumerate(zip(whole, forcing.places, strict=True)):
+        # A thin axis stays thin: only the indicator patterns of its few values are expanded.
         if places is not None:
             patterns = places[:, None] == np.arange(forcing.values.shape[place])
             factors.append(expansion.columns(xp.asarray(patterns, np.float64)))
@@ -124,17 +129,17 @@ def expand_forcing(
 
 
 def _along(matrix: Any, u: Any, place: int) -> Any:
-    """A matrix times the columns along an axis."""
+    """Multiply a matrix with the columns along an axis."""
     moved = u.swapaxes(place, -1) @ matrix.T
     return moved.swapaxes(place, -1)
 
 
 class SeparablePropagation:
-    """Jumps of a state of constant coefficients.
+    """Propagation of a state of constant coefficients.
 
     Args:
         operator: a step.
-        arrays: the library that it is done with.
+        arrays: array library.
     """
 
     def __init__(self, operator: Separable, arrays: Arrays) -> None:
@@ -144,13 +149,15 @@ class SeparablePropagation:
         self._forcing = expand_forcing(operator.forcing, self._whole, arrays)
 
     def advance(self, u: Any, steps: int) -> Any:
-        """The state (n0, ...) after some steps, at least one; `u` is used up."""
+        """Return the state (n0, ...) after some steps, at least one; `u` is overwritten."""
         some = self._picked(steps)
         chosen = [few or whole for few, whole in zip(some, self._whole, strict=True)]
-        # What makes the array smaller comes first, what makes it larger last.
+        # Expansions that shrink the array come first; the sums run in reverse order.
         order = sorted(chosen, key=lambda it: it.modes is None)
         for expansion in order:
             u = expansion.expand(u)
+        # With a forcing, decayed modes still receive f: it is propagated from 0 in all modes, and
+        # the lasting modes of the state are added to it.
         if self._forcing is None or not any(some):
             self._grow(u, chosen, steps, self._forcing)
         else:
@@ -160,13 +167,17 @@ class SeparablePropagation:
             kept = [np.arange(it.axis.n) if it.modes is None else it.modes for it in chosen]
             u[self._arrays.xp.ix_(*map(self._arrays.xp.asarray, kept))] += few
             order = list(self._whole)
+
+        # Back to the grid.
         for expansion in reversed(order):
             u = expansion.sum(u)
         return u
 
     @functools.lru_cache(maxsize=2)  # noqa: B019  as long as the state lives, and few
     def _picked(self, steps: int) -> tuple[ModalExpansion | None, ...]:
-        """Per axis the coefficients of which something is left after some steps; None for all."""
+        """Choose per axis the coefficients of which something is left after some steps; None for
+        all.
+        """
         found = []
         for place, axis in enumerate(self._operator.axes):
             modes = lasting_modes(self._operator, place, steps)
@@ -177,7 +188,7 @@ class SeparablePropagation:
     def _grow(
         self, c: Any, chosen: Sequence[ModalExpansion], steps: int, forcing: ExpandedForcing | None
     ) -> None:
-        """Let c be g^n c + (1 - g^n) / (1 - g) f, in place."""
+        """Replace c by g^n c + (1 - g^n) / (1 - g) f, in place."""
         xp = self._arrays.xp
         rate = self._rate(chosen)
 
@@ -190,7 +201,8 @@ class SeparablePropagation:
         self._arrays.each(list(chunks(c.shape[0], c.size // c.shape[0], _PART_POINTS)), work)
 
     def _rate(self, chosen: Sequence[ModalExpansion]) -> Callable[[slice], Any]:
-        """The g - 1 of some planes of coefficients."""
+        """Return a function that computes g - 1 of some planes of coefficients."""
+        # Factors per axis, shaped for broadcasting; only those along axis 0 are cut to the planes.
         operator, xp, ndim = self._operator, self._arrays.xp, len(chosen)
 
         def along(place: int, values: Any) -> Any:
@@ -224,14 +236,14 @@ class SeparablePropagation:
 
 @dataclass(frozen=True)
 class PropagationWork:
-    """What a jump does.
+    """Operation counts of a propagation, for its cost model.
 
     Attributes:
         transformed: numbers that go through a transform, once per axis and direction.
         multiplied: operations of products of large matrices.
         grown: coefficients.
         decomposed: operations on many small matrices.
-        once: operations before the first jump, to find eigenvectors.
+        once: operations before the first propagation, to find eigenvectors.
     """
 
     transformed: float = 0.0
@@ -242,7 +254,7 @@ class PropagationWork:
 
 
 def jump_work(operator: Operator, steps: int, types: frozenset[int]) -> PropagationWork:
-    """The work of a jump over some steps where there are transforms of some types."""
+    """Count the operations of a propagation over some steps with transforms of some types."""
     axes = dict(enumerate(operator.axes))
     n_points = math.prod(axis.n for axis in operator.axes)
     once = float(sum(axis.n**2 for axis in operator.axes if axis.transform(types) is None))
@@ -252,6 +264,7 @@ def jump_work(operator: Operator, steps: int, types: frozenset[int]) -> Propagat
         decomposed = _DECOMPOSED * n_points * layers**2
         return PropagationWork(2 * transformed, 2 * multiplied, n_points, float(decomposed), once)
 
+    # With few modes and a forcing, only the way there is cheap: see `SeparablePropagation.advance`.
     kept = {place: len(lasting_modes(operator, place, steps)) for place in axes}
     few = {place: m for place, m in kept.items() if axes[place].worth_picking(types, m)}
     transformed, multiplied, left = _both_ways(axes, few, n_points, types)
@@ -264,11 +277,12 @@ def jump_work(operator: Operator, steps: int, types: frozenset[int]) -> Propagat
 def _both_ways(
     axes: dict[int, SpectralAxis], few: dict[int, int], n_points: int, types: frozenset[int]
 ) -> tuple[float, float, float]:
-    """(numbers transformed, operations of products, coefficients that are left) of one direction.
+    """Count (numbers transformed, operations of products, coefficients that are left) of one
+    direction.
 
     Args:
         axes: by place.
-        few: how many coefficients are made, where not all.
+        few: how many coefficients are computed, where not all.
         n_points: of the grid.
         types: of transforms.
     """
@@ -286,7 +300,7 @@ def _both_ways(
     return transformed, multiplied, float(np.ceil(points))
 
 
-# Layered: n steps at once of a body whose layers lie across one axis.
+# Layers: n steps at once of a body whose layers lie across one axis.
 #
 # Along the other axes the eigenvectors are those of constant coefficients. For each product of
 # them, with eigenvalues l, the step across the layers is a symmetric problem of as many points:
@@ -295,17 +309,17 @@ def _both_ways(
 #     v' = v + S^-1/2 (D + sum of dt K l) S^-1/2 v + S^1/2 f,        S = rho c,
 #
 # D being the differences across the layers. Its eigenvalues are computed from its eigenvectors as
-# sums of squares of differences, so that those near 0 keep their digits.
+# sums of squares of differences, so those near 0 keep their digits.
 
 _BATCH_NUMBERS = 1 << 18  # of the matrices that are decomposed together
 
 
 class LayeredPropagation:
-    """Jumps of a state of layers.
+    """Propagation of a state of layers.
 
     Args:
         operator: a step.
-        arrays: the library that it is done with.
+        arrays: array library.
     """
 
     def __init__(self, operator: Layered, arrays: Arrays) -> None:
@@ -318,10 +332,12 @@ class LayeredPropagation:
         self._root = arrays.xp.asarray(np.sqrt(operator.capacity))
 
     def advance(self, u: Any, steps: int) -> Any:
-        """The state (n0, ...) after some steps, at least one; `u` is used up."""
+        """Return the state (n0, ...) after some steps, at least one; `u` is overwritten."""
         xp, place, n = self._arrays.xp, self._place, self._operator.axes[self._place].n
         for expansion in self._lateral:
             u = expansion.expand(u)
+        # Columns across the layers, one per product of lateral modes, contiguous for batched
+        # products.
         columns = xp.ascontiguousarray(xp.moveaxis(u, place, -1)).reshape(-1, n)
         forcing = None
         if self._forcing is not None:
@@ -331,6 +347,7 @@ class LayeredPropagation:
             given = None if forcing is None else forcing[part]
             columns[part] = self._across(self._loads[part], columns[part], steps, given)
 
+        # Each part decomposes its own matrices, n^2 numbers per column.
         self._arrays.each(list(chunks(len(columns), n * n, _BATCH_NUMBERS)), work)
         lateral = [it.axis.n for it in self._lateral]
         u = xp.ascontiguousarray(xp.moveaxis(columns.reshape(*lateral, n), -1, place))
@@ -340,7 +357,8 @@ class LayeredPropagation:
 
     @functools.cached_property
     def _loads(self) -> Any:
-        """What the other axes take from every layer, (lateral modes, n): -dt K l."""
+        """Heat flow of every layer to its lateral neighbours, (lateral modes, n): -dt K l."""
+        # In the order of the flattened lateral modes, as `advance` reshapes them.
         operator, loads = self._operator, np.zeros((1, len(self._operator.capacity)))
         for it in self._lateral:
             own = -2 * it.axis.less_one()[:, None] * operator.along[it.place]
@@ -348,7 +366,7 @@ class LayeredPropagation:
         return self._arrays.xp.asarray(loads)
 
     def _across(self, loads: Any, u: Any, steps: int, forcing: Any) -> Any:
-        """Columns across the layers after some steps, (batch, n)."""
+        """Propagate columns across the layers over some steps, (batch, n)."""
         xp, root = self._arrays.xp, self._root
         rates, vectors = self._modes(loads)
         power, total = after(xp, rates, steps, sums=forcing is not None)
@@ -361,14 +379,17 @@ class LayeredPropagation:
         return (vectors.swapaxes(1, 2) @ u[..., None])[..., 0]
 
     def _modes(self, loads: Any) -> tuple[Any, Any]:
-        """(g - 1, eigenvectors as columns) of a batch, (batch, n) and (batch, n, n)."""
+        """Return (g - 1, eigenvectors as columns) of a batch, (batch, n) and (batch, n, n)."""
         xp, operator, root = self._arrays.xp, self._operator, self._root
+
+        # The differences D across the layers, common to all lateral modes.
         n, between = len(operator.capacity), operator.between
         lost = np.zeros(n)  # through both faces
         across = np.diag(between[1:-1], 1) + np.diag(between[1:-1], -1)
         if operator.ends is None:
             across[0, -1] += between[0]
             across[-1, 0] += between[0]
+        # A ghost b u leaves the loss (1 - b) K u.
         else:
             lost[0] += between[0] * (1 - operator.ends[0])
             lost[-1] += between[-1] * (1 - operator.ends[1])

@@ -1,6 +1,7 @@
-"""SpectralMethod: the whole grid on one device, advanced by jumps; the same code on CPU and GPU.
+"""The spectral method and its stepper for the whole grid on one device; the same code on CPU and
+GPU.
 
-`cpu_kernels/solve/spectral.py` and `gpu_kernels/solve/spectral.py` hand in the arrays of their
+`cpu_kernels/solve/spectral.py` and `gpu_kernels/solve/spectral.py` supply the arrays of their
 device.
 """
 
@@ -26,31 +27,31 @@ _COPIES_OF_LAYERS = 5  # the coefficients in another order, and what is made of 
 
 
 class DeviceArrays(Arrays, Protocol):
-    """The array library of a device, where it is used."""
+    """The array library of a device, and the control of that device."""
 
     def use(self) -> AbstractContextManager[Any]:
-        """Make this device the one that is meant."""
+        """Make this device the current one."""
 
     def on_host(self, array: Any) -> Field:
-        """A copy in host memory."""
+        """Return a copy in host memory."""
 
     def wait(self) -> None:
         """Return when everything is done."""
 
     def release(self) -> None:
-        """Give memory back that nobody uses."""
+        """Release unused memory."""
 
 
 @dataclass(frozen=True)
 class SpectralMethod(WithoutParameters):
-    """Any number of steps at once.
+    """A method that makes any number of steps at once.
 
     Attributes:
         name: of the method.
         device: its kind of device.
-        arrays: those of an opened device.
-        types: of transforms that they have.
-        exact: its results are those of stepping but for roundings.
+        arrays: library of an opened device.
+        types: of transforms that it has.
+        exact: False: results are those of stepping only to within rounding.
     """
 
     name: str
@@ -60,39 +61,50 @@ class SpectralMethod(WithoutParameters):
     exact: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
-        """Why a step is not made of operators along single axes."""
+        """Say why a step is not made of operators along single axes; None if it is."""
         return why_not_spectral(problem)
 
     def least_memory(self, problem: Problem) -> int:
-        """What any problem of this size takes at least, without a look at its axes."""
+        """Return a lower bound of the memory for any problem of this size, without inspecting its
+        axes.
+        """
         copies = min(_COPIES, _COPIES_OF_LAYERS)
         return 8 * copies * problem.grid.n_points + problem.state_bytes
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Copies of the state, and eigenvectors where there is no transform."""
+        """Return the bytes of the copies of the state, and of eigenvectors where there is no
+        transform.
+        """
+        # A problem that is refused needs no memory.
         try:
             operator = read_operator(problem, with_forcing=False)
         except NotSpectralError:
             return 0
+        # Equal axes share one matrix.
         wide = {axis.n for axis in operator.axes if axis.needs_matrix}
         copies = _COPIES if isinstance(operator, Separable) else _COPIES_OF_LAYERS
         return 8 * (copies * slab.n_points + sum(n * n for n in wide)) + problem.state_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
-        """Take memory for the whole grid."""
+        """Allocate memory for the whole grid."""
         return SpectralStepper(problem, slab, self.arrays(device))
 
 
 class SpectralStepper(WholeGrid):
-    """A state that jumps; see the Protocol `Stepper` for what the calls mean."""
+    """A state that is advanced by spectral propagation; see the protocol `Stepper` for the
+    calls.
+    """
 
     def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
-        """Take memory.
+        """Allocate memory and extract the operator.
 
         Args:
-            problem: what to advance.
+            problem: the problem to advance.
             slab: the whole grid.
-            arrays: those of the device.
+            arrays: library of the device.
+
+        Raises:
+            ValueError: the slab is only a part of the grid.
         """
         if slab.shape != problem.grid.shape:
             msg = f"a jump needs the whole grid of {problem.grid.shape}, not {slab.shape} of it"
@@ -110,23 +122,26 @@ class SpectralStepper(WholeGrid):
                 self._state[slices(ranges, self.slab.local())] = values
 
     def advance(self, steps: int) -> None:
-        """Jump over some steps."""
+        """Propagate over some steps."""
         if steps == 0:
             return
         with self._arrays.use():
             u = self._state[0]
+            # Always in float64, whatever the dtype of the state: rounding it once per call is
+            # enough.
             jumped = self._jump.advance(u.astype(np.float64, copy=False), steps)
             self._state = jumped.astype(self._problem.dtype, copy=False)[np.newaxis]
 
     def interior(self, box: Box | None = None) -> Field:
-        """A copy of all points, or of those inside `box`."""
+        """Return a copy of all points, or of those inside `box`."""
         with self._arrays.use():
             wanted = slices(self.slab.local(box), self.slab.local())
             return self._arrays.on_host(self._state[wanted])
 
     def find_nonfinite(self) -> Box | None:
-        """The box of a few points around the first value that is not finite."""
+        """Return the small box around the first value that is not finite; None if there is none."""
         xp = self._arrays.xp
+        # In batches, which bound the memory of the mask.
         with self._arrays.use():
             for ranges in batches(self.slab.local(), _BATCH_POINTS):
                 finite = xp.isfinite(self._state[slices(ranges, self.slab.local())])[0]
@@ -142,14 +157,15 @@ class SpectralStepper(WholeGrid):
         self._arrays.wait()
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release memory."""
+        # References first, or the library could not return their memory.
         del self._jump
         self._state = None
         self._arrays.release()
 
 
 def make_jump(operator: Operator, arrays: Arrays) -> SeparablePropagation | LayeredPropagation:
-    """What jumps by the steps of an operator."""
+    """Return the propagation over steps of an operator."""
     if isinstance(operator, Separable):
         return SeparablePropagation(operator, arrays)
     return LayeredPropagation(operator, arrays)
