@@ -92,6 +92,7 @@ def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
 
 def check_model(sections: Mapping[str, Any]) -> Iterator[Finding]:
     """Mistakes that the model finds, with harmless sections in place of invalid ones."""
+    # Never used for computing: they only complete a request about which the model is asked.
     harmless = {
         "initial": ConstantInitial(type="constant", value=0.0),
         "boundaries": {"*": NeumannFace(type="neumann")},
@@ -275,6 +276,7 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
     lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
     for number, part in enumerate(output.parts):
         path: KeyPath = ("output", "parts", number)
+        # Axes that the grid does not have, then positions outside the box, in ranges and in cuts.
         for key, axes in (("box", part.box), ("slice", part.slice)):
             for axis in axes.keys() - lengths.keys():
                 message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
@@ -459,6 +461,7 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
 
 def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[Finding]:
     every, steps = checkpoint.every, _steps(time)
+    # With `at_end` there is a checkpoint in any case.
     if every is None or checkpoint.at_end:
         return
 
