@@ -411,8 +411,7 @@ def _adapter(whole: type[Section], key: str) -> TypeAdapter[Any]:
 def _explain(
     error: ValidationError, kind: KeyKind, values: Mapping[str, Any], key: str, whole: type[Section]
 ) -> Iterator[Finding]:
-    """Findings for pydantic's errors; errors about one value of several types become one finding.
-    """
+    """Findings for pydantic's errors; those about one value of several types become one."""
     complaints = error.errors(include_url=False, include_input=False)
     spots = [(find_spot(kind, complaint["loc"], (key,)), complaint) for complaint in complaints]
 

@@ -43,7 +43,6 @@ _PLAIN_WORDS = {
     "found character '\\t' that cannot start any token": "there is a tab here; indent with blanks",
     "could not find expected ':'": "there is a key without ':' in front of this",
 }
-# Python refuses to convert very long integers from text, and arithmetic on them is slow.
 LONGEST_WHOLE = 40  # digits; longer ones lose nothing that a configuration needs by being floats
 
 
@@ -166,7 +165,6 @@ def _events(text: str, source: str) -> Iterator[Any]:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
-    # The error is raised after the except clauses, so that it does not carry the parser's own.
     message, place = "", SourcePosition(source)
     try:
         yield from YAML(typ="safe", pure=True).parse(text)

@@ -262,7 +262,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 # Possessive (`++`), so that a text that does not match fails at once instead of after trying every
 # way to split names.
 _UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
-# At most one digit of exponent: "m^999999999" would cost pint unbounded arithmetic.
+# Exponents of one digit, and no powers of powers.
 _EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
 _UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})?\s*")
