@@ -141,6 +141,7 @@ class Drawing:
             self._write(part, DPI)
 
     def _write(self, file: Path | io.BytesIO, dpi: int) -> None:
+        # Once the figure exists it is authoritative, as the caller may have changed it.
         if self._sheet is not None:
             paint(self._sheet, dpi).save(file, format="PNG", dpi=(dpi, dpi))
             return
@@ -220,6 +221,7 @@ def _draw_map(axes: Axes, panel: Panel, sheet: FigureLayout, at: PanelBox) -> An
     write_numbers(axes)
 
     if panel.bar:
+        # The bar has the height of the axes; its horizontal position is that of the layout.
         box, place = axes.get_position(), at.bar
         strip = figure.add_axes(
             (place.left / sheet.width, box.y0, place.width / sheet.width, box.height)
@@ -258,9 +260,11 @@ def _draw_graph(axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     if panel.before is not None:
         axes.legend(frameon=False)
 
+    # A zero line, where the values change sign.
     if panel.limits[0] < 0 < panel.limits[1]:
         axes.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)
 
+    # Dashed lines where one material ends and another begins.
     if plane.materials is not None:
         for after in borders(plane.materials):
             place = plane.edges[0][after + 1] / unit.metres

@@ -209,9 +209,11 @@ class FigureLayout:
     @property
     def fitted_heading(self) -> tuple[str, float]:
         """The heading and its size in points, made smaller, then shorter, until it fits."""
+        # A margin of 0.2 inches on either side.
         width = self.width - 0.4
         size = max(8.0, min(13.0, width / (_LETTER * max(1, len(self.heading)))))
         most = int(width / (_LETTER * size))
+        # What is too long even at 8 points is cut off.
         fits = len(self.heading) <= most
         return (self.heading if fits else f"{self.heading[: most - 1]}…"), size
 
@@ -241,6 +243,7 @@ def field_limits(planes: Sequence[Plane]) -> Limits:
 
 def change_limits(planes: Sequence[Plane]) -> Limits:
     """A scale around zero that just holds every finite value."""
+    # A change of zero everywhere needs a scale, too.
     most = max(map(abs, extent(planes))) or 1.0
     return -most, most
 
@@ -308,6 +311,7 @@ def pixels(plane: Plane) -> Values:
     values = plane.values
     for axis, edges in enumerate(plane.edges):
         widths = np.diff(edges)
+        # Axes of equal widths need no resampling.
         if np.ptp(widths) > 1e-6 * widths.max():
             places = edges[0] + (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS * (
                 edges[-1] - edges[0]

@@ -65,6 +65,7 @@ def draw_change(
 ) -> Drawing:
     """Draw the change between two states on a scale around zero: increase red, decrease blue."""
     planes = difference(before, after)
+    # A graph shows its own range; only colours need a scale around zero.
     scale = field_limits(planes) if planes[0].values.ndim == 1 else change_limits(planes)
     panels = [
         Panel(plane, caption.change, scale, CHANGE_COLOURS, place)
@@ -194,6 +195,7 @@ def draw_table(
         figure = Figure((_WIDTH, _HEIGHT * len(units) + 0.3), layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(len(units), 1, sharex=True, squeeze=False)[:, 0]
+        # One panel per unit, all over the same time axis.
         for axes, (unit, shown) in zip(panels, units.items(), strict=True):
             for name in shown:
                 values = [row[columns.index(name)] for row in rows]
@@ -206,6 +208,7 @@ def draw_table(
             axes.spines[["top", "right"]].set_visible(False)
         panels[-1].set_xlabel(LEADING[1])
         heading = figure.suptitle(title, fontweight="bold", x=0.01, ha="left")
+    # No layout to rasterize: graphs are always drawn by matplotlib.
     built = Built(figure, tuple(panels), (), heading)
     return Drawing(lambda: built)
 
@@ -289,6 +292,7 @@ class PicturesOutput:
         )
 
         if snapshot.step == 0:
+            # Kept until the end for the difference; these are samples, not the whole state.
             self._before = state
             for subject in self._subjects():
                 self._draw_state(subject, state, INITIAL)
@@ -296,6 +300,7 @@ class PicturesOutput:
         # A run of no steps has only one state, which is both the first and the last.
         if snapshot.step > 0 or self._problem.steps == 0:
             before = self._before or self._first_state()
+            # Collect the pictures first, then draw them in parallel.
             draws: list[Callable[[], None]] = []
             for subject in self._subjects():
                 draws.append(functools.partial(self._draw_state, subject, state, FINAL))
@@ -357,8 +362,7 @@ class PicturesOutput:
 
     @functools.cached_property
     def _materials(self) -> tuple[Plane, ...]:
-        """Numbers of materials on the planes that are drawn; empty for a body of a single material.
-        """
+        """Numbers of materials on the planes that are drawn; empty for a single material."""
         if self._problem.conduction is None:
             return ()
         body, grid = BodyMaterials(self._problem), self._problem.grid

@@ -113,6 +113,7 @@ def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane
         read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut
     )
 
+    # The cut is shown at the centre of its cells, not at the position that was asked for.
     place = None
     if cut.axis is not None:
         place = (
@@ -140,6 +141,7 @@ def _edges(
         first = np.append(indices, indices[-1] + stride) - (stride - 1) // 2
         return np.asarray(grid.ends(axis)[np.clip(first, 0, grid.shape[axis])])
 
+    # Uniform: one stride of cells around each sample.
     middles, width = grid.positions(axis, indices), stride * grid.spacing[axis]
     return np.concatenate([middles - width / 2, [middles[-1] + width / 2]])
 
@@ -153,6 +155,7 @@ def _read_points(
         # The part of the result that this block fills, and the smallest box of it that is needed.
         place, box = [], []
         for axis, (low, high) in enumerate(block):
+            # `shape` has length 1 along the axis cut, so shift its only plane to the cut.
             shift = cut.index if axis == cut.axis else 0
             first, last = np.searchsorted(indices[axis], (low + shift, high + shift))
             place.append(slice(int(first), int(last)))

@@ -138,6 +138,7 @@ def _refuse_others(path: Path, file: Any) -> None:
         msg = f"{path} is an HDF5 file, but not one of fields written by tetris_sim"
         raise CheckpointError(msg)
     version = int(file.attrs.get("format_version", 0))
+    # A later format may mean something else: refuse it rather than guess.
     if version > FORMAT_VERSION:
         msg = (
             f"{path} has format version {version}, this program reads up to {FORMAT_VERSION}; "
@@ -207,6 +208,7 @@ def _read_frame(path: Path, file: Any) -> Series:
         path=path,
         grid=grid,
         dtype=np.dtype(datasets[0].dtype),
+        # Dataset names are absolute paths; their leading slash is no part of the variable's name.
         variables=tuple(
             SeriesVariable(
                 dataset.name[1:], str(dataset.attrs["units"]), str(dataset.attrs["long_name"])
