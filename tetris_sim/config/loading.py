@@ -182,7 +182,7 @@ class Config(Request):
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in values.items():
-        # An empty section has no keys of its own below it, so it is a value.
+        # An empty section has no keys below it, so it counts as a value.
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:

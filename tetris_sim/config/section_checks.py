@@ -341,7 +341,7 @@ def check_sections(
                 # valid section, and the checks across sections can go on and find more.
                 below = all(len(it.path) > 1 for it in wrong)  # not the section itself
                 if below and (key in _COLLECTIONS or all(it.unknown for it in wrong)):
-                    with contextlib.suppress(ValidationError):  # the rest may be looked at further
+                    with contextlib.suppress(ValidationError):  # the rest may still be checked
                         right[key] = _adapter(whole, key).validate_python(
                             _without(values[key], wrong)
                         )

@@ -95,7 +95,7 @@ class Node:
             if isinstance(node.value, dict) and part in node.value:
                 node, section = node.value[part], node
                 # A mistake is usually about a single value; a section begins at its key, and an
-                # empty value has no position of its own.
+                # empty value has no position.
                 single = bool(node.text) and not at_key and i == len(path) - 1
                 line, column = (node.line, node.column) if single else section.keys[str(part)]
             elif (

@@ -339,7 +339,7 @@ class Record:
 
 
 def record_name(step: int, folder: str = FOLDER) -> str:
-    """Path of the file of one step, relative to the index beside its folder."""
+    """Path of the file of one step, relative to the index next to its folder."""
     return f"{folder}/fields_{step:012d}.h5"
 
 

@@ -471,7 +471,7 @@ class IntervalText:
         """
         text = str(value) if isinstance(value, Every) else value
         if isinstance(text, str) and len(text) <= _LONGEST:
-            # Steps and wall time have words of their own; everything else must be a time quantity.
+            # "steps" and "wall" mark the other kinds; everything else must be a time quantity.
             if match := _STEPS.fullmatch(text):
                 return self._read_steps(text, float(match[1]))
             if match := _WALL.fullmatch(text):

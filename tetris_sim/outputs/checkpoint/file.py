@@ -311,7 +311,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     import h5py
 
     path = Path(path)
-    # Seals first, then a look at references to other files, and only then HDF5 in this process.
+    # Seals first, then a child inspects the file's references, and only then HDF5 opens it here.
     seal = read_seal(path)
     if verify:
         check_content(path, seal)

@@ -4,7 +4,7 @@ A sealed file is its content, followed by the seal:
 
     content | digest of each piece of 64 MiB of the content | footer of 512 bytes
 
-The content is HDF5, whose readers look at the beginning of a file and never beyond its own end. The
+The content is HDF5, whose readers begin at the start of a file and never beyond its own end. The
 footer is a line of JSON, padded with spaces, and the SHA-256 of that line. It is checked before
 anything is trusted, then the length of the file, then the digests, and only a file that passes is
 shown to the HDF5 library, which can crash or loop on damaged input. Several threads digest pieces,
