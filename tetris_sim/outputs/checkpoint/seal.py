@@ -154,7 +154,7 @@ def check_content(path: Path, seal: Seal) -> None:
     if seal.digest != "sha256" and fastest_digest() != seal.digest:
         msg = f"{path} is sealed with {seal.digest}, which needs xxhash: pip install xxhash"
         raise UnsupportedError(msg)
-    # Unlike sealing, this happens before a run computes, so several threads may read.
+    # Unlike for sealing, the caller waits for the result, so several threads read.
     threads = min(8, len(os.sched_getaffinity(0)))
     try:
         with open_given(path) as file:
@@ -207,7 +207,7 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
         msg = f"{path} is damaged: something among its last {_FOOTER} bytes has changed. {_REMEDY}."
         raise CheckpointError(msg)
 
-    # The line is authentic now, but a later version may have written something else.
+    # The line is intact, but a later version may have written other keys or values.
     try:
         said = json.loads(line)
         version = int(said["format_version"])

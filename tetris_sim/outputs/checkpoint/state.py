@@ -99,7 +99,7 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
         said = (list(stage.formulas), programs.instructions, programs.results)
         found.update(digested_text(said).encode())
     found.update(repr(sorted(equations.results.items())).encode())
-    # Values over time as numbers, not as text: two spellings of one function are the same problem.
+    # Parameters that vary with time enter by their values at the first steps, not as text.
     for parameter in equations.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
