@@ -245,8 +245,8 @@ def _add_points(
     # Without coefficients capacity and volume are numbers per id, otherwise arrays per cell.
     by_id = body.conduction.coefficients is None
     counts = np.bincount(ids.ravel())
-    # A block of a single id needs no mask.
     for number in np.flatnonzero(counts):
+        # A block of a single id needs no mask.
         here = ids == number if counts[number] < ids.size else np.s_[...]
         cells = (ids.dtype.type(number),) if by_id else (ids,)
         capacity, volume = body.capacity(box, *cells), body.volume(box)
