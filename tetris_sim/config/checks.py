@@ -92,6 +92,7 @@ def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
 
 def check_model(sections: Mapping[str, Any]) -> Iterator[Finding]:
     """Mistakes that the model finds, with harmless sections in place of invalid ones."""
+    # Never used for computing: they only complete a request that the model checks.
     harmless = {
         "initial": ConstantInitial(type="constant", value=0.0),
         "boundaries": {"*": NeumannFace(type="neumann")},
@@ -275,6 +276,7 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
     lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
     for number, part in enumerate(output.parts):
         path: KeyPath = ("output", "parts", number)
+        # Axes that the grid does not have, then positions outside the box, in ranges and in cuts.
         for key, axes in (("box", part.box), ("slice", part.slice)):
             for axis in axes.keys() - lengths.keys():
                 message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
@@ -357,7 +359,7 @@ def _numbers_in_precision(
         other = "flux" if isinstance(face, NeumannFace) else "value"
         name = "ambient" if hasattr(face, "ambient") else other
         if name == "flux" and compute.precision == "float16":
-            continue  # a flux is not stored; what it makes of the points beside the face is
+            continue  # a flux is not stored; what it makes of the points next to the face is
         number = getattr(face, name, 0.0)
         if isinstance(number, float):
             numbers.append((("boundaries", *path, name), number))
@@ -445,7 +447,7 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
             # At most one file per step, however short the interval.
             files = min(steps, time.t_end / every.value)
         else:
-            continue  # the time step is not known yet; `plan` and `run` look at the disk
+            continue  # the time step is not known yet; `plan` and `run` check the disk
 
         if files > _MOST_FILES:
             yield Finding(
@@ -459,6 +461,7 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
 
 def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[Finding]:
     every, steps = checkpoint.every, _steps(time)
+    # With `at_end` there is a checkpoint in any case.
     if every is None or checkpoint.at_end:
         return
 

@@ -1,8 +1,8 @@
-"""Config: what the user asked for, checked, in SI units, out of a file, a text or Python data.
+"""Config: a checked configuration in SI units, from a file, a text or Python data.
 
-A configuration is right as a whole or not at all: everything that is wrong with it is collected and
-told in one `ConfigMistakesError`, each mistake with the place where it was written. The file counts
-more than the environment, and --set more than the file.
+Begin with `load_config`, `read_config` and `make_config`. A configuration is valid as a whole or
+not at all: all of its mistakes are collected in one `ConfigMistakesError`, each with the position
+where it was written. The file takes precedence over the environment, and --set over the file.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tetris_sim.errors import TetrisError, UnstableStepError
 from tetris_sim.model.problem import Problem
 from tetris_sim.support.wording import label, svg, table
 
-# A configuration as a notebook shows it: what was said, and the box with its faces.
+# A configuration as a notebook shows it: its sections, and the box with its faces.
 
 _LONGEST_LINE = 160  # characters of a value
 
 
 def request_page(request: Request, said: Mapping[str, Any]) -> str:
-    """HTML.
+    """A configuration as an HTML table with a drawing of the box.
 
     Args:
         request: the configuration.
@@ -56,19 +56,21 @@ def request_page(request: Request, said: Mapping[str, Any]) -> str:
 
 
 def _drawing(request: Request) -> str:
-    """The box seen along its last axis, with what holds at its faces."""
+    """The box seen along its last axis, with the type of condition at each face."""
     sizes = request.grid.size or tuple(
         n * h
         for n, h in zip(
             request.grid.shape, request.grid.spacing or (1.0,) * request.ndim, strict=True
         )
     )
+    # To scale, the longest edge 180 units; thin boxes keep a width that holds the labels.
     longest = max(sizes[:2])
     width = max(40.0, 180.0 * sizes[0] / longest)
     height = max(24.0, 180.0 * sizes[1] / longest) if request.ndim > 1 else 24.0
     left, top = 84.0, 34.0
 
     def face(name: str) -> str:
+        # The same precedence as everywhere: the face's own name before its axis before `*`.
         kinds = [
             found
             for key in (name, name[0], "*")
@@ -94,7 +96,7 @@ def _drawing(request: Request) -> str:
 
 
 def _in_a_line(value: Any) -> str:
-    """A value of a configuration as YAML would have it on one line, shortened."""
+    """A value of a configuration as one line of YAML, shortened."""
     if isinstance(value, Mapping):
         text = ", ".join(f"{key}: {_in_a_line(part)}" for key, part in value.items())
         text = f"{{{text}}}"
@@ -107,6 +109,8 @@ def _in_a_line(value: Any) -> str:
 
 log = logging.getLogger("tetris_sim")
 
+# Order of the sections in files that are written, and which of them are compared when a run
+# is continued. `_PHYSICAL` sections suffice to build a problem.
 _ORDER = (
     "schema",
     "title",
@@ -125,12 +129,12 @@ _PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.p
 
 
 class Config(Request):
-    """A whole configuration, right in itself."""
+    """A whole configuration that is valid in itself."""
 
     model: AnyModel
 
     def build(self, *, dt: float | None = None) -> Problem:
-        """The problem it describes.
+        """Build the problem that the configuration describes.
 
         Args:
             dt: the time step of a run that is continued [s].
@@ -142,7 +146,7 @@ class Config(Request):
         return self.model.build(self, dt=dt)
 
     def resolved_text(self) -> str:
-        """The configuration as YAML, SI numbers, defaults filled in; loading it gives an equal."""
+        """The configuration as YAML in SI numbers with defaults; loading it gives an equal one."""
         values = self.resolved()
         return write_yaml({key: values[key] for key in _ORDER if key in values})
 
@@ -151,7 +155,8 @@ class Config(Request):
         return request_page(self, {key: said[key] for key in _ORDER[2:] if said.get(key)})
 
     def physics(self) -> dict[str, Any]:
-        """What must not change when a run is continued: {"grid.shape": [512, 512], ...}."""
+        """The keys that are fixed when a run is continued: {"grid.shape": [512, 512], ...}."""
+        # Of `compute` only the precision counts as physics; the rest may change between runs.
         values = self.resolved()
         chosen = {key: values[key] for key in _PHYSICS if key in values} | {
             "compute": {"precision": self.compute.precision}
@@ -163,6 +168,7 @@ class Config(Request):
         new, old = self.physics(), other.physics()
 
         sentences = []
+        # Keys of the earlier one first, each key once.
         for key in dict.fromkeys((*old, *new)):
             if key not in new:
                 sentences.append(f"{key} was {old[key]}, and is not given now")
@@ -176,6 +182,7 @@ class Config(Request):
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in values.items():
+        # An empty section has no keys below it, so it counts as a value.
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:
@@ -189,21 +196,21 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     in_space: bool = True,
 ) -> Config:
-    """Read a configuration file.
+    """Read and check a configuration file.
 
     Args:
-        path: the YAML file; results go to results/<its name without the ending> if it does not say
-            where.
-        overrides: "key.path=value" each, as after --set; they count more than the file.
-        environ: instead of the environment of this process.
-        in_space: whether to read other files and look at all points; those that a run began with
-            may be gone after it.
+        path: the YAML file; if it names no output directory, results go to results/<its name
+            without the ending>.
+        overrides: "key.path=value" each, as after --set; they take precedence over the file.
+        environ: variables to use instead of the environment of this process.
+        in_space: whether to read other files and check all points; the files that a run began with
+            may no longer exist after it.
 
     Raises:
-        ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that
-            is wrong.
+        ConfigMistakesError: the file cannot be read, or has mistakes: all of them.
     """
     path = Path(path)
+    # The directory's name keeps to characters that are safe in any shell and file system.
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", path.stem) or "config"
     return _read(
         _read_text(path),
@@ -219,6 +226,7 @@ def load_config(
 def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            # One byte more than allowed is enough to see that the file is too large.
             content = file.read(4 * MOST_CHARACTERS + 1)
     except (OSError, ValueError) as error:
         reason = {
@@ -253,17 +261,17 @@ def read_config(
     overrides: Sequence[str | Override] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read a configuration from a text, for example that of a checkpoint.
+    """Read and check a configuration from a text, for example that of a checkpoint.
 
     Args:
         text: YAML.
-        name: of the text, for messages.
-        base: folder where relative paths of input files start.
+        name: name of the text, for messages.
+        base: folder against which relative paths of input files are resolved.
         overrides: as for `load_config`.
         environ: as for `load_config`.
 
     Raises:
-        ConfigMistakesError: with everything that is wrong.
+        ConfigMistakesError: the configuration has mistakes: all of them.
     """
     return _read(
         text,
@@ -272,7 +280,7 @@ def read_config(
         overrides=overrides,
         environ=environ,
         defaults=(),
-        in_space=False,  # files may be gone that a run began with
+        in_space=False,  # files that a run began with may no longer exist
     )
 
 
@@ -303,6 +311,7 @@ def _read(
             [*mistakes, Mistake((), message, SourcePosition(name, root.line, root.column))]
         )
 
+    # Line by line for positions inside of text values.
     lines = text.splitlines()
     return _check(
         root.plain(),
@@ -320,8 +329,8 @@ def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]
     place = root.place(finding.path, name, at_key=finding.at_key)
     if finding.character is None or place.line is None or place.column is None:
         return place
-    # Text on one line without escapes stands in the file as it is, perhaps in quotes: point at the
-    # very character.
+    # Text on one line without escapes stands in the file as it is, perhaps in quotes: then point at
+    # the very character.
     text, line = str(root.find(finding.path)), lines[place.line - 1]
     for quote in (0, 1):
         if line.startswith(text, place.column - 1 + quote):
@@ -340,14 +349,15 @@ def make_config(
     """Check a configuration given as Python data.
 
     Args:
-        data: what the YAML file would hold: mappings, sequences, numbers, text.
-        base: folder where relative paths of input files start; the working directory if not given.
+        data: the content of the YAML file: mappings, sequences, numbers, text.
+        base: folder against which relative paths of input files are resolved; the working directory
+            if not given.
         overrides: as for `load_config`.
         defaults: values for keys that the data leaves out.
         environ: as for `load_config`.
 
     Raises:
-        ConfigMistakesError: with everything that is wrong.
+        ConfigMistakesError: the configuration has mistakes: all of them.
     """
     mistakes: list[Mistake] = []
     values = plain_values(data, mistakes)
@@ -374,29 +384,35 @@ def _check(
     defaults: Sequence[Override],
     in_space: bool = True,
 ) -> Config:
-    """Put all sources together and check the result.
+    """Combine all sources and check the result.
 
-    With `in_space` files are read and all points looked at; without, only what is written counts.
+    With `in_space`, other files are read and all points checked; without, only the text counts.
     """
     environ = os.environ if environ is None else environ
+    # Overrides change the values first; defaults then fill only what is still missing.
     asked, refused = apply_overrides(values, _read_all(overrides, mistakes))
     mistakes += refused
     used = [*apply_defaults(values, [*defaults, *read_environment(environ)]), *asked]
 
+    # Each stage adds findings instead of raising, so that all mistakes are reported together.
     findings = expand_paths(values, environ=environ, base=base)
     sections, wrong = check_sections(Config, values)
     findings += wrong
     further = [*check_together(sections), *check_initial(sections, values)]
+    # Suspicious but allowed: a warning, at the position of the override if there was one.
     for finding in mixed_units(values):
         place = _origin(finding, used) or locate(finding)
         log.warning("%s", Mistake(finding.path, finding.message, place))
 
+    # The checks in space are expensive and need valid sections. If something else is wrong, they
+    # still run on the physics, as long as no physical section is invalid but for unknown keys.
     config = None
     if not findings and not further and not mistakes:
         config = Config.model_validate(sections)
         further += check_in_space(config, config.model) if in_space else ()
     elif in_space and all(it.unknown for it in (*findings, *further) if it.path[0] in _PHYSICAL):
         further += _look_ahead(sections)
+    # Sections were validated with corrected spelling; positions need the keys as written.
     findings += [replace(it, path=as_written(it.path, wrong, values)) for it in further]
     mistakes += [
         Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
@@ -409,7 +425,7 @@ def _check(
 
 
 def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:
-    """What would be found next in a configuration whose physics is right, whatever else is not."""
+    """Further mistakes that a configuration with valid physics would show next."""
     if not all(name in sections for name in _PHYSICAL):
         return
     config = Config.model_validate({name: sections[name] for name in _PHYSICAL})
@@ -418,6 +434,7 @@ def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:
     if found:
         return
 
+    # Building is the last check: only then is the stability limit of the time step known.
     try:
         config.build()
     except UnstableStepError as error:
@@ -425,7 +442,7 @@ def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:
         of_dt = said.removeprefix("time.dt = ")
         yield Finding(("time", "dt") if of_dt != said else ("model",), of_dt)
     except TetrisError:
-        return  # perhaps it is only so because of what is wrong elsewhere
+        return  # possibly only because of mistakes elsewhere
 
 
 def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> list[Override]:
@@ -439,7 +456,9 @@ def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> l
 
 
 def _origin(finding: Finding, overrides: Sequence[Override]) -> SourcePosition | None:
-    """The override that a value came from, the last if there are several."""
+    """The override that a value came from, the last one if there are several."""
+    # Defaults without a place, such as the name of the results directory, cannot be mistakes of the
+    # user.
     for override in reversed(overrides):
         if override.place and override.explains(finding.path):
             return SourcePosition(override.place)

@@ -1,7 +1,8 @@
-"""What does the schema allow at a key, in words a person uses?
+"""Validation of each section by itself, with messages in the words of the configuration.
 
-Reads the annotations of the sections: which one a pydantic error location means, what is wanted
-there, which keys a section has, and where else a misplaced key belongs.
+The first half reads the annotations of the sections: which one a pydantic error location means,
+what is wanted there, which keys a section has, and where else a misplaced key belongs. The second
+half validates the sections and translates pydantic's errors.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tetris_sim.config.sections.quantities import IntervalText, Quantity, Sectio
 from tetris_sim.config.sections.varying import Varying
 from tetris_sim.support.wording import describe, likely, listed, suggestion
 
-_LARGE = 1e6  # upper limits above it are told only to those who exceed them
+# "of at most 2147483647" would only distract from a message about something else.
+_LARGE = 1e6  # upper limits above it are named only if a value exceeds them
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class KeyKind:
 
     Attributes:
         base: the type without `Annotated`.
-        metadata: what `Annotated` adds, fields of pydantic opened.
-        tag: the key that decides between the members of a union, if one does.
-        description: of a field, if it has one.
+        metadata: what `Annotated` adds, with pydantic's `Field` objects opened.
+        tag: the key that selects the member of a union, if one does.
+        description: that of the field, if it has one.
     """
 
     base: Any
@@ -52,18 +54,18 @@ class KeyKind:
 
     @property
     def section(self) -> type[Section] | None:
-        """The section class it is, if it is one."""
+        """The section class, if the annotation is one; None otherwise."""
         return self.base if isinstance(self.base, type) and issubclass(self.base, Section) else None
 
 
 @dataclass(frozen=True)
 class Spot:
-    """Where in the configuration a pydantic error is.
+    """Location of a pydantic error in the configuration.
 
     Attributes:
-        path: keys and list indices only.
-        kind: what is allowed there; None for a key that does not exist.
-        owner: the section whose key it is.
+        path: the keys and list indices of the location, without pydantic's own parts.
+        kind: the annotation there; None for a key that does not exist.
+        owner: the section that the key belongs to.
         choices: lengths of the path at which unions of several types began.
     """
 
@@ -74,9 +76,10 @@ class Spot:
 
 
 def open_annotation(annotation: Any) -> KeyKind:
-    """The annotation taken apart; `X | None` counts as X."""
+    """Take an annotation apart; `X | None` counts as X."""
     metadata: list[Any] = []
     tag = description = None
+    # Annotated[Annotated[T, a], b] nests where a named type is annotated again.
     while typing.get_origin(annotation) is Annotated:
         annotation, *extra = typing.get_args(annotation)
         for item in extra:
@@ -88,6 +91,7 @@ def open_annotation(annotation: Any) -> KeyKind:
                 metadata.append(item)
 
     kind = KeyKind(annotation, tuple(metadata), tag, description)
+    # Only None besides one type: the inner annotation decides, the outer metadata still apply.
     if len(kind.members) == 1 and tag is None:
         inner = open_annotation(kind.members[0])
         return replace(
@@ -100,7 +104,8 @@ def open_annotation(annotation: Any) -> KeyKind:
 
 @functools.cache
 def keys_of(section: type[Section]) -> dict[str, KeyKind]:
-    """The keys of a section as they are written, and what each allows."""
+    """The keys of a section as written in files, and the annotation of each."""
+    # Annotations are text (`from __future__ import annotations`), so resolve them first.
     hints = typing.get_type_hints(section, include_extras=True)
     return {
         field.alias or name: open_annotation(hints[name])
@@ -109,7 +114,7 @@ def keys_of(section: type[Section]) -> dict[str, KeyKind]:
 
 
 def tags_of(kind: KeyKind) -> dict[str, type[Section]]:
-    """The allowed values of the deciding key of a union of sections, and the section of each."""
+    """The values of the key that selects from a union of sections, with the section of each."""
     tags = {}
     for member in kind.members:
         section = open_annotation(member).section
@@ -119,12 +124,12 @@ def tags_of(kind: KeyKind) -> dict[str, type[Section]]:
 
 
 def find_spot(kind: KeyKind, location: Sequence[str | int], path: KeyPath = ()) -> Spot:
-    """Follow a pydantic error location, leaving out what is no key.
+    """Follow a pydantic error location, leaving out parts that are no keys.
 
     Args:
-        kind: what is allowed at `path`.
-        location: the rest of the way.
-        path: the way so far.
+        kind: the annotation at `path`.
+        location: the rest of the location.
+        path: the path so far.
     """
     spot = Spot(path, kind)
     for i, part in enumerate(location):
@@ -136,22 +141,26 @@ def find_spot(kind: KeyKind, location: Sequence[str | int], path: KeyPath = ()) 
 
 def _step(spot: Spot, kind: KeyKind, part: str | int, rest: Sequence[str | int]) -> Spot:
     path = (*spot.path, part)
+    # A key of a section is the only kind of part, besides indices, that a file contains.
     if kind.section is not None:
         return replace(
             spot, path=path, kind=keys_of(kind.section).get(str(part)), owner=kind.section
         )
+    # In a tagged union pydantic inserts the tag's value, which is no level of the file.
     if kind.tag is not None:
         return replace(spot, kind=KeyKind(tags_of(kind).get(str(part))))
 
     if kind.members:
+        # In a plain union it inserts the name of the member type, which is no level either.
         choices = (*spot.choices, len(spot.path))
         return replace(spot, kind=_member(kind, str(part), rest) or kind, choices=choices)
 
-    # Parts of a list or a section, any of which has the same type.
+    # Entries of a list or values of a mapping, all of one type.
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
     if origin is tuple:
         return replace(spot, path=path, kind=open_annotation(arguments[0]), owner=None)
     if origin is dict:
+        # "[key]" marks errors in the key itself, whose type is the first argument.
         return replace(
             spot,
             path=path,
@@ -162,18 +171,21 @@ def _step(spot: Spot, kind: KeyKind, part: str | int, rest: Sequence[str | int])
 
 
 def _member(kind: KeyKind, part: str, rest: Sequence[str | int]) -> KeyKind | None:
-    """The member of a union that a location goes on into: one that has parts, or a choice itself.
+    """The member of a union that a location continues in; None if it ends at the union itself.
 
     Args:
         kind: the union.
-        part: pydantic's name of the member, which holds that of a section.
-        rest: the location from there.
+        part: pydantic's name of the member, which contains that of a section.
+        rest: the location from there on.
     """
     members = [open_annotation(member) for member in kind.members]
+
+    # Pydantic names members in its own way; the shape of the rest identifies the type.
     if part.startswith("tagged-union"):
         return next((member for member in members if member.tag is not None), None)
     if rest and isinstance(rest[0], int):
         return next((it for it in members if typing.get_origin(it.base) is tuple), None)
+
     if rest:
         return next(
             (
@@ -188,14 +200,15 @@ def _member(kind: KeyKind, part: str, rest: Sequence[str | int]) -> KeyKind | No
 
 
 def words(kind: KeyKind) -> list[str]:
-    """The words among which one may choose, for suggestions."""
+    """The words that may be chosen, for suggestions."""
     if typing.get_origin(kind.base) is Literal:
         return [str(value) for value in typing.get_args(kind.base)]
     return [word for member in kind.members for word in words(open_annotation(member))]
 
 
 def wanted(kind: KeyKind) -> str:
-    """What is allowed, as a phrase: "auto or a time greater than 0"."""
+    """The allowed values as a phrase: "auto or a time greater than 0"."""
+    # Most specific first: a quantity names its unit, a description is written by hand.
     for item in kind.metadata:
         if isinstance(item, Quantity | IntervalText | Varying):
             return item.wanted
@@ -205,6 +218,7 @@ def wanted(kind: KeyKind) -> str:
     if kind.tag is not None:
         return f"a section with a {kind.tag} ({listed(list(tags_of(kind)))})"
     if kind.members:
+        # Literal words are listed one by one, other members by their own phrases.
         members = [open_annotation(member) for member in kind.members]
         return listed(
             [option for member in members for option in words(member) or [wanted(member)]]
@@ -249,7 +263,8 @@ def _count(kind: KeyKind) -> str:
 
 
 def homes(section: type[Section], key: str) -> list[str]:
-    """Where a key belongs: "time", "initial (type: gaussian)", "output.fields"."""
+    """The sections that a key belongs to: "time", "initial (type: gaussian)", "output.fields"."""
+    # Every tagged section has a `type`, so that key says nothing about a section.
     return (
         []
         if key == "type"
@@ -270,6 +285,7 @@ def _keys_below(section: type[Section], place: str) -> Iterator[tuple[str, str]]
 
 def _keys_in(kind: KeyKind, place: str) -> Iterator[tuple[str, str]]:
     arguments = typing.get_args(kind.base)
+    # A tagged union is walked by tags below, so that the place can name the tag.
     if kind.tag is None:
         for part in kind.members:
             yield from _keys_in(open_annotation(part), place)
@@ -284,9 +300,9 @@ def _keys_in(kind: KeyKind, place: str) -> Iterator[tuple[str, str]]:
         yield from _keys_in(open_annotation(arguments[1]), place)
 
 
-# Is each section of a configuration right by itself, and if not, how is that said plainly?
+# Validation of each section by itself, and pydantic's errors in plain words.
 
-# These say more than that a value is not one of the allowed words.
+# Error types that say more than that a value is not an allowed word; they are reported first.
 _TELLING = ("value_error", "less_than_equal")
 _MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
 _COLLECTIONS = ("output",)  # sections whose keys say nothing about one another
@@ -302,13 +318,13 @@ def check_sections(
         values: plain values by key.
 
     Returns:
-        The sections that are right, by key, defaults included; and what is wrong with the others.
+        The valid sections by key, with defaults filled in; and the mistakes in the others.
     """
     right: dict[str, Any] = {}
     findings = [_unknown_key((key,), whole, whole) for key in values if key not in keys_of(whole)]
 
     for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
-        # A section whose every line is commented out is empty text, which means the defaults, if
+        # A section whose every line is commented out is empty text; it means the defaults, if
         # there are any.
         if values.get(key) is None and not field.is_required():
             right[key] = field.get_default(call_default_factory=True)
@@ -320,9 +336,12 @@ def check_sections(
             except ValidationError as error:
                 wrong = list(_explain(error, keys_of(whole)[key], values, key, whole))
                 findings += wrong
+
+                # Where mistakes are confined to keys of the section, the remaining keys form a
+                # valid section, and the checks across sections can go on and find more.
                 below = all(len(it.path) > 1 for it in wrong)  # not the section itself
                 if below and (key in _COLLECTIONS or all(it.unknown for it in wrong)):
-                    with contextlib.suppress(ValidationError):  # the rest may be looked at further
+                    with contextlib.suppress(ValidationError):  # the rest may still be checked
                         right[key] = _adapter(whole, key).validate_python(
                             _without(values[key], wrong)
                         )
@@ -331,31 +350,33 @@ def check_sections(
 
 
 def _without(section: Mapping[str, Any], wrong: Sequence[Finding]) -> Any:
-    """A section without what is wrong in it; a key that is misspelt is read as what was meant.
+    """A section without its mistakes; a misspelt key is read as the key that was meant.
 
     Args:
-        section: what was written.
-        wrong: what is wrong below it.
+        section: the section as written.
+        wrong: the mistakes below it.
     """
     left = copy.deepcopy(section)
     for finding in wrong:
+        # An unknown key is removed alone, any other mistake with its whole top-level key.
         *way, key = finding.path[1:] if finding.unknown else finding.path[1:2]
         keys = _keys_at(left, way)
         if key not in keys:
-            continue  # a finding before this one took it away
+            continue  # an earlier finding has removed it
         value = keys.pop(key)
+        # Unless the key that was meant is written as well: then the misspelt value is dropped.
         if finding.meant and finding.meant not in {*keys, *_keys_at(section, way)}:
             keys[finding.meant] = value
     return left
 
 
 def as_written(path: KeyPath, wrong: Sequence[Finding], values: Mapping[str, Any]) -> KeyPath:
-    """The path with the key that stands where `check_sections` read what was meant by it.
+    """The path with the key as written, where `check_sections` read the key that was meant.
 
     Args:
-        path: of something in a section that is right.
-        wrong: what `check_sections` found.
-        values: what was written, by key.
+        path: path of something in a valid section.
+        wrong: the findings of `check_sections`.
+        values: the configuration as written, by key.
     """
     for finding in wrong:
         *way, _ = finding.path
@@ -368,7 +389,7 @@ def as_written(path: KeyPath, wrong: Sequence[Finding], values: Mapping[str, Any
 
 
 def _keys_at(values: Any, way: Sequence[str | int]) -> dict[str | int, Any]:
-    """The section at the end of the way; an empty one if none is there."""
+    """The section at the end of the path; an empty one if there is none."""
     for part in way:
         if isinstance(values, list) and isinstance(part, int) and part < len(values):
             values = values[part]
@@ -390,12 +411,12 @@ def _adapter(whole: type[Section], key: str) -> TypeAdapter[Any]:
 def _explain(
     error: ValidationError, kind: KeyKind, values: Mapping[str, Any], key: str, whole: type[Section]
 ) -> Iterator[Finding]:
-    """What pydantic complains of; complaints about one value of several types become one."""
+    """Findings for pydantic's errors; those about one value of several types become one."""
     complaints = error.errors(include_url=False, include_input=False)
     spots = [(find_spot(kind, complaint["loc"], (key,)), complaint) for complaint in complaints]
 
-    # Where one of the possible types fits and only a part of it is wrong, that part alone is worth
-    # telling.
+    # Where one of the possible types matches and only a part of it is wrong, only that part is
+    # worth reporting.
     inner = {
         spot.path[:choice]
         for spot, _ in spots
@@ -403,6 +424,7 @@ def _explain(
         if len(spot.path) > choice
     }
 
+    # One finding per value of several types, the most informative first.
     told: set[KeyPath] = set()
     for spot, complaint in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
         at_choice = len(spot.path) in spot.choices
@@ -419,6 +441,7 @@ def _finding(
     last, kind = spot.path[-1], spot.kind
     if error["type"] == "extra_forbidden":
         return _unknown_key(spot.path, spot.owner, whole)
+    # Errors in keys themselves exist only for mappings such as `boundaries`.
     if error["loc"][-1:] == ("[key]",):
         is_what = "allowed here" if kind is None or kind.description is None else kind.description
         return Finding(spot.path, f"{describe(last)} is not {is_what}", at_key=True)
@@ -428,6 +451,7 @@ def _finding(
         return Finding(spot.path, f"missing; {wanted(kind)} is wanted")
 
     value = _value_at(values, spot.path)
+    # Tagged union: report at the tag's own key, with the tags as suggestions.
     if error["type"] in ("union_tag_invalid", "union_tag_not_found") and kind.tag is not None:
         tag, allowed = value.get(kind.tag), list(tags_of(kind))
         seen = "missing" if tag is None else f"{describe(tag)} was found"
@@ -440,6 +464,7 @@ def _finding(
             spot.path, f"{describe(value)} was found; at most {error['ctx']['le']:.6g} is allowed"
         )
     if error["type"] == "value_error":
+        # Sentences of this project's own validators.
         return Finding(spot.path, _own_words(str(error["ctx"]["error"]), spot, kind, value))
     return Finding(
         spot.path, f"{describe(value)} was found; {wanted(kind)} is wanted{_meant(value, kind)}"
@@ -447,7 +472,7 @@ def _finding(
 
 
 def _own_words(said: str, spot: Spot, kind: KeyKind, value: Any) -> str:
-    """A sentence of ours, completed by the other types that the value may have."""
+    """A sentence of our validators, extended by the other types that the value may have."""
     if len(spot.path) not in spot.choices:
         return said
     return f"{said.partition('; ')[0]}; {wanted(kind)} is wanted{_meant(value, kind)}"
@@ -465,6 +490,7 @@ def _unknown_key(path: KeyPath, owner: type[Section] | None, whole: type[Section
     places = homes(whole, key)
 
     if places and not meant:
+        # A key that belongs elsewhere, unless it rather looks like a misspelling of a key here.
         said = f"unknown key; {key} belongs under {listed(places[:_MOST_HOMES])}"
     elif allowed:
         said = f"unknown key{suggestion(key, allowed)}; the keys here are {listed(allowed, 'and')}"

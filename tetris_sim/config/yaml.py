@@ -1,9 +1,9 @@
-"""What does a YAML text say, and on which line and column does it say it?
+"""YAML with positions: text to a tree of nodes that know their lines and columns, and back to text.
 
-Reads the events of ruamel.yaml's parser into a tree of nodes that know their places. The rules are
-those of the YAML 1.2 core schema, and only plain values come out: tags are refused, keys are text,
-and aliases are counted as if they were written out, so that a short text cannot mean a huge one.
-There is no recursion.
+Reads the events of ruamel.yaml's parser. The rules are those of the YAML 1.2 core schema, and only
+plain values come out: tags are refused, keys are text, and aliases count as if they were written
+out, so that a short text cannot expand to a huge one. There is no recursion while reading. The
+second half turns Python data into plain values, expands variables in paths, and writes YAML.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ import numpy as np
 from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
 from tetris_sim.support.wording import describe
 
+# Limits of a configuration text, far above any real one: reading it must not exhaust memory.
 MOST_CHARACTERS = 1 << 20
 MOST_NODES = 100_000  # with aliases written out
 DEEPEST = 32
 
+# Spellings of the core schema (YAML 1.2.2, section 10.3.2). "yes" and "no" are plain text there.
 _NULL = {"", "~", "null", "Null", "NULL"}
 _TRUTH = {
     word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")
@@ -34,7 +36,7 @@ _WHOLE = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
-# What the parser says, and what a person needs to know instead.
+# Fragments of the parser's messages, and the plain explanation for each.
 _PLAIN_WORDS = {
     "mapping values are not allowed here": "there is a second ': ' here; "
     "put text that holds ': ' into quotes",
@@ -46,15 +48,15 @@ LONGEST_WHOLE = 40  # digits; longer ones lose nothing that a configuration need
 
 @dataclass(frozen=True)
 class Node:
-    """A value of the text.
+    """A value of the text with its position.
 
     Attributes:
         value: None, bool, int, float or str; a list of nodes; or a dict of nodes.
-        line: where it begins, counted from 1.
-        column: likewise.
+        line: the line where it begins, counted from 1.
+        column: the column where it begins, counted from 1.
         text: a scalar as it was written, without quotes.
         keys: for a dict: (line, column) of each key.
-        size: number of nodes in it, itself included, aliases written out.
+        size: number of nodes in it, itself included, with aliases written out.
     """
 
     value: Any
@@ -80,7 +82,7 @@ class Node:
         return node.plain()
 
     def place(self, path: KeyPath, source: str, *, at_key: bool = False) -> SourcePosition:
-        """Where `path` is written; where its section is, as far as it exists, if it is not.
+        """Position of `path`; if it does not exist, that of its deepest section that does.
 
         Args:
             path: the key looked for.
@@ -92,8 +94,8 @@ class Node:
         for i, part in enumerate(path):
             if isinstance(node.value, dict) and part in node.value:
                 node, section = node.value[part], node
-                # A single value is what a mistake is usually about; a section begins at its key,
-                # and what is empty is nowhere.
+                # A mistake is usually about a single value; a section begins at its key, and an
+                # empty value has no position.
                 single = bool(node.text) and not at_key and i == len(path) - 1
                 line, column = (node.line, node.column) if single else section.keys[str(part)]
             elif (
@@ -110,7 +112,7 @@ class Node:
 
 
 def scalar(text: str) -> bool | int | float | str | None:
-    """What text without quotes means.
+    """The value of unquoted text by the rules of the YAML 1.2 core schema.
 
     >>> scalar("1e3"), scalar("0x10"), scalar("yes"), scalar("~")
     (1000.0, 16, 'yes', None)
@@ -119,11 +121,13 @@ def scalar(text: str) -> bool | int | float | str | None:
         return None
     if text in _TRUTH:
         return _TRUTH[text]
+    # Whole numbers too long for an int become floats, which lose nothing that matters here.
     if _WHOLE.fullmatch(text):
         return int(text) if len(text) <= LONGEST_WHOLE else float(text)
     if _BASED.fullmatch(text):
         return int(text, 0) if len(text) <= LONGEST_WHOLE else float("inf")
 
+    # After integers, whose pattern the one of floats includes.
     if _FLOAT.fullmatch(text):
         return float(text)
     if _INFINITE.fullmatch(text):
@@ -133,11 +137,14 @@ def scalar(text: str) -> bool | int | float | str | None:
 
 
 def read_yaml(text: str, source: str) -> tuple[Node | None, list[Mistake]]:
-    """The tree of a text, None if it is empty, and mistakes that leave it readable.
+    """Parse a text into a tree of nodes.
 
     Args:
         text: the YAML text.
         source: its name, for messages.
+
+    Returns:
+        The root, None if the text is empty; and the mistakes that leave it readable.
 
     Raises:
         ConfigMistakesError: the text cannot be read as YAML at all.
@@ -181,7 +188,8 @@ def _events(text: str, source: str) -> Iterator[Any]:
         TypeError,
         RecursionError,
     ) as error:
-        # The parser's own slips on odd texts, such as an escape beyond the last Unicode character.
+        # The parser's own failures on odd texts, such as an escape beyond the last Unicode
+        # character.
         message = f"this is not YAML ({' '.join(str(error).split())})"
 
     if message:
@@ -190,7 +198,7 @@ def _events(text: str, source: str) -> Iterator[Any]:
 
 @dataclass
 class _Open:
-    """A list or section whose end has not come yet."""
+    """A list or section whose end has not been read yet."""
 
     value: Any
     line: int
@@ -202,7 +210,7 @@ class _Open:
 
 
 class _Tree:
-    """Grows the tree event by event."""
+    """Builder of the tree, fed event by event; a stack of open nodes replaces recursion."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -212,7 +220,8 @@ class _Tree:
         self.anchors: dict[str, Node] = {}
 
     def take(self, event: Any) -> None:
-        """Add what the event says."""
+        """Process one event of the parser."""
+        # The parser counts lines and columns from 0.
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         kind = type(event).__name__
         if (
@@ -226,11 +235,13 @@ class _Tree:
             )
 
         if kind == "ScalarEvent":
+            # A scalar with a style is quoted or a block, and then text whatever it looks like.
             text = self.whole_characters(event.value, line, column)
             self.finish(
                 Node(text if event.style else scalar(text), line, column, text=text), event.anchor
             )
         elif kind == "AliasEvent":
+            # Anchors are registered when their node is complete, so an alias cannot contain itself.
             if event.anchor not in self.anchors:
                 self.stop(
                     f"*{event.anchor} stands for nothing, or for something that contains it",
@@ -266,7 +277,7 @@ class _Tree:
             return ""
 
     def finish(self, node: Node, anchor: str | None) -> None:
-        """Put a complete node where it belongs."""
+        """Attach a complete node to its parent, or make it the root."""
         if anchor is not None:
             self.anchors[anchor] = node
 
@@ -275,6 +286,7 @@ class _Tree:
             return
 
         parent = self.open[-1]
+        # A node that an alias repeats counts each time: sizes, not objects, are limited.
         parent.size += node.size
         if parent.size > MOST_NODES:
             self.stop(
@@ -285,6 +297,7 @@ class _Tree:
 
         if isinstance(parent.value, list):
             parent.value.append(node)
+        # In a mapping keys and values alternate.
         elif parent.key is None:
             parent.key = self.read_key(node)
         else:
@@ -292,7 +305,7 @@ class _Tree:
             parent.key = None
 
     def read_key(self, node: Node) -> tuple[str, int, int]:
-        """The key that a node is."""
+        """The text, line and column of a node that is a key."""
         if node.text is None:
             self.stop("a key must be text, not a list or a section", node.line, node.column)
         if node.text == "<<":
@@ -304,7 +317,7 @@ class _Tree:
         return node.text or "", node.line, node.column
 
     def put(self, parent: _Open, key: tuple[str, int, int], node: Node) -> None:
-        """Store a value under its key, unless the key is there already."""
+        """Store a value under its key, unless the key exists already."""
         name, line, column = key
         if name in parent.keys:
             first = parent.keys[name]
@@ -318,23 +331,23 @@ class _Tree:
         parent.value[name] = node
 
     def note(self, message: str, line: int, column: int) -> None:
-        """Remember a mistake and go on."""
+        """Record a mistake and continue."""
         self.mistakes.append(Mistake((), message, SourcePosition(self.source, line, column)))
 
     def stop(self, message: str, line: int, column: int) -> None:
-        """Give up: what follows would make no sense."""
+        """Raise: whatever follows would make no sense."""
         raise ConfigMistakesError(
             [*self.mistakes, Mistake((), message, SourcePosition(self.source, line, column))]
         )
 
 
-# From Python data to plain values, from variables to paths, and from plain values to YAML.
+# Python data to plain values, variables in paths, and plain values to YAML.
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
-# Needs no quotes in YAML.
+# Text that needs no quotes in YAML.
 _PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 
-# Where paths stand; "*" is any key or entry of a list. All but the last are of input files.
+# Keys that hold paths; "*" is any key or list entry. All but the last name input files.
 PATHS: tuple[KeyPath, ...] = (
     ("initial", "path"),
     ("initial", "from"),
@@ -353,16 +366,17 @@ PATHS: tuple[KeyPath, ...] = (
 
 
 def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Any]:
-    """The data as dicts, lists and scalars of its own, so that it may be changed.
+    """A copy of the data as new dicts, lists and scalars, which may be changed.
 
     Args:
-        data: mappings, sequences, numbers (NumPy's too), text, paths, sections of the schema.
-        mistakes: what is wrong is added here.
+        data: mappings, sequences, numbers (also NumPy's), text, paths, sections of the schema.
+        mistakes: a list to which mistakes are appended.
 
     Raises:
-        ConfigMistakesError: the data is nested too deeply or too large, as it is if it contains
+        ConfigMistakesError: the data is nested too deeply or too large, as is data that contains
             itself.
     """
+    # Shared by all calls of `plain`: values that may still be read.
     budget = [MOST_NODES]
 
     def plain(value: Any, path: KeyPath) -> Any:
@@ -388,6 +402,8 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
                 if isinstance(key, str)
             }
 
+        # Arrays and NumPy scalars become Python numbers; a larger array is refused later as no
+        # value.
         if isinstance(value, np.ndarray | np.generic) and value.size <= MOST_NODES:
             value = value.tolist()
         if isinstance(value, list | tuple):
@@ -395,6 +411,7 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
 
         if isinstance(value, str):
             return _whole_text(value, path, mistakes)
+        # As for YAML text: integers of more digits become floats.
         if isinstance(value, int) and abs(value) >= 10**LONGEST_WHOLE:
             return float(value) if abs(value) < 10**308 else math.inf if value > 0 else -math.inf
         return str(value) if isinstance(value, Path) else value
@@ -419,15 +436,15 @@ def _whole_text(text: str, path: KeyPath, mistakes: list[Mistake]) -> str:
 def expand_paths(
     values: Mapping[str, Any], *, environ: Mapping[str, str], base: Path
 ) -> list[Finding]:
-    """Replace ${VAR} in paths, and let the relative path of an input file start at `base`.
+    """Replace ${VAR} in paths, and resolve relative paths of input files against `base`.
 
     Args:
-        values: plain values by key; changed.
+        values: plain values by key; changed in place.
         environ: the variables.
         base: the folder of the configuration file.
 
     Returns:
-        What could not be replaced.
+        Findings about paths that could not be expanded.
     """
     findings: list[Finding] = []
     for pattern in PATHS:
@@ -435,6 +452,7 @@ def expand_paths(
             expanded, trouble = _expand(section[path[-1]], environ)
             if trouble is not None:
                 findings.append(Finding(path, trouble))
+            # Results go below the working directory, so `output.directory` stays relative.
             elif pattern != PATHS[-1]:
                 expanded = os.path.normpath(base.absolute() / expanded)
             section[path[-1]] = expanded
@@ -442,7 +460,7 @@ def expand_paths(
 
 
 def _matches(values: Any, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[Any, KeyPath]]:
-    """The texts that a pattern of `PATHS` fits: what holds each, and its path."""
+    """The texts that match a pattern of `PATHS`: the container of each, and its path."""
     first, *rest = pattern
     keys: Iterable[Any] = range(len(values)) if isinstance(values, list) else ()
     if isinstance(values, dict):
@@ -467,7 +485,7 @@ def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
     expanded = _VARIABLE.sub(lambda match: environ[match[1]], text)
     if "\0" in expanded or not expanded:
         return text, "a path is wanted; it is not empty and holds no null character"
-    # What comes out is written to checkpoints and read again, when it must mean the same.
+    # The result is written to checkpoints and read again, where it must mean the same.
     if _VARIABLE.search(expanded):
         return (
             text,
@@ -480,7 +498,7 @@ def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:
-    """Plain values as YAML text that `read_yaml` reads as the equal values."""
+    """Plain values as YAML text, which `read_yaml` reads back as equal values."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="rt", pure=True)
@@ -492,7 +510,7 @@ def write_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: Any) -> Any:
-    """The value with quotes for every text that would be something else without."""
+    """The value with quotes around every text that would otherwise be read as something else."""
     from ruamel.yaml.comments import CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -500,9 +518,11 @@ def _quoted(value: Any) -> Any:
         return {_quoted(key): _quoted(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         sequence = CommentedSeq(_quoted(part) for part in value)
+        # Lists of plain values on one line, lists of sections one entry per line.
         if not any(isinstance(part, Mapping) for part in value):
             sequence.fa.set_flow_style()
         return sequence
+    # Bare text must survive a round trip: no special characters, and not a number or truth value.
     if isinstance(value, str) and not (
         _PLAIN_TEXT.fullmatch(value) and isinstance(scalar(value), str)
     ):

@@ -1,4 +1,4 @@
-"""Audit: the columns of the statistics that say where the heat of a body is and where it flows."""
+"""Audit: the columns of the statistics about heat: where it is, where it flows, and the balance."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tetris_sim.outputs.materials import (
 )
 from tetris_sim.outputs.output import Snapshot
 
-# The balance of heat since the first record: what is stored, what came in, and what is left over.
+# Heat balance since the first record: stored heat, heat that came in, and the residual.
 #
 # Stored heat and the heat of sources are exact: explicit steps add the power at their beginning, a
-# known number per material and step. (The power of sources that move is only known at the records.)
-# What flows through surfaces is known at the records, and in between it is taken to change linearly
-# from step to step; so the sum is exact if there is a record at every step, or if the flow changes
-# linearly, and of second order in the interval of records else. Implicit steps are made of powers
-# at their begin, middle and end; from record to record these are taken to lie on a straight line,
-# which is of second order in the step even if each is recorded. The residual is the rest:
-# roundings, and this error.
+# known number per material and step. (The power of sources that move is known only at the records.)
+# Flows through surfaces are known at the records and assumed to change linearly from step to step
+# in between; their sum is exact with a record at every step, or if the flow is linear, and of
+# second order in the interval of records otherwise. Implicit steps combine powers at their
+# beginning, middle and end; from record to record these are assumed to lie on a straight line,
+# which is of second order in the step even with a record at every step. The residual is the rest:
+# rounding, and this error.
 
 STORED, GIVEN, PASSED, RESIDUAL = (
     "heat stored",
@@ -44,14 +44,14 @@ STORED, GIVEN, PASSED, RESIDUAL = (
 
 @dataclass(frozen=True)
 class BalanceEntry:
-    """One record.
+    """Heat balance at one record.
 
     Attributes:
-        step: when it is.
-        heat: of the body [J].
-        inflow: through all its surfaces [W].
-        power: of its sources [W].
-        given: heat by sources since the first record [J].
+        step: step of the record.
+        heat: heat of the body [J].
+        inflow: heat flow through all its surfaces [W].
+        power: power of its sources [W].
+        given: heat from sources since the first record [J].
         passed: heat through surfaces since then [J].
     """
 
@@ -73,18 +73,19 @@ def summed(before: BalanceEntry, after: BalanceEntry, dt: float, *, of: str) -> 
     >>> summed(begin, BalanceEntry(2, 0.0, 9.0), 1.0, of="inflow")  # 5, then 7
     12.0
     """
+    # A sum of an arithmetic series: the last record's own power belongs to the next step.
     steps = after.step - before.step
     first, last = getattr(before, of), getattr(after, of)
     return float(dt * ((steps + 1) / 2 * first + (steps - 1) / 2 * last))
 
 
 class HeatBalance:
-    """Follows the records of a run.
+    """Running heat balance over the records of a run.
 
     Args:
         dt: time step [s].
-        sources: what heats the body, if anything does.
-        implicit: whether steps are.
+        sources: the sources of the body; None if it has none.
+        implicit: whether steps are implicit.
     """
 
     def __init__(self, dt: float, sources: Sources | None, *, implicit: bool = False) -> None:
@@ -94,18 +95,25 @@ class HeatBalance:
 
     @property
     def columns(self) -> list[str]:
-        """What `add` gives."""
+        """Names of the columns that `add` returns."""
         return [STORED, *([GIVEN] if self._sources else []), PASSED, RESIDUAL]
 
     def go_on(self, first: float | None, latest: BalanceEntry | None) -> None:
-        """Continue from earlier records: heat of the first one [J], and the latest; or begin."""
+        """Continue from the heat of the first record [J] and the latest entry, or begin."""
         self._first, self._latest = first, latest
 
     def add(self, step: int, heat: float, inflow: float) -> Mapping[str, float]:
-        """What the balance is at a record, by column [J]."""
+        """Add a record; returns the balance by column [J].
+
+        Args:
+            step: step of the record.
+            heat: heat of the body [J].
+            inflow: heat flow through its surfaces [W].
+        """
         power = self._sources.power(step) if self._sources else 0.0
         entry = BalanceEntry(step, heat, inflow, power)
         before = self._latest
+        # Without an earlier record, or after a step back, the balance begins anew here.
         if before is None or self._first is None or step <= before.step:
             self._first = heat
         else:
@@ -129,35 +137,38 @@ class HeatBalance:
     def _summed(self, before: BalanceEntry, after: BalanceEntry, of: str) -> float:
         if not self._implicit:
             return summed(before, after, self._dt, of=of)
+        # Implicit: trapezoidal rule over the interval.
         steps = after.step - before.step
         return self._dt * steps * (float(getattr(before, of)) + float(getattr(after, of))) / 2
 
 
 SOURCES = "sources"
 FLOW = "heat flow"
-AUDITED = (FLOW, SOURCES, STORED, GIVEN, PASSED, RESIDUAL)  # what columns of the audit begin with
+AUDITED = (FLOW, SOURCES, STORED, GIVEN, PASSED, RESIDUAL)  # beginnings of the audit's columns
 
 
 class Audit:
-    """What is said of the heat of a body at each record.
+    """Columns about the heat of a body at each record.
 
-    A body with materials has, of each of them whose state is not held, minimum, maximum, mean and
-    heat; then the heat flow through each open face (into the body) and between each two materials
-    that touch (from the first to the second), the power of the sources, and the balance since the
-    first record. A body that is the same everywhere has only faces and balance, if any is open.
+    A body with materials has, for each material whose state is not held, minimum, maximum, mean and
+    heat; then the heat flow through each open face (into the body) and between any two materials in
+    contact (from the first to the second), the power of the sources, and the balance since the
+    first record. A uniform body has only faces and balance, if any face is open.
 
     Args:
-        problem: its state is a temperature (`has_heat`).
-        implicit: whether steps are.
+        problem: a problem whose state is a temperature (`has_heat`).
+        implicit: whether steps are implicit.
     """
 
     def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
         self._problem = problem
         self._openings = tuple(openings(problem))
         self._body: BodyMaterials | None = None
-        self._warm: list[int] = []  # numbers of the materials of which something is said
+        self._warm: list[int] = []  # numbers of the materials that have columns
         self._pairs: list[tuple[int, int]] = []
         self._sources: Sources | None = None
+
+        # Materials and contacts do not change, so the columns follow from one scan without a state.
         if problem.conduction is not None:
             self._body = BodyMaterials(problem)
             found = survey(self._body, None)
@@ -169,11 +180,14 @@ class Audit:
             ]
             if problem.conduction.source is not None:
                 self._sources = Sources(problem.conduction.source, self._body)
+
         self._balance = HeatBalance(problem.dt, self._sources, implicit=implicit)
 
     @property
     def columns(self) -> list[str]:
-        """Names with units: what is said besides minimum, maximum, mean and heat of the whole."""
+        """Names with units of all columns besides minimum, maximum, mean and heat of the whole
+        body.
+        """
         variable, power = self._problem.variables[0], power_unit(self._problem)
         heat, energy = heat_column(self._problem)
         columns = []
@@ -189,13 +203,14 @@ class Audit:
         return columns
 
     def go_on(self, header: Sequence[str], rows: Sequence[Sequence[float]]) -> None:
-        """Continue from the records of a table, if there are any."""
+        """Continue from the records of a table, if it has any."""
         if not rows or not self._is_open:
             self._balance.go_on(None, None)
             return
 
         name, energy = heat_column(self._problem)
         power = power_unit(self._problem)
+        # Everything the balance needs is in the table itself: its first and its last row.
         first, last = (dict(zip(header, row, strict=True)) for row in (rows[0], rows[-1]))
         flows = {flow: last[f"{flow} [{power}]"] for flow in self._names_of_flows()}
         prefix = f"{self._problem.variables[0].name} " if self._problem.n_fields > 1 else ""
@@ -211,12 +226,15 @@ class Audit:
         self._balance.go_on(first[heat], latest)
 
     def look_at_body(self, snapshot: Snapshot) -> tuple[list[float], list[float]]:
-        """Minimum, maximum, mean and heat of a body with materials but for what is held, and the
-        audit.
+        """Statistics of a body with materials, and the audit.
+
+        Returns:
+            Minimum, maximum, mean and heat of everything that is not held; and the audit's columns.
         """
         assert self._body is not None
         found = survey(self._body, snapshot)
         warmth = [found.warmth[k] for k in self._warm]
+        # Exact sums of the parts, so the result does not depend on the order of materials.
         volume = math.fsum(part for one in warmth for part in one.volume)
         integral = math.fsum(part for one in warmth for part in one.integral)
         heat = math.fsum(part for one in warmth for part in one.heat)
@@ -234,7 +252,7 @@ class Audit:
         return whole, [*values, *self._flows_and_balance(snapshot, heat, found)]
 
     def look_at_faces(self, snapshot: Snapshot, heat: float) -> list[float]:
-        """The audit of a body that is the same everywhere and holds so much heat [J]."""
+        """The audit of a uniform body that holds `heat` [J]."""
         return self._flows_and_balance(snapshot, heat, None) if self._is_open else []
 
     def _flows_and_balance(
@@ -260,7 +278,7 @@ class Audit:
         return faces + [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
 
     def _inflow(self, flows: Mapping[str, float]) -> float:
-        """Into all that is not held, through faces and from what is held [W]."""
+        """Heat flow into everything that is not held, through faces and from held materials [W]."""
         through = [flows[f"{FLOW} {opening.name}"] for opening in self._openings]
         if self._body is not None:
             for pair, sign in held_pairs(self._body, self._pairs):

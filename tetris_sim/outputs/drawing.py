@@ -1,7 +1,7 @@
-"""What does a field look like? Builds figures without touching matplotlib's global state.
+"""Drawings of a field: figures built without touching matplotlib's global state.
 
-A map is painted without matplotlib (`painting.py`) until somebody asks for the figure: importing
-matplotlib takes longer than most small runs.
+A map is rasterized without matplotlib (`raster.py`) until its figure is asked for: importing
+matplotlib takes longer than most small runs (docs/decisions/0040-maps-without-matplotlib.md).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Settings (rc_context) and fonts of matplotlib belong to the process: one thread at a time.
 _DRAWING = threading.Lock()
 DPI = 150
 _SCREEN = 90  # dots per inch in a notebook
@@ -53,10 +54,10 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Built:
-    """A figure of matplotlib and what changes in it from frame to frame.
+    """A matplotlib figure and the parts of it that change from frame to frame.
 
     Attributes:
-        figure: the whole.
+        figure: the figure.
         axes: one per panel, row by row.
         artists: the image or line of each panel.
         moment: the text below the heading.
@@ -69,11 +70,12 @@ class Built:
 
 
 class Drawing:
-    """A picture, as a file or as a figure of matplotlib.
+    """A picture, as a file or as a matplotlib figure.
 
     Args:
-        build: makes the figure, when it is asked for.
-        sheet: what is painted as long as nobody has asked for the figure; None if it cannot be.
+        build: makes the figure on first use.
+        sheet: the layout to rasterize as long as the figure has not been asked for; None if that
+            is not possible.
     """
 
     def __init__(self, build: Callable[[], Built], sheet: FigureLayout | None = None) -> None:
@@ -82,17 +84,17 @@ class Drawing:
 
     @functools.cached_property
     def _built(self) -> Built:
-        self._sheet = None  # the figure may be changed by whoever asked for it
+        self._sheet = None  # the caller may change the figure
         return self._build()
 
     @property
     def figure(self) -> Figure:
-        """The whole."""
+        """The matplotlib figure."""
         return self._built.figure
 
     @property
     def axes(self) -> tuple[Axes, ...]:
-        """One per panel, row by row."""
+        """The axes, one per panel, row by row."""
         return self._built.axes
 
     @property
@@ -106,7 +108,7 @@ class Drawing:
         return self._built.moment
 
     def show(self, planes: Sequence[Plane], moment: str) -> None:
-        """Put other values into the panels."""
+        """Replace the values in the panels, and the time."""
         for artist, plane in zip(self.artists, planes, strict=True):
             if plane.values.ndim == 1:
                 artist.set_ydata(plane.values)
@@ -115,7 +117,7 @@ class Drawing:
         self.moment.set_text(moment)
 
     def pixels(self, dpi: int) -> npt.NDArray[np.uint8]:
-        """The figure as it is now, (rows, columns, 3) red, green, blue."""
+        """The figure in its present state, (rows, columns, 3): red, green, blue."""
         from matplotlib import rc_context
 
         with rc_context(STYLE):
@@ -128,7 +130,7 @@ class Drawing:
         return self.png(_SCREEN)
 
     def png(self, dpi: int) -> bytes:
-        """The picture as a PNG file."""
+        """The picture as a PNG file in memory."""
         file = io.BytesIO()
         self._write(file, dpi)
         return file.getvalue()
@@ -139,19 +141,20 @@ class Drawing:
             self._write(part, DPI)
 
     def _write(self, file: Path | io.BytesIO, dpi: int) -> None:
+        # Once the figure exists it is authoritative, as the caller may have changed it.
         if self._sheet is not None:
             paint(self._sheet, dpi).save(file, format="PNG", dpi=(dpi, dpi))
             return
 
         from matplotlib import rc_context
 
-        # Its settings and fonts are those of the process.
+        # Settings and fonts of matplotlib are global to the process.
         with _DRAWING, rc_context(STYLE):
             self.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": "tetris_sim"})
 
 
 def draw(sheet: FigureLayout) -> Drawing:
-    """A figure of panels in rows; all of one length scale, y (or z) upwards."""
+    """A figure of panels in rows, all on one length scale, with y (or z) upwards."""
     return Drawing(lambda: _build(sheet), sheet if can_paint(sheet) else None)
 
 
@@ -160,6 +163,7 @@ def _build(sheet: FigureLayout) -> Built:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # Panels are placed in inches; matplotlib wants fractions of the figure.
     with rc_context(STYLE):
         width, height = sheet.width, sheet.height
         figure = Figure(figsize=(width, height), facecolor="white")
@@ -188,6 +192,7 @@ def _build(sheet: FigureLayout) -> Built:
 
 def _draw_map(axes: Axes, panel: Panel, sheet: FigureLayout, at: PanelBox) -> Any:
     plane, unit, figure = panel.plane, sheet.unit, axes.figure
+    # Both coordinates in the unit of the axis labels.
     y, x = (edges / unit.metres for edges in plane.edges)
     image = axes.imshow(
         pixels(plane),
@@ -209,12 +214,14 @@ def _draw_map(axes: Axes, panel: Panel, sheet: FigureLayout, at: PanelBox) -> An
     axes.set_ylabel(f"{plane.axes[0]} [{unit.name}]")
     axes.set_title(panel.title, y=1.0)  # to find room above ticks costs a sixth of a picture
 
+    # As many ticks as there is room for, at round numbers.
     across, upwards = at.intervals
     axes.xaxis.set_major_locator(_locator(across))
     axes.yaxis.set_major_locator(_locator(upwards))
     write_numbers(axes)
 
     if panel.bar:
+        # The bar has the height of the axes; its horizontal position is that of the layout.
         box, place = axes.get_position(), at.bar
         strip = figure.add_axes(
             (place.left / sheet.width, box.y0, place.width / sheet.width, box.height)
@@ -226,7 +233,7 @@ def _draw_map(axes: Axes, panel: Panel, sheet: FigureLayout, at: PanelBox) -> An
 
 
 def _make_outlines(lines: npt.NDArray[np.float64]) -> Any:
-    """Lines that are seen on light and on dark colours."""
+    """Lines that are visible on light and on dark colours."""
     from matplotlib.collections import LineCollection
     from matplotlib.patheffects import Normal, withStroke
 
@@ -239,6 +246,7 @@ def _make_outlines(lines: npt.NDArray[np.float64]) -> Any:
 def _draw_graph(axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     plane = panel.plane
     positions = plane.positions[0] / unit.metres
+    # The earlier state lies below, fainter.
     if panel.before is not None:
         axes.plot(
             positions, panel.before[0].values, color="0.6", linewidth=1.4, label=panel.before[1]
@@ -252,14 +260,17 @@ def _draw_graph(axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     if panel.before is not None:
         axes.legend(frameon=False)
 
+    # A zero line, where the values change sign.
     if panel.limits[0] < 0 < panel.limits[1]:
         axes.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)
 
+    # Dashed lines where one material ends and another begins.
     if plane.materials is not None:
         for after in borders(plane.materials):
             place = plane.edges[0][after + 1] / unit.metres
             axes.axvline(place, color="0.5", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.9)
 
+    # A margin of 5 % keeps the line off the frame.
     margin = 0.05 * (panel.limits[1] - panel.limits[0])
     axes.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)
     axes.set_xlim(plane.bounds[0][0] / unit.metres, plane.bounds[0][1] / unit.metres)
@@ -274,15 +285,15 @@ def _draw_graph(axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
 
 
 def write_numbers(axes: Axes) -> None:
-    """Have the ticks of both axes written as text."""
+    """Format the ticks of both axes as plain text."""
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(_numbers())
 
 
 def _numbers() -> Any:
-    """Numbers as text, and a power of ten that they share as a formula.
+    """Tick formatter: numbers as text, and a common power of ten as a formula.
 
-    A number that is set as a formula looks the same; parsing them took a third of a picture.
+    A number set as a formula looks the same, but parsing formulas took a third of a picture's time.
     """
     from matplotlib.ticker import ScalarFormatter
 
@@ -294,7 +305,7 @@ def _numbers() -> Any:
 
 
 def _locator(intervals: int) -> Any:
-    """Ticks at round numbers, as many as there is room for."""
+    """Locator of ticks at round numbers, as many as there is room for."""
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(intervals, steps=TICK_STEPS)

@@ -1,4 +1,4 @@
-"""A series as a film: one scale of colours for all of it, and the time in the picture."""
+"""Exports of a series: arrays, tables, NetCDF, VTKHDF, and animations (GIF, MP4)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ def write_npy(series: Series, records: Sequence[int], path: Path, *, single: boo
     """Write the first variable as a NumPy array.
 
     Args:
-        series: where the values are.
-        records: which of them, ascending.
+        series: the fields.
+        records: numbers of the records to write, ascending.
         path: the file to write.
         single: whether the array is (z, y, x) of one record, instead of (time, z, y, x).
     """
     shape = series.grid.shape if single else (len(records), *series.grid.shape)
 
+    # The header first, then the values as they are read: the array is never in memory as a whole.
     with atomic_file(path) as part, part.open("wb") as file:
         header = {
             "descr": np.lib.format.dtype_to_descr(series.dtype),
@@ -52,17 +53,17 @@ def write_npy(series: Series, records: Sequence[int], path: Path, *, single: boo
         }
         np.lib.format.write_array_header_1_0(file, header)
         for record in records:
-            # Blocks come in storage order, and each is one piece of it.
+            # Blocks come in storage order, and each is contiguous in the file.
             for box in blocks(series.grid.shape, series.dtype.itemsize):
                 file.write(series.read(record, 0, box).tobytes())
 
 
 def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
-    """Write every variable of a 1D series, a row per record and point.
+    """Write every variable of a 1D series, one row per record and point.
 
     Args:
-        series: where the values are.
-        records: which of them, ascending.
+        series: the fields.
+        records: numbers of the records to write, ascending.
         path: the file to write.
 
     Raises:
@@ -86,6 +87,7 @@ def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
             )
         )
         for record in records:
+            # Blocks of 1 MiB, since their rows are Python objects meanwhile.
             for box in blocks(
                 series.grid.shape, series.dtype.itemsize * len(series.variables), limit=1 << 20
             ):
@@ -110,6 +112,7 @@ def write_probes(tables: Mapping[str, Path], path: Path) -> None:
 
     Raises:
         CheckpointError: a table is damaged.
+        ConfigError: the tables have different columns.
     """
     with atomic_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -130,19 +133,19 @@ def write_probes(tables: Mapping[str, Path], path: Path) -> None:
                 writer.writerow((name, int(step), *(repr(value) for value in values)))
 
 
-# A series as one NetCDF-4 file, for xarray, Panoply, CDO and whatever else reads NetCDF.
+# A series as one NetCDF-4 file, for xarray, Panoply, CDO and other readers of NetCDF.
 #
-# NetCDF-4 is HDF5 with dimension scales, in the order in which things were made. It needs no NetCDF
-# library, has no limit of size, and is written block by block; the classic format would need the
-# whole series in memory.
+# NetCDF-4 is HDF5 with dimension scales, in the order of creation. Writing it needs no NetCDF
+# library, has no size limit, and works block by block; the classic format would need the whole
+# series in memory.
 
 
 def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
-    """Write the given records of a series; deflated, as NetCDF tools do.
+    """Write records of a series as NetCDF-4, deflated as NetCDF tools do.
 
     Args:
-        series: where the values are.
-        records: which of them, ascending.
+        series: the fields.
+        records: numbers of the records to write, ascending.
         path: the file to write.
     """
     grid, dtype = series.grid, arithmetic_of(series.dtype)  # NetCDF has no float16
@@ -154,7 +157,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         file.attrs["title"] = str(series.meta.get("title", ""))
         file.attrs["history"] = json.dumps({"versions": series.meta.get("versions", {})})
 
-        # Readers take the order of dimensions from the order in which these were made.
+        # Readers take the order of dimensions from the order of creation.
         time = add_times(file, [series.times[record] for record in records])
         add_positions(file, grid, spacing=False)
         add_steps(file, [series.steps[record] for record in records], time)
@@ -179,6 +182,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
             for axis, name in enumerate(("time", *grid.axis_names)):
                 dataset.dims[axis].attach_scale(file[name])
 
+            # One chunk is compressed once, so blocks are whole chunks.
             for i, record in enumerate(records):
                 for box in blocks(grid.shape, itemsize, multiple=chunk):
                     dataset[(i, *slices(box))] = series.read(record, k, box)
@@ -195,11 +199,11 @@ _GRADED_VERSION = (2, 7)  # the first with a RectilinearGrid
 
 
 def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
-    """Write the given records of a series.
+    """Write records of a series as VTKHDF.
 
     Args:
-        series: where the values are.
-        records: which of them, ascending.
+        series: the fields.
+        records: numbers of the records to write, ascending.
         path: the file to write.
     """
     grid = series.grid
@@ -208,6 +212,7 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
         steps = root.create_group("Steps")
         (_write_rectilinear if grid.is_graded else _write_image)(root, grid, len(records))
 
+        # Temporal data: offset of each step in each array, here one entry per step.
         steps.attrs["NSteps"] = len(records)
         steps["Values"] = np.array([series.times[record] for record in records])
         offsets = steps.create_group("CellDataOffsets")
@@ -218,11 +223,12 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
 
 
 def _write_image(root: Any, grid: Grid, _: int) -> None:
-    """The mesh: cells of one width per axis."""
+    """Write the mesh: cells of one width per axis."""
     root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
-    # A string of fixed length, or VTK does not find it.
+    # A string of fixed length; VTK does not find any other.
     root.attrs["Type"] = np.bytes_("ImageData")
 
+    # VTK orders axes x, y, z; the extent counts cells, hence nodes 0 to n.
     cells = in_space(grid, grid.shape, 0)[::-1]
     root.attrs["WholeExtent"] = np.array([bound for n in cells for bound in (0, n)], dtype=np.int64)
     corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)]
@@ -232,7 +238,7 @@ def _write_image(root: Any, grid: Grid, _: int) -> None:
 
 
 def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
-    """The mesh: the ends of the cells along each axis, which all records share."""
+    """Write the mesh: the ends of the cells along each axis, which all records share."""
     root.attrs["Version"] = np.array(_GRADED_VERSION, dtype=np.int64)
     root.attrs["Type"] = np.bytes_("RectilinearGrid")
 
@@ -247,7 +253,7 @@ def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
 def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:
     shape, dtype = series.grid.shape, arithmetic_of(series.dtype)  # VTK has no float16
     itemsize = dtype.itemsize
-    # VTK wants as many axes as the box has thickness along, and time before them.
+    # VTK expects as many axes as the box has thickness along, and time before them.
     dataset = group.create_dataset(
         series.variables[variable].name,
         shape=(len(records), *shape),
@@ -259,6 +265,7 @@ def _write_values(group: Any, series: Series, records: Sequence[int], variable: 
             dataset[(i, *slices(box))] = series.read(record, variable, box)
 
 
+# Animations.
 Pixels = npt.NDArray[np.uint8]  # (rows, columns, 3)
 _MOST_POINTS = 600  # per axis: a film is smaller than a picture
 _DPI = 100
@@ -266,14 +273,14 @@ _DPI = 100
 
 @dataclass(frozen=True)
 class Film:
-    """What a film shows.
+    """Content of an animation.
 
     Attributes:
-        series: where the values are.
-        records: which of them, ascending.
-        variable: which one.
-        cuts: through which planes.
-        caption: what the pictures say.
+        series: the fields.
+        records: numbers of the records to show, ascending.
+        variable: number of the variable.
+        cuts: the planes to show.
+        caption: caption of the pictures.
     """
 
     series: Series
@@ -288,18 +295,18 @@ class Film:
         return sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
 
     def moment(self, record: int) -> str:
-        """When one frame is."""
+        """The time of one frame as text."""
         return moment(
             self.series.steps[record], self.series.times[record], timeless=self.series.timeless
         )
 
     def limits(self) -> Limits:
-        """Lowest and highest value of all frames."""
+        """Lowest and highest value of all frames, so that one scale serves them all."""
         both = [extent(self.planes(record)) for record in self.records]
         return widened((min(low for low, _ in both), max(high for _, high in both)))
 
     def first(self) -> Drawing:
-        """The first frame, which the others change."""
+        """The drawing of the first frame, in which later frames replace the values."""
         record = self.records[0]
         return draw_state(
             self.planes(record), self.caption, moment=self.moment(record), limits=self.limits()
@@ -310,6 +317,7 @@ def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
     """Write an animated GIF that repeats for ever."""
     from PIL import Image
 
+    # One palette for all frames: per-frame palettes would flicker.
     palette = _palette()
 
     def indexed(pixels: Pixels) -> Image.Image:
@@ -317,6 +325,7 @@ def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
         frame.putpalette(palette.tobytes())
         return frame
 
+    # A generator: frames are drawn while the file is written, one at a time.
     frames = (indexed(pixels) for pixels in _frames(film, film.first()))
     first = next(frames)
     with atomic_file(path) as part:
@@ -325,7 +334,7 @@ def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
             format="GIF",
             save_all=True,
             append_images=frames,
-            # Below 20 ms browsers slow down to 100 ms.
+            # Browsers slow frames below 20 ms down to 100 ms.
             duration=max(20, round(1000 / frames_per_second)),
             loop=0,
             optimize=False,
@@ -333,7 +342,7 @@ def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
 
 
 def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
-    """Write an MP4 film through the program ffmpeg.
+    """Write an MP4 film with the program ffmpeg.
 
     Raises:
         UnsupportedError: ffmpeg is not installed, or fails.
@@ -346,12 +355,14 @@ def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
         )
         raise UnsupportedError(msg)
 
+    # ffmpeg needs the size before the first frame, so draw that one now.
     frames = (_even(pixels) for pixels in _frames(film, film.first()))
     first = next(frames)
     size = f"{first.shape[1]}x{first.shape[0]}"
     rate = f"{frames_per_second:g}"
     source = f"-f rawvideo -pix_fmt rgb24 -s {size} -r {rate} -i -".split()
 
+    # Raw frames go through a pipe; yuv420p is the pixel format that players generally support.
     with atomic_file(path) as part:
         target = ["-an", "-pix_fmt", "yuv420p", "-f", "mp4", str(part)]
         with subprocess.Popen(
@@ -370,7 +381,7 @@ def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
 
 
 def _palette() -> Pixels:
-    """256 colours for every frame alike: those of the scale, of text and of lines, (256, 3)."""
+    """256 colours for every frame: those of the scale, of text and of lines, (256, 3)."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
 
@@ -382,11 +393,13 @@ def _palette() -> Pixels:
 
 
 def _nearest(pixels: Pixels, palette: Pixels) -> Pixels:
-    """Index of the colour of the palette nearest to each pixel; Pillow's search rounds colours."""
+    """Index of the palette colour nearest to each pixel; Pillow's own search rounds colours."""
+    # A picture has few distinct colours: search once for each, then look all pixels up.
     packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
     numbers, place = np.unique(packed, return_inverse=True)
     colours = np.stack([numbers >> 16, numbers >> 8 & 255, numbers & 255], axis=1).astype(np.int32)
     nearest = np.empty(len(colours), dtype=np.uint8)
+    # In batches, because the differences are (batch, 256, 3).
     for start in range(0, len(colours), 1024):
         differences = colours[start : start + 1024, None, :] - palette[None].astype(np.int32)
         nearest[start : start + 1024] = (differences**2).sum(axis=2).argmin(axis=1)
@@ -400,8 +413,9 @@ def _frames(film: Film, drawing: Drawing) -> Iterator[Pixels]:
 
 
 def _feed(encoder: subprocess.Popen[bytes], frames: Iterable[Pixels]) -> str:
-    """Hand frames to the encoder until the last one or until it gives up; what it complained of."""
+    """Send frames to the encoder until it exits or they end; returns its error output."""
     assert encoder.stdin is not None
+    # A broken pipe means that the encoder has exited; its error output says why.
     with contextlib.suppress(BrokenPipeError):
         for frame in frames:
             encoder.stdin.write(frame.tobytes())
@@ -412,6 +426,6 @@ def _feed(encoder: subprocess.Popen[bytes], frames: Iterable[Pixels]) -> str:
 
 
 def _even(pixels: Pixels) -> Pixels:
-    """The picture with an even number of rows and columns, as films need."""
+    """The picture with an even number of rows and columns, which video codecs need."""
     rows, columns = pixels.shape[0] % 2, pixels.shape[1] % 2
     return np.pad(pixels, ((0, rows), (0, columns), (0, 0)), mode="edge")

@@ -1,4 +1,4 @@
-"""What do the HDF5 files of the fields look like, and how is one written?
+"""HDF5 files of fields: their structure, their metadata, and how one is written.
 
 Two kinds of file have the same structure: `fields/fields_<step>.h5` holds one time, `fields.h5` all
 of them as virtual datasets; those of a part of the field are called fields-<name>. Variables and
@@ -46,24 +46,24 @@ from tetris_sim.support.files import (
 from tetris_sim.support.hdf5 import packed
 from tetris_sim.version import __version__
 
-# Dimension scales: the datasets of an HDF5 file that say where and when its values lie.
+# Dimension scales: the datasets of an HDF5 file with the positions and times of its values.
 
 _BOUNDS = "_bounds"
 _BOUND = "bound"  # the axis along which the two ends of a cell lie
-# What NetCDF-4 writes as the name of a scale that is a dimension and nothing else.
+# The name that NetCDF-4 writes for a scale that is a dimension without a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
 
 def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
-    """A scale per axis of the grid, named x, y or z: positions of the points [m], array order.
+    """Add a scale per axis of the grid, named x, y or z: positions of the points [m], array order.
 
-    Beside those of a graded axis lie the ends of its cells, as the CF conventions (1.12, section
-    7.1, "Cell Boundaries") have them.
+    A graded axis additionally gets the ends of its cells, by the CF conventions (1.12, section 7.1,
+    "Cell Boundaries").
 
     Args:
-        group: where they go.
+        group: the group to add to.
         grid: the points.
-        spacing: whether each says how far its points are apart; a single point does not show it.
+        spacing: whether to store the spacing, which a single point does not show.
     """
     scales = []
     for axis, name in enumerate(grid.axis_names):
@@ -85,7 +85,8 @@ def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
 
 
 def _add_bounds(group: Any, scale: Any, name: str, ends: Sequence[float]) -> None:
-    """Where each cell along a graded axis begins and ends [m], (n, 2)."""
+    """Add the ends of each cell along a graded axis [m], (n, 2)."""
+    # One dimension of length 2 serves the bounds of all axes.
     if _BOUND not in group:
         both = group.create_dataset(_BOUND, data=np.zeros(2, np.float32))
         both.make_scale(_NO_VARIABLE.format(2))
@@ -99,15 +100,19 @@ def _add_bounds(group: Any, scale: Any, name: str, ends: Sequence[float]) -> Non
 
 
 def read_grid(group: Any) -> Grid:
-    """The grid of the points whose positions lie in a group, written with their spacing."""
+    """The grid whose positions lie in a group, as `add_positions` wrote them with their spacing."""
+    # A scalar position marks an axis that was cut away.
     present = [name for name in reversed(AXIS_NAMES) if name in group]
     names = [name for name in present if group[name].shape]
+
+    # Bounds (n, 2) back to n + 1 cell faces.
     cells = [
         group[f"{name}{_BOUNDS}"][()] if f"{name}{_BOUNDS}" in group else None for name in names
     ]
     edges = tuple(
         None if both is None else (*both[:, 0].tolist(), float(both[-1, 1])) for both in cells
     )
+
     return Grid(
         shape=tuple(len(group[name]) for name in names),
         spacing=tuple(float(group[name].attrs["spacing"]) for name in names),
@@ -118,12 +123,12 @@ def read_grid(group: Any) -> Grid:
 
 
 def auxiliary(grid: Grid) -> str:
-    """The attribute `coordinates` of a variable: what belongs to it besides its axes."""
+    """The attribute `coordinates` of a variable: its coordinates besides its axes."""
     return " ".join(("step", *(name for name, _ in grid.cut)))
 
 
 def add_times(group: Any, times: Sequence[float]) -> Any:
-    """The scale `time` [s]."""
+    """Add the scale `time` [s]."""
     scale = group.create_dataset("time", data=np.array(times, dtype=np.float64))
     scale.make_scale("time")
     scale.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
@@ -131,26 +136,26 @@ def add_times(group: Any, times: Sequence[float]) -> Any:
 
 
 def add_steps(group: Any, steps: Sequence[int], time: Any) -> None:
-    """The dataset `step`, which lies along the scale `time`."""
+    """Add the dataset `step` along the scale `time`."""
     numbers = group.create_dataset("step", data=np.array(steps, dtype=np.int64))
     numbers.attrs.update({"units": "1", "long_name": "number of time steps"})
     numbers.dims[0].attach_scale(time)
 
 
-# What a file says about the run that wrote it: its numbers can be had again years later.
+# Metadata about the run that wrote a file, enough to reproduce its numbers years later.
 
 CREATOR = f"tetris_sim {__version__}"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where numbers come from.
+    """Origin of the numbers in a file.
 
     Attributes:
         config: the resolved configuration as YAML; loading it again gives the same run.
         title: the configuration's title; may be empty.
-        run_id: what tells this run from others; empty if it has none.
-        versions: of the packages that decide about numbers and files.
+        run_id: identifier of the run; empty if it has none.
+        versions: versions of the packages that determine numbers and files.
     """
 
     config: str
@@ -160,7 +165,7 @@ class Provenance:
 
 
 def make_provenance(request: Request, run_id: str = "") -> Provenance:
-    """What this run's files say about it."""
+    """The provenance that this run's files carry."""
     return Provenance(
         config=write_yaml(request.resolved()),
         title=request.title,
@@ -174,9 +179,9 @@ def make_provenance(request: Request, run_id: str = "") -> Provenance:
 
 
 def write_meta(file: Any, provenance: Provenance) -> Any:
-    """Write the group `/meta` of an HDF5 file; returns it so that more can be said there."""
+    """Write the group `/meta` of an HDF5 file; returns it for further entries."""
     meta = file.create_group("meta")
-    # A dataset, as attributes end at 64 KiB.
+    # A dataset, as HDF5 limits attributes to 64 KiB.
     meta.create_dataset("config", data=provenance.config)
     meta.attrs["title"] = provenance.title
     meta.attrs["run_id"] = provenance.run_id
@@ -184,12 +189,12 @@ def write_meta(file: Any, provenance: Provenance) -> Any:
     return meta
 
 
-# Slabs of a file of fields, written by their ranks at the same time.
+# Slabs of a file of fields, written by several ranks at the same time.
 #
-# One process makes the file without its values, under a temporary name, and says where they are to
-# lie; each writes the points of its slab there, past the HDF5 library, and when all have said that
-# theirs are on the disk the first one puts the file in place (docs/decisions/0045-fields-where-
-# they-are.md).
+# One process makes the file without its values, under a temporary name, and reports the offsets of
+# the values; each rank writes the points of its slab there, bypassing the HDF5 library. When all
+# have reported that theirs are on the disk, the first process renames the file
+# (docs/decisions/0045-fields-where-they-are.md).
 
 
 @dataclass(frozen=True)
@@ -197,13 +202,13 @@ class Unfinished:
     """A file that still lacks its values.
 
     Attributes:
-        step: of the record.
-        time: of the record [s].
-        path: what the file will be called.
-        part: what it is called until then.
+        step: step of the record.
+        time: time of the record [s].
+        path: final name of the file.
+        part: its name until then.
         shape: points per axis.
-        dtype: of the values.
-        offsets: where in the file the values of each variable begin [bytes].
+        dtype: type of the values.
+        offsets: offset in the file of the first value of each variable [bytes].
     """
 
     step: int
@@ -216,6 +221,7 @@ class Unfinished:
 
     def is_here(self) -> bool:
         """Whether this process sees the file and may write to it."""
+        # Opening tells what no path can: another computer may not see this file system.
         try:
             os.close(os.open(self.part, os.O_WRONLY | os.O_CLOEXEC))
         except OSError:
@@ -227,14 +233,15 @@ class Unfinished:
 
         Args:
             box: global indices.
-            read: a part of it -> its values, (n_variables, ...).
+            read: function from a part of the box to its values, (n_variables, ...).
 
         Raises:
-            UnsupportedError: the disk is full or does not let us write.
+            UnsupportedError: the disk is full or refuses the file.
         """
         extent = tuple(high - low for low, high in box)
         bytes_of_point = self.dtype.itemsize * len(self.offsets)
         with disk_errors(self.part), self._opened() as descriptor:
+            # Block by block, so that the slab need not be in memory twice.
             for inside in blocks(extent, bytes_of_point):
                 piece = tuple(
                     (low + a, low + b) for (low, _), (a, b) in zip(box, inside, strict=True)
@@ -243,13 +250,14 @@ class Unfinished:
                 for offset, field in zip(self.offsets, values, strict=True):
                     packed = np.ascontiguousarray(field, dtype=self.dtype)
                     self._write_runs(descriptor, packed, piece, offset)
+            # Only then may the rank report its slab as written.
             os.fsync(descriptor)
 
     def put_in_place(self) -> None:
-        """Give the file its name; all values are there.
+        """Rename the file once all values are on the disk.
 
         Raises:
-            UnsupportedError: the disk does not let us.
+            UnsupportedError: the disk refuses.
         """
         with disk_errors(self.part):
             put_in_place(self.part, self.path)
@@ -268,31 +276,35 @@ class Unfinished:
             os.close(descriptor)
 
     def _write_runs(self, descriptor: int, values: Field, box: Box, offset: int) -> None:
+        # Ranks write disjoint runs of the same file, so no lock is needed.
         firsts, length = runs(self.shape, box)
         places = offset + firsts * self.dtype.itemsize
         for place, run in zip(places.tolist(), values.reshape(-1, length), strict=True):
             write_at(descriptor, run, place)
+        # Start the transfer to the disk now, over the whole range that the runs span.
         begin, end = int(places[0]), int(places[-1]) + length * self.dtype.itemsize
         send_to_disk(descriptor, begin, end - begin)
 
 
 def runs(shape: tuple[int, ...], box: Box) -> tuple[npt.NDArray[np.int64], int]:
-    """Where the points of a box lie in an array, as runs without a gap.
+    """Location of the points of a box in an array, as contiguous runs.
 
     >>> runs((4, 5), ((1, 3), (0, 5))), runs((4, 5), ((1, 3), (2, 4)))
     ((array([5]), 10), (array([ 7, 12]), 2))
 
     Args:
-        shape: of the array.
+        shape: shape of the array.
         box: global indices.
 
     Returns:
-        (index of the first point of each run, points of a run), in the order of the box.
+        (index of the first point of each run, points per run), in the order of the box.
     """
+    # Trailing axes that are taken whole are contiguous with the axis before them.
     axis = len(shape) - 1
     while axis > 0 and box[axis] == (0, shape[axis]):
         axis -= 1
     strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    # Broadcast the starts over the leading axes, the slowest outermost.
     firsts = np.array(box[axis][0] * strides[axis])
     for k in reversed(range(axis)):
         along = np.arange(*box[k]) * strides[k]
@@ -301,6 +313,7 @@ def runs(shape: tuple[int, ...], box: Box) -> tuple[npt.NDArray[np.int64], int]:
     return firsts.ravel(), length
 
 
+# Layout of the files of one step, and of their index.
 FORMAT = "tetris_sim fields"
 FORMAT_VERSION = 1
 FOLDER = WHOLE
@@ -315,9 +328,9 @@ class Record:
     """One time of a part of the field.
 
     Attributes:
-        step: number of time steps; of a time between two steps, the later one.
+        step: number of time steps; the later one for a time between two steps.
         time: simulated time [s].
-        read: a box of the part -> its values, (n_fields, ...).
+        read: function from a box of the part to its values, (n_fields, ...).
     """
 
     step: int
@@ -326,7 +339,7 @@ class Record:
 
 
 def record_name(step: int, folder: str = FOLDER) -> str:
-    """Path of the file of one step, relative to the index beside its folder."""
+    """Path of the file of one step, relative to the index next to its folder."""
     return f"{folder}/fields_{step:012d}.h5"
 
 
@@ -337,7 +350,7 @@ def recorded_steps(directory: Path, folder: str = FOLDER) -> list[int]:
 
 
 def is_field_file(file: Any) -> bool:
-    """Whether an open HDF5 file holds fields of ours."""
+    """Whether an open HDF5 file holds fields of tetris_sim."""
     return bool(file.attrs.get("format") == FORMAT)
 
 
@@ -360,17 +373,18 @@ def write_record(
 def begin_record(
     path: Path, record: Record, problem: Problem, part: OutputRegion, provenance: Provenance
 ) -> Unfinished:
-    """Write all of the file of one step but its values, under a temporary name beside `path`.
+    """Write the file of one step except for its values, under a temporary name next to `path`.
 
     Raises:
-        UnsupportedError: the disk is full or does not let us write.
+        UnsupportedError: the disk is full or refuses the file.
     """
     name = unfinished_name(path)
     with disk_errors(name), new_hdf5(name) as file:
         _write_frame(file, problem, part, {record.step: record.time}, provenance)
         datasets = _make_datasets(file, problem, part, "none")
         for dataset in datasets:
-            # The first value brings about the memory of all, where it lies in any other file.
+            # The first value makes HDF5 allocate the storage of all, where it lies in any other
+            # file.
             dataset[(0,) * dataset.ndim] = 0
         offsets = tuple(dataset.id.get_offset() for dataset in datasets)
     shape, dtype = part.grid.shape, problem.arithmetic
@@ -384,14 +398,14 @@ def write_index(
     provenance: Provenance,
     part: OutputRegion | None = None,
 ) -> Path:
-    """Write `fields.h5`: the files of all steps seen as one, by relative names.
+    """Write `fields.h5`: the files of all steps presented as one, by relative names.
 
     Args:
-        directory: where they lie.
-        problem: what they are about.
-        records: time [s] of each by its step, ascending.
-        provenance: what they say about the run.
-        part: of the field; all of it if not given.
+        directory: folder of the index.
+        problem: the problem.
+        records: time [s] of each record by its step, ascending.
+        provenance: metadata about the run.
+        part: part of the field; all of it if not given.
     """
     import h5py
 
@@ -400,13 +414,14 @@ def write_index(
     with atomic_hdf5(path) as file:
         _write_frame(file, problem, part, records, provenance)
 
+        # A virtual dataset per variable: record i maps to the file of its step.
         for variable in problem.variables:
             layout = h5py.VirtualLayout(shape=(len(records), *shape), dtype=problem.arithmetic)
             for i, step in enumerate(records):
                 layout[i : i + 1] = h5py.VirtualSource(
                     record_name(step, part.folder), variable.name, shape=(1, *shape)
                 )
-            # A file that somebody deleted reads as NaN.
+            # A file that was deleted reads as NaN.
             _describe(
                 file,
                 file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan),
@@ -423,7 +438,7 @@ def _write_frame(
     records: Mapping[int, float],
     provenance: Provenance,
 ) -> None:
-    """Everything but the variables."""
+    """Write everything but the variables."""
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
     file.attrs["creator"] = CREATOR
@@ -445,6 +460,7 @@ def _write_values(
 ) -> None:
     datasets = _make_datasets(file, problem, part, compression)
     shape, itemsize = part.grid.shape, problem.arithmetic.itemsize
+    # Whole chunks per block: a chunk written in pieces would be compressed more than once.
     chunk = None if datasets[0].chunks is None else datasets[0].chunks[1:]
     for box in blocks(shape, itemsize * problem.n_fields, multiple=chunk):
         values = record.read(box)
@@ -455,9 +471,10 @@ def _write_values(
 def _make_datasets(
     file: Any, problem: Problem, part: OutputRegion, compression: Compression
 ) -> list[Any]:
-    """A dataset for each variable, without values."""
+    """Create a dataset for each variable, without values."""
     shape = part.grid.shape
     options: dict[str, Any] = {}
+    # Only compressed datasets are chunked; plain ones are contiguous, with one offset each.
     if compression != "none":
         options = packed(compression, (1, *chunk_shape(shape, problem.arithmetic.itemsize)))
 

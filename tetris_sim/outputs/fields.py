@@ -39,10 +39,10 @@ from tetris_sim.support.files import (
     sync_directory,
 )
 
-# How does ParaView find its way into our HDF5 files? By XML that says which dataset holds what.
+# XDMF: an XML file by which ParaView finds the datasets in the HDF5 files.
 #
 # Points are cell centres, so values are cell data on n + 1 nodes and the box has its true size. The
-# mesh is a 3DCoRectMesh (where an axis is graded, a 3DRectMesh) for any number of axes, one cell
+# mesh is a 3DCoRectMesh (a 3DRectMesh where an axis is graded) for any number of axes, one cell
 # thick along the missing ones: readers turn a 2DCoRectMesh into another plane, and see no cell in a
 # mesh without thickness (VTK 9.7).
 
@@ -55,8 +55,9 @@ class Source:
 
     Attributes:
         file: path of the HDF5 file, relative to the XDMF file.
-        dataset: path inside it.
-        shape: of the dataset; its last axes are those of the grid, the earlier ones have length 1.
+        dataset: path inside the file.
+        shape: shape of the dataset; its last axes are those of the grid, earlier ones have length
+            1.
     """
 
     file: str
@@ -66,11 +67,11 @@ class Source:
 
 @dataclass(frozen=True)
 class TimeFrame:
-    """One time.
+    """One time of the series.
 
     Attributes:
         time: simulated time [s].
-        sources: per variable.
+        sources: the dataset of each variable.
     """
 
     time: float
@@ -110,6 +111,7 @@ def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
 
     thickness = min(grid.spacing)  # along axes that the grid lacks
     if grid.is_graded:
+        # Explicit nodes per axis; XDMF wants x first.
         cut = [(name, _around(place, thickness)) for name, place in grid.cut]
         ends = in_space(
             grid,
@@ -120,6 +122,7 @@ def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
         _add_numbers(element, "VXVYVZ", ends[::-1])
         return
 
+    # Origin and spacing in the order z, y, x, as XDMF has them for CoRectMesh.
     spacing = in_space(grid, grid.spacing, thickness)
     middle = in_space(grid, grid.origin, thickness / 2, grid.cut)
     corner = [p - h / 2 for p, h in zip(middle, spacing, strict=True)]
@@ -149,6 +152,7 @@ def _add_numbers(
 def _add_source(
     attribute: ElementTree.Element, source: Source, grid: Grid, dtype: np.dtype[Any]
 ) -> None:
+    # A hyperslab (start, stride, count) selects the grid's axes from a dataset with more of them.
     cells = in_space(grid, grid.shape, 1)
     precision = str(dtype.itemsize)
     leading = len(source.shape) - grid.ndim
@@ -183,22 +187,23 @@ def _words(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-# Up to so many records the index is written with each, then ever less often: linear cost in all.
+# Up to so many records the index is rewritten with each one, then less and less often, so that its
+# total cost stays linear.
 _OFTEN = 100
 
 
 class FieldsOutput:
-    """Writes fields; see `docs/file-format.md`.
+    """Writer of fields; see `docs/file-format.md`.
 
     Args:
-        problem: what is simulated.
+        problem: the problem.
         directory: the results directory.
-        schedule: when; None if only at `moments`.
-        provenance: what the files say about the run.
-        compression: of the values.
-        part: of the field; all of it if not given.
-        moments: times that are hit exactly. One that is known at a step at which the schedule wants
-            a record takes its place.
+        schedule: when to write; None if only at `moments`.
+        provenance: metadata about the run.
+        compression: compression of the values.
+        part: part of the field; all of it if not given.
+        moments: output times that are hit exactly. At a step at which the schedule is due as well,
+            the output time takes the place of the record.
     """
 
     def __init__(
@@ -220,7 +225,7 @@ class FieldsOutput:
         self._part = part or whole(problem)
         self.reads_all = part is None or part.folder == WHOLE
         self._moments = moments or OutputTimes((), problem.dt, problem.steps)
-        # The state before a moment, from its step to the next.
+        # The state before an output time, from its step to the next.
         self._before = directory / self._part.folder / "before.h5"
         self._times: dict[int, float] = {}  # of each record, by its step
         self._begun: list[Unfinished] = []
@@ -228,16 +233,17 @@ class FieldsOutput:
         self._n_indexed = 0
 
     def next_step(self, step: int) -> int | None:
-        """The next step of the schedule, of a moment, or before one."""
+        """The next step of the schedule, of an output time, or before one."""
         scheduled = None if self._schedule is None else self._schedule.next_step(step)
         wanted = (scheduled, self._moments.next_step(step))
         return min((due for due in wanted if due is not None), default=None)
 
     def start(self, step: int) -> bool:
-        """Remove the files of later steps and what a killed run left unfinished.
+        """Remove the files of later steps, and what a killed run left unfinished.
 
         Returns:
-            Whether the state that the run begins with is wanted: a moment lies in its first step.
+            Whether the state that the run begins with is needed: an output time lies in its first
+            step.
 
         Raises:
             CheckpointError: the files that stay belong to another grid.
@@ -256,6 +262,7 @@ class FieldsOutput:
                 self._record_path(late).unlink()
             sync_directory(folder)
 
+        # The index is rebuilt for the files that stay.
         self._times = {}
         if kept:
             self._refuse_other_grid(self._record_path(kept[-1]))
@@ -268,10 +275,11 @@ class FieldsOutput:
         return step in self._moments.before
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write the file of the snapshot's step, or of the moment that is known at it."""
+        """Write the file of the snapshot's step, or of the output time that is known at it."""
         step = snapshot.step
         record = Record(step, snapshot.time, functools.partial(self._part.read, snapshot))
         time, share = self._moments.due.get(step, (None, 1.0))
+        # Interpolate with the state of the step before, which was put aside in a file.
         if time is not None and share < 1:
             with open_fields(self._before, ours=True) as series:
                 self._keep(Record(step, time, between(series, record.read, share)))
@@ -280,23 +288,24 @@ class FieldsOutput:
         elif self._is_scheduled(step):
             self._keep(record)
 
+        # Put this state aside if an output time lies within the next step.
         if step in self._moments.before:
             self._write_record(self._before, record)
         else:
             self._before.unlink(missing_ok=True)
 
     def divides(self, step: int) -> bool:
-        """Whether what it writes at a step may be written slab by slab, by those that own them."""
+        """Whether the ranks may write a step's record slab by slab, each its own points."""
         whole_and_plain = self._part.folder == WHOLE and self._compression == "none"
-        # Between two steps there is no state to take values from.
+        # Between two steps values are interpolated, so ranks cannot write them from their state.
         near_moment = step in self._moments.due or step in self._moments.before
         return whole_and_plain and not near_moment and self._is_scheduled(step)
 
     def begin(self, step: int, time: float) -> Unfinished:
-        """Make the file of a step that it divides, without values; `finish` is to follow.
+        """Make the file of a step for which `divides` holds, without values; `finish` must follow.
 
         Raises:
-            UnsupportedError: the disk is full or does not let us write.
+            UnsupportedError: the disk is full or refuses the file.
         """
         record = Record(step, time, _not_read)
         path = self._record_path(step)
@@ -305,7 +314,7 @@ class FieldsOutput:
         return begun
 
     def finish(self, begun: Unfinished) -> None:
-        """Put such a file in place: all of its values are on the disk."""
+        """Rename such a file to its final name, once all of its values are on the disk."""
         begun.put_in_place()
         self._begun.remove(begun)
         self._before.unlink(missing_ok=True)
@@ -322,13 +331,13 @@ class FieldsOutput:
             self._write_index()
 
     def close(self) -> None:
-        """Bring the index up to date, and remove what was not finished."""
+        """Bring the index up to date, and remove unfinished files."""
         for begun in [*self._begun]:
             self.give_up(begun)
         self.flush()
 
     def _is_scheduled(self, step: int) -> bool:
-        """Whether a step is more than the one before a moment."""
+        """Whether a record is due at a step, other than the state put aside for interpolation."""
         if self._schedule is None:
             return False
         return step == 0 or step not in self._moments.before or self._schedule.is_due(step)
@@ -338,6 +347,7 @@ class FieldsOutput:
         self._note(record.step, record.time)
 
     def _note(self, step: int, time: float) -> None:
+        # Sorted by step, since a record may replace an earlier one.
         self._times = dict(sorted({**self._times, step: time}.items()))
         self._index_is_old = True
         if len(self._times) - self._n_indexed > len(self._times) // _OFTEN:
@@ -356,6 +366,7 @@ class FieldsOutput:
     def _write_index(self) -> None:
         problem, part = self._problem, self._part
         write_index(self._directory, problem, self._times, self._provenance, part)
+
         shape = (1, *part.grid.shape)
         frames = [
             TimeFrame(
@@ -367,6 +378,8 @@ class FieldsOutput:
             )
             for step, time in self._times.items()
         ]
+
+        # Both indices are replaced atomically, so a reader never sees half of one.
         atomic_text(self._index_path(".xdmf"), xdmf_text(part.grid, problem.arithmetic, frames))
         self._index_is_old, self._n_indexed = False, len(self._times)
 
@@ -377,7 +390,8 @@ class FieldsOutput:
         return self._directory / f"{self._part.folder}{suffix}"
 
     def _read_times(self, steps: Sequence[int]) -> dict[int, float]:
-        """When the records of some steps are [s]: of the index, or of the file of a step."""
+        """Times of the records of some steps [s], from the index or from the files of the steps."""
+        # The index may be missing or older than the files.
         known: dict[int, float] = {}
         with contextlib.suppress(CheckpointError), open_fields(self._index_path(".h5")) as series:
             known = dict(zip(series.steps, series.times, strict=True))
@@ -397,6 +411,7 @@ class FieldsOutput:
         with open_fields(path) as series:
             grid, dtype = series.grid, series.dtype
             there = [variable.name for variable in series.variables]
+        # Everything that makes old and new records one series must agree.
         if (grid, dtype, there) != (self._part.grid, problem.arithmetic, names):
             msg = (
                 f"{path} holds {', '.join(there)} on {grid.shape} points as {dtype}, but "
@@ -416,9 +431,9 @@ def between(series: Series, later: Callable[[Box], Field], share: float) -> Call
     """A state between two steps, as a function of a box.
 
     Args:
-        series: with the earlier one as its only record.
-        later: the other one.
-        share: weight of the later one.
+        series: the series with the earlier state as its only record.
+        later: the later state.
+        share: weight of the later state.
     """
 
     def read(box: Box) -> Field:

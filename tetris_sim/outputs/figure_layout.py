@@ -1,4 +1,4 @@
-"""What goes where on a picture: panels in rows, in inches, before anything is drawn."""
+"""Layout of figures: panels in rows, in inches, before anything is drawn; captions and units."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class LengthUnit:
     """A unit in which the positions of a picture are short numbers.
 
     Attributes:
-        name: for axis labels.
-        metres: how long it is.
+        name: name for axis labels.
+        metres: its length [m].
     """
 
     name: str
     metres: float
 
     def text(self, position: float) -> str:
-        """A position [m] with this unit."""
+        """A position [m] as text in this unit."""
         return f"{position / self.metres:.4g} {self.name}"
 
 
@@ -43,7 +43,7 @@ _LENGTHS = (
     LengthUnit("m", 1.0),
     LengthUnit("km", 1e3),
 )
-# In the unit; the others end at 1000, or where centimetres begin.
+# Upper end of a unit's range, in that unit; the others end at 1000, or where centimetres begin.
 _LARGEST = {"cm": 100.0, "m": 1e4}
 
 
@@ -56,6 +56,7 @@ def length_unit(lengths: Iterable[float]) -> LengthUnit:
     longest = max(lengths)
     for unit, following in itertools.pairwise(_LENGTHS):
         limit = _LARGEST.get(unit.name, 100.0 if following.name == "cm" else 1000.0)
+        # A length of exactly the limit, up to rounding, gets the larger unit.
         if longest < limit * unit.metres * (1 - 1e-9):
             return unit
     return _LENGTHS[-1]
@@ -63,16 +64,16 @@ def length_unit(lengths: Iterable[float]) -> LengthUnit:
 
 @dataclass(frozen=True)
 class Caption:
-    """What a picture says besides when it is.
+    """Caption of a picture, without its time.
 
     >>> caption = Caption("temperature", "degC", "Plate")
     >>> caption.quantity, caption.change
     ('temperature [°C]', 'change of temperature [K]')
 
     Attributes:
-        long_name: what the values are.
-        unit: of the values; "1" if they have none.
-        heading: above everything.
+        long_name: name of the values.
+        unit: unit of the values; "1" if they have none.
+        heading: heading of the picture.
     """
 
     long_name: str
@@ -81,12 +82,12 @@ class Caption:
 
     @property
     def quantity(self) -> str:
-        """What a colour bar or an axis shows."""
+        """Label of a colour bar or an axis that shows the values."""
         return _with_unit(self.long_name, _UNITS.get(self.unit, self.unit))
 
     @property
     def change(self) -> str:
-        """The same for the difference of two states."""
+        """Label for the difference of two states."""
         return _with_unit(f"change of {self.long_name}", _DIFFERENCES.get(self.unit, self.unit))
 
 
@@ -95,11 +96,12 @@ def _with_unit(name: str, unit: str) -> str:
 
 
 def moment(step: int, time: float, *, timeless: bool) -> str:
-    """When a state is.
+    """The time of a state as text.
 
     >>> moment(1200, 0.01922, timeless=False), moment(1200, 1200.0, timeless=True)
     ('t = 19.22 ms', 'step 1200')
     """
+    # Steps of a problem without physical time are counted instead.
     return f"step {step}" if timeless else f"t = {format_time(time)}"
 
 
@@ -107,7 +109,7 @@ Limits = tuple[float, float]
 
 FIELD_COLOURS = "inferno"
 CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
-# Everything in inches.
+# Sizes in inches.
 _SIDE = {1: 5.2, 2: 4.2, 3: 3.7}  # longest side of a panel, by the number of panels in a row
 _SHORTEST = 0.7
 _LEFT, _BOTTOM, _TITLE, _NO_TITLE, _BAR, _NO_BAR, _EDGE = 0.80, 0.62, 0.42, 0.14, 1.05, 0.12, 0.14
@@ -120,16 +122,16 @@ TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # of ticks at round numbers
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a figure.
+    """One panel of a figure.
 
     Attributes:
-        plane: what is shown; the lines of a graph share their axes.
-        label: of the colour bar, or of the vertical axis of a graph.
+        plane: the values; the lines of a graph share their axes.
+        label: label of the colour bar, or of the vertical axis of a graph.
         limits: lowest and highest value of the scale.
         colours: name of a colour map.
-        title: above the panel.
+        title: title above the panel.
         bar: whether it has a colour bar.
-        name: of the line, for the legend (graphs only).
+        name: name of the line, for the legend (graphs only).
         before: an earlier state and its name, drawn as a second, fainter line (graphs only).
     """
 
@@ -143,13 +145,14 @@ class Panel:
     before: tuple[Plane, str] | None = None
 
     def bar_label(self, height: float) -> str:
-        """The label in lines that are no longer than a colour bar is high [inches]."""
+        """The label, broken into lines no longer than a colour bar of this height [inches]."""
+        # About 14 letters per inch.
         return textwrap.fill(self.label, max(12, int(14 * height)))
 
 
 @dataclass(frozen=True)
 class PanelBox:
-    """A rectangle on a sheet [inches], from its lower left corner."""
+    """A rectangle on a figure [inches], from the figure's lower left corner."""
 
     left: float
     bottom: float
@@ -168,26 +171,26 @@ class PanelBox:
 
     @property
     def bar(self) -> PanelBox:
-        """Where the colour bar of a panel stands."""
+        """The rectangle of the panel's colour bar."""
         return PanelBox(self.right + 0.10, self.bottom, 0.14, self.height)
 
     @property
     def intervals(self) -> tuple[int, int]:
-        """How many intervals between ticks there is room for, across and upwards."""
+        """Number of intervals between ticks that fit, across and upwards."""
         return _intervals(self.width), _intervals(self.height)
 
 
 @dataclass(frozen=True)
 class FigureLayout:
-    """All that a picture shows, and where.
+    """A complete figure: all panels, texts and their places.
 
     Attributes:
-        panels: the pictures on it, row by row.
-        places: of the panels.
-        width: of the whole [inches].
-        height: likewise.
-        heading: above everything.
-        moment: below the heading, for example the time.
+        panels: the panels, row by row.
+        places: rectangles of the panels.
+        width: width of the figure [inches].
+        height: height of the figure [inches].
+        heading: heading of the figure.
+        moment: text below the heading, for example the time.
     """
 
     panels: tuple[Panel, ...]
@@ -199,16 +202,18 @@ class FigureLayout:
 
     @property
     def unit(self) -> LengthUnit:
-        """That of all positions."""
+        """The unit of all positions."""
         bounds = [bound for panel in self.panels for bound in panel.plane.bounds]
         return length_unit([high - low for low, high in bounds])
 
     @property
     def fitted_heading(self) -> tuple[str, float]:
         """The heading and its size in points, made smaller, then shorter, until it fits."""
+        # A margin of 0.2 inches on either side.
         width = self.width - 0.4
         size = max(8.0, min(13.0, width / (_LETTER * max(1, len(self.heading)))))
         most = int(width / (_LETTER * size))
+        # What is too long even at 8 points is cut off.
         fits = len(self.heading) <= most
         return (self.heading if fits else f"{self.heading[: most - 1]}…"), size
 
@@ -223,8 +228,9 @@ def extent(planes: Sequence[Plane]) -> Limits:
 
 
 def widened(limits: Limits) -> Limits:
-    """The limits, apart from each other by enough for a scale to show."""
+    """The limits, moved apart if they are too close for a scale."""
     low, high = limits
+    # Equal up to rounding: then half of the magnitude, at least 0.5, on either side.
     if high - low > 1e-12 * max(abs(low), abs(high)):
         return limits
     return low - max(0.5 * abs(low), 0.5), high + max(0.5 * abs(high), 0.5)
@@ -237,18 +243,20 @@ def field_limits(planes: Sequence[Plane]) -> Limits:
 
 def change_limits(planes: Sequence[Plane]) -> Limits:
     """A scale around zero that just holds every finite value."""
+    # A change of zero everywhere needs a scale, too.
     most = max(map(abs, extent(planes))) or 1.0
     return -most, most
 
 
 def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> FigureLayout:
-    """Place the panels by hand: nothing overlaps whatever the shape of the box.
+    """Compute the position of every panel, so that nothing overlaps whatever the shape of the box.
 
     Args:
         rows: the panels.
-        heading: above everything.
-        moment: below the heading, for example the time.
+        heading: heading of the figure.
+        moment: text below the heading, for example the time.
     """
+    # One length scale for all panels: the longest edge of the box gets the side of a panel.
     side = _SIDE[max(map(len, rows))]
     longest = max(high - low for row in rows for panel in row for low, high in panel.plane.bounds)
     sizes = [[_size(panel, side, longest) for panel in row] for row in rows]
@@ -258,6 +266,7 @@ def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") 
     ]
     titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
 
+    # Columns and rows are as wide and as high as their largest panel, with its decorations.
     columns = [
         _LEFT + max(w for w, _ in size) + max(right)
         for size, right in zip(zip(*sizes, strict=True), zip(*rights, strict=True), strict=True)
@@ -267,6 +276,7 @@ def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") 
     width = max(sum(columns) + _EDGE, _NARROWEST)
     height = above + sum(heights) + sum(titles) + len(rows) * _BOTTOM + _EDGE
 
+    # Place from the top left; rectangles are measured from the bottom.
     places, top = [], height - above
     for size, title, row_height in zip(sizes, titles, heights, strict=True):
         left, top = _LEFT, top - title
@@ -288,16 +298,20 @@ def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:
 
 
 def _intervals(inches: float) -> int:
+    # One interval per 0.6 inches, at most six.
     return max(1, min(6, int(inches / 0.6)))
 
 
 def pixels(plane: Plane) -> Values:
-    """The values of a plane as those of cells of one width; where they differ in width along an
-    axis, of as many as a picture shows, each with the value of the cell that it lies in.
+    """The values of a plane on cells of one width.
+
+    Where cells differ in width along an axis, they are resampled to as many cells as a picture
+    shows, each with the value of the cell that its centre lies in.
     """
     values = plane.values
     for axis, edges in enumerate(plane.edges):
         widths = np.diff(edges)
+        # Axes of equal widths need no resampling.
         if np.ptp(widths) > 1e-6 * widths.max():
             places = edges[0] + (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS * (
                 edges[-1] - edges[0]

@@ -1,7 +1,7 @@
-"""How much heat flows through the faces of a body, and how much do its sources give?
+"""Heat flows through the faces of a body, and the power of its sources.
 
-Powers are those of the step that begins at that moment, as methods compute it: through the face of
-a cell flows K (ghost - mirror). They are per metre of depth in 2D and per square metre in 1D.
+Powers are those of the step that begins at the record, as the methods compute it: through the face
+of a cell flows K (ghost - mirror). They are per metre of depth in 2D and per square metre in 1D.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tetris_sim.outputs.materials import BodyMaterials, plane_blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
 
-_INSULATED = (0.0, 1.0)  # what a ghost is of its mirror point where nothing flows
+_INSULATED = (0.0, 1.0)  # the ghost as offset and factor of its mirror point, without any flow
 _CHUNK = 4096  # steps whose powers are computed together
 
 
@@ -31,9 +31,9 @@ class Opening:
     """A face through which heat can flow.
 
     Attributes:
-        axis: which axis, array order.
-        side: which of its two faces.
-        name: for people, "x-".
+        axis: its axis, array order.
+        side: low or high.
+        name: its name for users, "x-".
     """
 
     axis: int
@@ -42,8 +42,8 @@ class Opening:
 
 
 def has_heat(problem: Problem) -> bool:
-    """Whether what people see first is a temperature that stands for an energy, so that flows are
-    known.
+    """Whether the first variable that users see is a temperature with a known energy, so that heat
+    flows are known.
     """
     if problem.conduction is not None:
         return True
@@ -55,25 +55,26 @@ def has_heat(problem: Problem) -> bool:
 
 
 def heat_column(problem: Problem) -> tuple[str, str]:
-    """Name and unit of the heat that a body holds."""
+    """Name and unit of the heat in a body."""
     total = problem.variables[0].total
     if total.unit.startswith("J"):
         return total.name, total.unit
-    # There is no one heat capacity, which would make an energy of the integral.
+    # Without a single heat capacity the integral of the temperature is no energy.
     return "heat", ("J/m^2", "J/m", "J")[problem.grid.ndim - 1]
 
 
 def power_unit(problem: Problem) -> str:
-    """The unit of flows of heat: that of the heat with watts for joules."""
+    """The unit of heat flows: that of the heat with watts for joules."""
     return heat_column(problem)[1].replace("J", "W", 1)
 
 
 def openings(problem: Problem) -> Iterator[Opening]:
-    """The faces that are neither periodic nor insulated, along x first."""
+    """The faces that are neither periodic nor insulated, those along x first."""
     for axis in reversed(range(problem.grid.ndim)):
         if problem.boundary.periodic(axis):
             continue
         for side, sign, face in zip(SIDES, "-+", problem.boundary.faces[axis], strict=True):
+            # Insulated: ghosts equal their mirror points at all times.
             insulated = (
                 face.lasting == _INSULATED
                 if isinstance(face, RuledFace)
@@ -84,7 +85,7 @@ def openings(problem: Problem) -> Iterator[Opening]:
 
 
 def flow_through(opening: Opening, snapshot: Snapshot) -> float:
-    """Heat that flows into the body through a face; only the points beside it are read."""
+    """Heat flow into the body through a face; only the points next to the face are read."""
     problem, axis = snapshot.problem, opening.axis
     index = 0 if opening.side == "low" else -1
     return math.fsum(
@@ -95,7 +96,9 @@ def flow_through(opening: Opening, snapshot: Snapshot) -> float:
 
 def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> Numbers:
     axis, side = opening.axis, opening.side
+    # The stored state, in the arithmetic of the kernels: flows are those of the step itself.
     mirrors = snapshot.hidden(box)[0].astype(problem.arithmetic)
+    # Uniform body: the flow into a cell is its conductance times (ghost - cell).
     if problem.conduction is None:
         ((a, b),) = problem.boundary.reflections(
             axis, side, spacing=problem.grid.spacing[axis], width=1
@@ -109,21 +112,22 @@ def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> 
     ghosts = reference.ruled_ghosts(
         problem, axis, side, snapshot.step, box=box, ids=ids, inside=inside
     )
-    # The low face of the domain is the upper one of the cells below it.
+    # The low face of the domain is the upper face of the (absent) cells below it.
     shift = 1 if side == "low" else 0
     (low, high) = box[axis]
     faces = (*box[:axis], (low - shift, high - shift), *box[axis + 1 :])
     beyond = {**inside, MIRROR: ghosts.astype(problem.arithmetic)}
     flows = body.flow(axis, faces, (inside, ids), (beyond, ids))
+    # A held cell stores nothing, so the flow into it is left out.
     return np.where(body.capacity(box, ids) > 0, flows, 0.0)
 
 
 def constant_conductance(problem: Problem, axis: int) -> float:
-    """Of the face of a cell of a body that is the same everywhere [W/K].
+    """Conductance of the face of a cell in a uniform body [W/K].
 
-    The second moment of a step's weights is 2 diffusivity dt, that times rho c the conductivity.
-    The flow is that of the two points beside the face, as a stencil of radius 1 makes it; for wider
-    ones it is one of second order.
+    The second moment of a step's weights is 2 diffusivity dt; that times rho c gives the
+    conductivity. The flow is that between the two points next to the face, exact for stencils of
+    radius 1 and of second order for wider ones.
     """
     stencil = problem.stencil
     moment = math.fsum(
@@ -135,17 +139,17 @@ def constant_conductance(problem: Problem, axis: int) -> float:
 
 
 class Sources:
-    """What the sources of a body give.
+    """Power and heat of the sources of a body.
 
     Args:
-        rule: what heats it.
+        rule: the rule of the source.
         body: the body.
     """
 
     def __init__(self, rule: Rule, body: BodyMaterials) -> None:
         self._rule, self._body = rule, body
         has_places = not set(body.problem.grid.axis_names).isdisjoint(rule.program.inputs)
-        # Without coordinates a source is a number per id, and any number of steps cheap to add up.
+        # Without coordinates the power is a number per id, and many steps are cheap to sum.
         self._volumes = None if has_places else _volumes(body)
         self._steady: float | None = None
 
@@ -155,20 +159,22 @@ class Sources:
         return self._volumes is not None or not self._rule.changes
 
     def power(self, step: int) -> float:
-        """At a step [W]."""
+        """Total power at a step [W]."""
         if self._volumes is not None:
             return float(self._powers(step, 1, self._volumes)[0])
         if self._rule.changes:
             return self._integral(step)
+        # Constant in time: integrated over the body once.
         if self._steady is None:
             self._steady = self._integral(0)
         return self._steady
 
     def heat(self, first: int, last: int) -> float:
-        """Given from one step to another [J], where it adds up."""
+        """Heat from one step to another [J]; only where `adds_up`."""
         dt = self._body.problem.dt
         if self._volumes is None or not self._rule.changes:
             return (last - first) * self.power(first) * dt
+        # In chunks of steps, which bounds the memory for their powers.
         powers = [
             exact_sum(self._powers(begin, min(_CHUNK, last - begin), self._volumes))
             for begin in range(first, last, _CHUNK)
@@ -180,6 +186,7 @@ class Sources:
         rows = {it.name: it.rows(problem.time, first, steps) for it in self._rule.parameters}
         with np.errstate(all="ignore"):  # both sides of a condition are computed
             power = np.asarray(evaluate(self._rule.program.tree, rows), problem.arithmetic)
+        # (steps, ids) times the volume of each id: the total power of every step.
         return np.asarray(np.broadcast_to(power, (steps, len(volumes))) @ volumes)
 
     def _integral(self, step: int) -> float:
@@ -194,13 +201,15 @@ class Sources:
 
 
 def _volumes(body: BodyMaterials) -> Numbers:
-    """Of the points of each id whose state is not held [m^3], (n_ids,)."""
+    """Volume of the points of each id whose state is not held [m^3], (n_ids,)."""
     volumes = np.zeros(body.conduction.medium.n_ids)
     for box in blocks(body.problem.grid.shape, 8):
         ids = body.ids(box)
+        # Without coefficients all cells have one volume, so counting ids suffices.
         if body.conduction.coefficients is None:
             volumes += np.bincount(ids.ravel(), minlength=len(volumes)) * body.volume(box)
         else:
             of_cells = np.where(body.capacity(box, ids) > 0, body.volume(box), 0.0)
             volumes += np.bincount(ids.ravel(), of_cells.ravel(), minlength=len(volumes))
+    # Infinite heat capacity marks ids whose state is held.
     return np.where(np.isinf(body.conduction.medium.capacity), 0.0, volumes)

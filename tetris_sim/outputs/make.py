@@ -1,4 +1,4 @@
-"""Which outputs did the configuration ask for?"""
+"""The outputs of a run, built from the section `output` of its configuration."""
 
 from __future__ import annotations
 
@@ -32,24 +32,27 @@ def make_outputs(
 
     Args:
         request: the configuration.
-        problem: what it describes.
+        problem: the problem built from it.
         directory: the results directory.
         initial: the state at time 0, if `problem.initial` is that of a checkpoint; the pictures
             compare with it.
-        run_id: what tells this run from others; it goes into the files.
-        implicit: whether steps are, so that heat flows at their ends as well as at their begins.
+        run_id: identifier of this run, which goes into the files.
+        implicit: whether steps are implicit, so that heat flows at their ends as well as at their
+            beginnings.
 
     Raises:
         ConfigError: a probe lies outside the box, a part holds no point, or a time is not reached.
         UnsupportedError: the compression needs what is not installed.
     """
 
+    # One time base for all schedules, so that a run that is continued finds the same steps.
     def schedule(every: Every) -> StepSchedule:
         return StepSchedule(every, problem.dt, problem.steps, problem.start)
 
     section = request.output
     outputs: list[Output] = []
     for fields, part in _parts(section, problem):
+        # Fail now rather than at the first output time.
         refuse_missing(fields.compression)
         outputs.append(
             FieldsOutput(
@@ -80,7 +83,7 @@ def make_outputs(
 def _parts(
     section: OutputSection, problem: Problem
 ) -> Iterator[tuple[FieldsSection, OutputRegion]]:
-    """What is written of the field, and when."""
+    """The sections that write the field, each with the part of the field that it writes."""
     if section.fields is not None:
         yield section.fields, whole(problem)
     for part in section.parts:
@@ -92,6 +95,7 @@ def name_probes(probes: tuple[ProbeSection, ...]) -> dict[str, ProbeSection]:
     taken = {probe.name for probe in probes}
     named: dict[str, ProbeSection] = {}
     number = 0
+    # Count past generated names that a user has given to another probe.
     for probe in probes:
         name = probe.name
         while name is None:
@@ -102,7 +106,7 @@ def name_probes(probes: tuple[ProbeSection, ...]) -> dict[str, ProbeSection]:
 
 
 def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, ...]:
-    """Where a probe is [m], array order.
+    """Position of a probe along the axes of the grid, in array order [m].
 
     Raises:
         ConfigError: it lies outside the box, or has another number of components than the grid has
@@ -115,6 +119,7 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
         )
         raise ConfigError(msg)
 
+    # Sections list x, y, z; arrays have z first.
     position = probe.at[::-1]
     for axis, place in enumerate(position):
         low, high = grid.bounds(axis)

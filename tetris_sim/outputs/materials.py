@@ -1,4 +1,4 @@
-"""Which materials does a body have, how warm is each, and how much heat flows between them?"""
+"""Materials of a body: their temperatures and heat, and the heat flows between them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class RegionMaterial:
-    """Points of one name; those whose state is held (a fluid, a void) are apart from others.
+    """Points of one material name; those whose state is held (a fluid, a void) count separately.
 
     Attributes:
-        name: of the material.
+        name: name of the material.
         held: whether the state of its points does not change.
     """
 
@@ -37,7 +37,7 @@ class RegionMaterial:
 
 @dataclass(frozen=True, eq=False)
 class BodyMaterials:
-    """A problem with conduction as heat sees it.
+    """Materials, capacities and flows of a problem with heat conduction.
 
     Attributes:
         problem: the problem.
@@ -47,13 +47,13 @@ class BodyMaterials:
 
     @property
     def conduction(self) -> Conduction:
-        """How heat flows in it."""
+        """The conduction of the problem."""
         assert self.problem.conduction is not None
         return self.problem.conduction
 
     @functools.cached_property
     def materials(self) -> tuple[RegionMaterial, ...]:
-        """All that have an id, in the order of their first ones."""
+        """All materials that have an id, in the order of their first ids."""
         return tuple(dict.fromkeys(self._material_of_id))
 
     @functools.cached_property
@@ -64,21 +64,22 @@ class BodyMaterials:
     @property
     def _material_of_id(self) -> list[RegionMaterial]:
         medium = self.conduction.medium
+        # Infinite heat capacity marks a state that is held.
         held = np.isinf(medium.capacity)
         return [RegionMaterial(*of_id) for of_id in zip(medium.names, held.tolist(), strict=True)]
 
     def ids(self, box: Box) -> Ids:
-        """Of the points of a box inside the grid."""
+        """The ids of the points of a box inside the grid."""
         return self.conduction.medium.ids(box)
 
     def volume(self, box: Box) -> Numbers:
-        """Of the cells of a box [m^3]: an array, or one number for all."""
+        """Volumes of the cells of a box [m^3]: an array, or one number for all."""
         if self.conduction.coefficients is not None:
             return self.conduction.coefficients.volume(box)
         return np.array(self.problem.grid.cell_volume)
 
     def capacity(self, box: Box, ids: Ids | np.unsignedinteger[Any]) -> Numbers:
-        """Of the cells of a box [J/K], 0 where the state is held: these store nothing."""
+        """Heat capacities of the cells of a box [J/K]; 0 where the state is held."""
         if self.conduction.coefficients is not None:
             capacity = self.conduction.coefficients.capacity(box)
         else:
@@ -86,16 +87,25 @@ class BodyMaterials:
         return np.where(np.isinf(capacity), 0.0, capacity)
 
     def flow(self, axis: int, box: Box, here: tuple[Seen, Ids], there: tuple[Seen, Ids]) -> Numbers:
-        """Into cells from their neighbours, through the upper faces of the cells of a box [W]."""
+        """Heat flow into the cells `here` from `there`, through the upper faces of a box [W].
+
+        Args:
+            axis: axis normal to the faces.
+            box: the cells whose upper faces they are.
+            here: (state, ids) of the cells on one side.
+            there: (state, ids) of the cells or ghosts on the other.
+        """
         flow = reference.flow(self.problem, axis, box, here, there).astype(np.float64)
+        # With coefficients per cell the flow is in watts already, otherwise per volume.
         by_cell = self.conduction.coefficients is not None
         return flow if by_cell else flow * self.problem.grid.cell_volume
 
     def lets_pass(self, axis: int, box: Box, ids: Ids, beside: Ids) -> npt.NDArray[np.bool_]:
-        """Where heat can flow through the upper faces of the cells of a box."""
+        """Mask of the upper faces of the cells of a box through which heat can flow."""
         conduction = self.conduction
         if conduction.coefficients is not None:
             return np.asarray(conduction.coefficients.conductance(axis, box) > 0)
+        # Enthalpy method: resistances in series, half a cell on either side and the contact.
         if (enthalpy := conduction.enthalpy) is not None:
             half = enthalpy.half[axis]
             total = half[ids] + half[beside] + enthalpy.contact[axis][ids, beside]
@@ -103,7 +113,7 @@ class BodyMaterials:
         return np.asarray(conduction.medium.conductance[axis][ids, beside] > 0)
 
     def seams(self) -> Iterator[tuple[int, Box, Box]]:
-        """Where the grid is joined to itself, in blocks: (axis, last plane, first plane)."""
+        """Periodic seams in blocks: (axis, box in the last plane, box in the first plane)."""
         grid = self.problem.grid
         for axis in range(grid.ndim):
             if self.problem.boundary.periodic(axis):
@@ -112,7 +122,7 @@ class BodyMaterials:
 
 
 def plane_blocks(shape: tuple[int, ...], axis: int, index: int) -> Iterator[Box]:
-    """Boxes that cover one plane normal to an axis; -1 is the last one."""
+    """Boxes that cover one plane normal to an axis; index -1 means the last plane."""
     at = index % shape[axis]
     for box in blocks((*shape[:axis], 1, *shape[axis + 1 :]), 8):
         yield (*box[:axis], (at, at + 1), *box[axis + 1 :])
@@ -120,14 +130,14 @@ def plane_blocks(shape: tuple[int, ...], axis: int, index: int) -> Iterator[Box]
 
 @dataclass
 class Warmth:
-    """What is known of the points of a material after some blocks.
+    """Running statistics of the points of a material, block by block.
 
     Attributes:
         low: the lowest value.
-        high: the highest.
-        heat: stored, measured from 0 [J].
-        integral: of the value over the volume.
-        volume: of the points [m^3].
+        high: the highest value.
+        heat: stored heat of each block, measured from 0 [J].
+        integral: integral of the value over the volume of each block.
+        volume: volume of each block [m^3].
     """
 
     low: float = math.inf
@@ -137,7 +147,7 @@ class Warmth:
     volume: list[float] = field(default_factory=list)
 
     def add(self, values: Numbers, state: Numbers, capacity: Numbers, volume: Numbers) -> None:
-        """Take in some points; capacity and volume of each, or one number for all."""
+        """Add some points; capacity and volume are given per point, or as one number for all."""
         self.low = float(np.minimum(self.low, values.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, values.max()))
         self.heat.append(_weighted(capacity, state))
@@ -153,12 +163,12 @@ def _weighted(weights: Numbers, numbers: Numbers) -> float:
 
 @dataclass
 class MaterialSummary:
-    """A state of a body, seen once.
+    """Statistics of a body in one state.
 
     Attributes:
-        warmth: of each material.
+        warmth: the statistics of each material.
         passed: heat flow from material to material, (n_materials, n_materials) [W].
-        touching: which of them touch, and something can flow.
+        touching: mask of the pairs of materials in contact through which heat can flow.
     """
 
     warmth: list[Warmth]
@@ -166,25 +176,28 @@ class MaterialSummary:
     touching: npt.NDArray[np.bool_]
 
     def flow(self, pair: Pair) -> float:
-        """Heat flow from the first of two materials to the second [W]."""
+        """Net heat flow from the first of two materials to the second [W]."""
         return float(self.passed[pair] - self.passed[pair[::-1]])
 
     @property
     def pairs(self) -> list[Pair]:
-        """Different materials that touch."""
+        """Pairs of different materials in contact."""
+        # A contact counts whichever of the two lies below; each pair once, smaller number first.
         both = self.touching | self.touching.T
         return [(int(a), int(b)) for a, b in np.argwhere(np.triu(both, 1))]
 
 
 def survey(body: BodyMaterials, snapshot: Snapshot | None) -> MaterialSummary:
-    """Look at a state block by block; blocks, and so all bits of the sums, depend on the grid
-    alone. Without a state, at what there is and what touches.
+    """Scan a state block by block; without a state, only the materials and their contacts.
+
+    Blocks, and hence all bits of the sums, depend on the grid alone.
     """
     problem, n = body.problem, len(body.materials)
     found = MaterialSummary(
         [Warmth() for _ in range(n)], np.zeros((n, n)), np.zeros((n, n), np.bool_)
     )
     shape = problem.grid.shape
+
     for box in blocks(shape, 8):
         # One plane more on each upper side, for the faces between this block and the next ones.
         wide = tuple((low, min(high + 1, m)) for (low, high), m in zip(box, shape, strict=True))
@@ -193,6 +206,8 @@ def survey(body: BodyMaterials, snapshot: Snapshot | None) -> MaterialSummary:
         seen = None if snapshot is None else snapshot.box(box)[0].astype(np.float64)
         _add_points(body, found, box, ids[core], state=state[core], seen=seen)
 
+        # The faces between cells of this block and to its upper neighbours; each face belongs to
+        # the block of its lower cell, so it is counted once.
         for axis in range(problem.grid.ndim):
             along = (*core[:axis], slice(None), *core[axis + 1 :])
             first, second = (
@@ -203,6 +218,7 @@ def survey(body: BodyMaterials, snapshot: Snapshot | None) -> MaterialSummary:
                 sides = [(state[it], ids[it]) for it in (first, second)]
                 _add_faces(body, found, axis, low, *sides)
 
+    # Faces across periodic seams belong to no block.
     for axis, last, first_plane in body.seams():
         sides = [(_read(snapshot, box), body.ids(box)) for box in (last, first_plane)]
         _add_faces(body, found, axis, last, *sides)
@@ -225,10 +241,12 @@ def _add_points(
     seen: Numbers | None,
 ) -> None:
     values = state if seen is None else seen
-    # Of a medium these are numbers of its ids, else arrays.
+
+    # Without coefficients capacity and volume are numbers per id, otherwise arrays per cell.
     by_id = body.conduction.coefficients is None
     counts = np.bincount(ids.ravel())
     for number in np.flatnonzero(counts):
+        # A block of a single id needs no mask.
         here = ids == number if counts[number] < ids.size else np.s_[...]
         cells = (ids.dtype.type(number),) if by_id else (ids,)
         capacity, volume = body.capacity(box, *cells), body.volume(box)
@@ -246,13 +264,23 @@ def _add_faces(
     low: tuple[Numbers, Ids],
     high: tuple[Numbers, Ids],
 ) -> None:
-    """The upper faces of a box of cells: (state, ids) of them and of their upper neighbours."""
+    """Add the faces between cells with different ids.
+
+    Args:
+        body: the body.
+        found: the summary to add to.
+        axis: axis normal to the faces.
+        box: the cells below the faces.
+        low: (state, ids) of these cells.
+        high: (state, ids) of their upper neighbours.
+    """
     (state, ids), (above, beside) = low, high
+    # Within one id there is one material, so no flow between materials.
     between = ids != beside
     if not between.any():
         return
 
-    if body.conduction.coefficients is None:  # a medium needs to know nothing but the ids
+    if body.conduction.coefficients is None:  # then ids alone determine the flow
         state, ids, above, beside = (it[between] for it in (state, ids, above, beside))
     here = reference.potentials(body.conduction, state, ids), ids
     there = reference.potentials(body.conduction, above, beside), beside
@@ -262,11 +290,12 @@ def _add_faces(
     open_faces = (first != second) & body.lets_pass(axis, box, ids, beside)
     numbers = first[open_faces], second[open_faces]
     found.touching[numbers] = True
+    # Unbuffered: the same pair of materials occurs many times.
     np.add.at(found.passed, numbers, passed[open_faces])
 
 
 def held_pairs(body: BodyMaterials, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:
-    """Pairs between what is held and what is not, with the sign of the flow into the latter."""
+    """Pairs of a held and a free material, with the sign of the flow into the free one."""
     for pair in pairs:
         first, second = (body.materials[k].held for k in pair)
         if first != second:
@@ -274,7 +303,7 @@ def held_pairs(body: BodyMaterials, pairs: list[Pair]) -> Iterator[tuple[Pair, i
 
 
 def described(materials: tuple[RegionMaterial, ...]) -> list[str]:
-    """Names of materials, each different from the others."""
+    """Names of materials, all different: a held one is marked where another has its name."""
     names = [it.name for it in materials]
     return [
         f"{it.name} (held)" if it.held and names.count(it.name) > 1 else it.name for it in materials

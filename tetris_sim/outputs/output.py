@@ -1,4 +1,8 @@
-"""Output and Snapshot: the Protocols between the run loop and everything that is written down."""
+"""Output and Snapshot: the protocols between the run loop and everything that writes results.
+
+`StepSchedule` and `OutputTimes` decide when an output is due; why outputs decide, and not the loop,
+is in docs/decisions/0002-outputs-say-when.md.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,14 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 
-# When an output is due, as arithmetic on the step number.
+# Due steps as arithmetic on the step number alone: every rank and every restart finds the same.
 
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """Due every so many steps, or at the first step at or after each multiple of a time.
+    """Schedule: every so many steps, or the first step at or after each multiple of a time.
 
-    The last step is always due. Nothing is remembered between calls, so a restart finds the same
-    steps.
+    The last step is always due. No state is kept between calls, so a restart finds the same steps.
 
     Attributes:
         every: the interval, in steps or in seconds of simulated time.
@@ -36,24 +39,29 @@ class StepSchedule:
     start: tuple[int, float] = (0, 0.0)
 
     def next_step(self, step: int) -> int | None:
-        """Smallest due step greater than `step`; None after the last."""
+        """The smallest due step greater than `step`; None after the last."""
         if step >= self.last:
             return None
+
         if self.every.unit == "steps":
             period = int(self.every.value)
             due = (step // period + 1) * period
+
         else:
             due = step + 1
             # The k-th multiple of the period falls on the first step whose time is not before it,
             # to within rounding.
+            # The relative slack of 1e-12 absorbs the rounding of time and of the multiple.
             first, begun = self.start
             time = begun + (step - first) * self.dt
             periods = time / self.every.value * (1 + 1e-12)
+
             if math.isinf(periods):  # so short that every step is due
                 return due
             multiple = (math.floor(periods) + 1) * self.every.value / self.dt * (1 - 1e-12)
             later = multiple - begun / self.dt
             due = self.last if later > self.last - first else max(due, first + math.ceil(later))
+
         return min(due, self.last)
 
     def is_due(self, step: int) -> bool:
@@ -63,16 +71,16 @@ class StepSchedule:
 
 @dataclass(frozen=True)
 class OutputTimes:
-    """Times that are hit exactly, whatever the time step.
+    """Output times that are hit exactly, whatever the time step.
 
-    A time that is no whole number of steps is known at the step after it: linear between the two
-    steps around it. That differs from the solution by dt^2/8 times its second derivative, while a
-    step by forward Euler errs by dt^2/2 times the same. The alternative, a dt of which all times
-    are whole steps, would change the numbers of a run with what is written of it, be far shorter
-    for times such as 1.2345 s, and be impossible in a run that is continued with its own dt.
+    A time that is no whole number of steps is known at the step after it, by linear interpolation
+    between the two steps around it. That differs from the solution by dt^2/8 times its second
+    derivative, while a step of forward Euler errs by dt^2/2 times the same. The alternative, a dt
+    that divides all times, would make a run's numbers depend on its output, be far shorter for
+    times such as 1.2345 s, and be impossible in a run that is continued with its own dt.
 
     Attributes:
-        times: [s].
+        times: the output times [s].
         dt: time step [s].
         last: the last step of the run.
         start: see `Problem.start`.
@@ -84,12 +92,14 @@ class OutputTimes:
     start: tuple[int, float] = (0, 0.0)
 
     def __post_init__(self) -> None:
+        # `due` is ascending, so its last entry is the latest time.
         known = list(self.due.items())
         if known and known[-1][0] > self.last:
             end = self.start[1] + (self.last - self.start[0]) * self.dt
             msg = f"output: {known[-1][1][0]:g} s is asked for, but the run ends at {end:g} s"
             raise ConfigError(msg)
 
+        # A step can hold one output time only, as each record is filed under its step.
         placed = [(self._place(time)[0], time) for time in self._future]
         for (step, time), (after, later) in itertools.pairwise(placed):
             if step == after:
@@ -101,7 +111,7 @@ class OutputTimes:
 
     @functools.cached_property
     def due(self) -> dict[int, tuple[float, float]]:
-        """By the step at which a time is known: the time, and the weight of that step.
+        """The output time known at each step, and the weight of that step.
 
         The step before has the rest of the weight.
         """
@@ -110,32 +120,34 @@ class OutputTimes:
 
     @property
     def _future(self) -> list[float]:
-        """The times that no earlier dt has led to, ascending."""
+        """The times that no earlier dt has reached, ascending."""
         times = sorted(set(self.times))
+        # From the very start all times are ahead, time 0 included.
         if self.start == (0, 0.0):
             return times
         return [time for time in times if self._place(time)[0] > self.start[0]]
 
     @functools.cached_property
     def before(self) -> frozenset[int]:
-        """The steps whose state the step after them needs."""
+        """The steps whose state is needed for interpolation at the step after them."""
         return frozenset(step - 1 for step, (_, share) in self.due.items() if share < 1)
 
     def next_step(self, step: int) -> int | None:
-        """Smallest step greater than `step` whose state is needed; None after the last."""
+        """The smallest step greater than `step` whose state is needed; None after the last."""
         return min((wanted for wanted in (*self.due, *self.before) if wanted > step), default=None)
 
     def _place(self, time: float) -> tuple[int, float]:
         first, begun = self.start
         place = (time - begun) / self.dt
         whole = round(place)
+        # Within rounding of a step the time is that step, without interpolation.
         if abs(place - whole) <= 1e-9 + 1e-12 * abs(place):  # but for rounding
             return first + whole, 1.0
         return first + math.ceil(place), place - math.floor(place)
 
 
 class Snapshot(Protocol):
-    """The state at one step; what is asked for is fetched from the workers once and kept."""
+    """The state at one step; parts are fetched from the workers once, when asked for, and kept."""
 
     problem: Problem
     step: int
@@ -151,34 +163,34 @@ class Snapshot(Protocol):
         """The part of the state inside `box`, (n_fields, ...), without fetching the rest."""
 
     def hidden(self, box: Box) -> Field:
-        """The same of the state itself, where what people see of it is something else."""
+        """The stored state inside `box`, where users see a quantity derived from it instead."""
 
 
 class Output(Protocol):
-    """Something that wants the state from time to time.
+    """Something that needs the state from time to time.
 
     Attributes:
-        reads_all: whether it reads much of the state: its calls then may come from another thread,
-            which has a copy, but never from two at a time.
+        reads_all: whether it reads much of the state. Its calls may then come from another thread,
+            which has a copy, but never from two threads at a time.
     """
 
     reads_all: bool
 
     def next_step(self, step: int) -> int | None:
-        """Smallest step greater than `step` at which it wants a snapshot; None if never again.
+        """The smallest step greater than `step` at which it needs a snapshot; None if never again.
 
         A function of the step alone, so that it is the same on every rank and after every restart.
         """
 
     def start(self, step: int) -> bool | None:
-        """Called once before the loop: forget records later than `step` (of an earlier run).
+        """Called once before the loop: discard records later than `step` (of an earlier run).
 
         Returns:
-            Whether it wants the snapshot of this step, which it gets in any case at step 0.
+            Whether it needs the snapshot of this step, which it gets in any case at step 0.
         """
 
     def write(self, snapshot: Snapshot) -> None:
-        """Record the snapshot. A record that already exists for the step is replaced."""
+        """Record the snapshot; a record that exists for the step is replaced."""
 
     def flush(self) -> None:
         """Make every record so far survive a crash; called before a checkpoint is taken."""

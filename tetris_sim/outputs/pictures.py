@@ -1,4 +1,4 @@
-"""Pictures of a run: its first state, its last state, and what changed."""
+"""Pictures of a run: its first state, its last state, and the change; pictures of tables."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from tetris_sim.outputs.series import open_fields
 from tetris_sim.outputs.tables import LEADING
 from tetris_sim.support.files import make_directory, remove_parts
 
-# Which panels make up a picture of one state, of a change, and of a whole run?
+# The panels of a picture of one state, of a change, and of a whole run.
 
 
 def draw_state(
     planes: Sequence[Plane], caption: Caption, *, moment: str, limits: Limits | None = None
 ) -> Drawing:
-    """One state: a graph, a map, or maps of the middle planes side by side.
+    """Draw one state: a graph, a map, or maps of the middle planes side by side.
 
     Args:
-        planes: what to show.
-        caption: what they are.
-        moment: when it is.
-        limits: of the scale; those of the values if not given.
+        planes: the values to show.
+        caption: caption of the picture.
+        moment: time of the state, as text.
+        limits: limits of the scale; those of the values if not given.
     """
     scale = field_limits(planes) if limits is None else limits
     panels = [
@@ -63,8 +63,9 @@ def draw_state(
 def draw_change(
     before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moment: str
 ) -> Drawing:
-    """What changed between two states, around zero: more is red, less is blue."""
+    """Draw the change between two states on a scale around zero: increase red, decrease blue."""
     planes = difference(before, after)
+    # A graph shows its own range; only colours need a scale around zero.
     scale = field_limits(planes) if planes[0].values.ndim == 1 else change_limits(planes)
     panels = [
         Panel(plane, caption.change, scale, CHANGE_COLOURS, place)
@@ -76,17 +77,18 @@ def draw_change(
 def draw_overview(
     before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moments: tuple[str, str]
 ) -> Drawing:
-    """Before, after and difference side by side, a row per plane; the first two share a scale.
+    """Draw before, after and difference side by side, a row per plane; the first two share a scale.
 
     Args:
         before: the first state.
         after: the last state.
-        caption: what they are.
-        moments: when the two states are.
+        caption: caption of the picture.
+        moments: times of the two states, as text.
     """
     planes = difference(before, after)
     scale = field_limits([*before, *after])
 
+    # A graph shows both states in one panel, and the difference below it.
     if before[0].values.ndim == 1:
         graph = Panel(
             after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0])
@@ -98,6 +100,7 @@ def draw_overview(
     rows = []
     for first, last, differing, place in zip(before, after, planes, _places(planes), strict=True):
         titles = [_joined(word, place) for word in (*moments, "difference")]
+        # One colour bar serves both states, so only the second of them has it.
         rows.append(
             [
                 Panel(first, caption.quantity, scale, title=titles[0], bar=False),
@@ -118,12 +121,12 @@ def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:
 
 
 def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
-    """All panels share a scale, so the last one shows it for all."""
+    """The panels with a single colour bar: they share a scale, and the last one shows it."""
     return [replace(panel, bar=i == len(panels) - 1) for i, panel in enumerate(panels)]
 
 
 def _places(planes: Sequence[Plane]) -> list[str]:
-    """Where each plane cuts the box, in the unit of the axes; empty if it does not."""
+    """Position at which each plane cuts the box, in the unit of the axes; empty without a cut."""
     unit = length_unit([high - low for plane in planes for low, high in plane.bounds])
     return [
         "" if plane.place is None else f"{plane.place[0]} = {unit.text(plane.place[1])}"
@@ -135,13 +138,13 @@ def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-# A small picture of a state inside of an HTML page.
+# A small picture of a state inside an HTML page.
 
 _DPI = 60
 
 
 def small_picture(snapshot: Snapshot) -> str:
-    """The first field of a state."""
+    """The first field of a state, as an element of a page."""
     problem = snapshot.problem
     variable = problem.variables[0]
 
@@ -156,6 +159,7 @@ def small_picture(snapshot: Snapshot) -> str:
 
 def as_image(drawing: Drawing) -> str:
     """A figure as an element of a page."""
+    # As a data URL, so that the page needs no file besides itself.
     text = base64.b64encode(drawing.png(_DPI)).decode()
     return f'<img alt="the state" src="data:image/png;base64,{text}"/>'
 
@@ -169,18 +173,19 @@ _MARKED = 40  # rows up to which each has a dot
 def draw_table(
     columns: Sequence[str], rows: Sequence[Sequence[float]], names: Sequence[str], *, title: str
 ) -> Drawing:
-    """Some columns of a table over simulated time.
+    """Draw some columns of a table over simulated time.
 
     Args:
-        columns: of the rows; step and time first.
-        rows: of the table, at least one.
-        names: which columns.
-        title: above everything.
+        columns: names of all columns; step and time first.
+        rows: the rows of the table, at least one.
+        names: the columns to draw.
+        title: heading of the picture.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # "temperature max [degC]": columns with the same unit share a panel.
     units: dict[str, list[str]] = {}
     for name in names:
         units.setdefault(name.rpartition(" [")[2].rstrip("]"), []).append(name)
@@ -190,6 +195,7 @@ def draw_table(
         figure = Figure((_WIDTH, _HEIGHT * len(units) + 0.3), layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(len(units), 1, sharex=True, squeeze=False)[:, 0]
+        # One panel per unit, all over the same time axis.
         for axes, (unit, shown) in zip(panels, units.items(), strict=True):
             for name in shown:
                 values = [row[columns.index(name)] for row in rows]
@@ -202,23 +208,24 @@ def draw_table(
             axes.spines[["top", "right"]].set_visible(False)
         panels[-1].set_xlabel(LEADING[1])
         heading = figure.suptitle(title, fontweight="bold", x=0.01, ha="left")
+    # No layout to rasterize: graphs are always drawn by matplotlib.
     built = Built(figure, tuple(panels), (), heading)
     return Drawing(lambda: built)
 
 
 INITIAL, FINAL, DIFFERENCE, OVERVIEW = "initial.png", "final.png", "difference.png", "overview.png"
 
-_AT_A_TIME = 3  # pictures: those of one variable
+_AT_A_TIME = 3  # pictures drawn at the same time: those of one variable
 log = logging.getLogger("tetris_sim")
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A state thinned out for pictures.
+    """Samples of a state for pictures.
 
     Attributes:
-        planes: per variable.
-        label: when it is.
+        planes: the planes of each variable.
+        label: time of the state, as text.
     """
 
     planes: tuple[tuple[Plane, ...], ...]
@@ -230,9 +237,9 @@ class Subject:
     """One variable of the pictures.
 
     Attributes:
-        index: of the variable.
-        suffix: of its files' names.
-        caption: what its pictures say.
+        index: number of the variable.
+        suffix: suffix of its files' names.
+        caption: caption of its pictures.
     """
 
     index: int
@@ -240,21 +247,21 @@ class Subject:
     caption: Caption
 
     def path(self, directory: Path, name: str) -> Path:
-        """Where a picture of it goes."""
+        """File of one of its pictures."""
         return directory / f"{Path(name).stem}{self.suffix}.png"
 
 
 class PicturesOutput:
-    """Writes initial.png at the first step; final.png, difference.png, overview.png at the last.
+    """Writer of initial.png at the first step; final, difference and overview.png at the last.
 
-    With several variables, the pictures of the second one and later ones have its name in theirs.
+    With several variables, the file names of the second and later ones contain the variable's name.
 
     Args:
-        problem: what is simulated.
+        problem: the problem.
         directory: the results directory.
-        heading: above every picture; the variable's name if empty.
-        initial: the state at time 0; it is asked again at the end of a run that was resumed. None
-            if it is not known: the state at time 0 then comes from the fields on the disk.
+        heading: heading of every picture; the variable's name if empty.
+        initial: the state at time 0, which is read again at the end of a run that was resumed; if
+            None, the state at time 0 comes from the fields on the disk.
     """
 
     def __init__(
@@ -279,18 +286,21 @@ class PicturesOutput:
             remove_parts(self._directory, Path(name).stem)
 
     def write(self, snapshot: Snapshot) -> None:
-        """Draw the first state, or the last one and what has changed."""
+        """Draw the first state; or the last one and the change."""
         state = self._sample(
             [_reader(snapshot.box, k) for k in range(self._problem.n_fields)], snapshot.step
         )
 
         if snapshot.step == 0:
+            # Kept until the end for the difference; these are samples, not the whole state.
             self._before = state
             for subject in self._subjects():
                 self._draw_state(subject, state, INITIAL)
 
+        # A run of no steps has only one state, which is both the first and the last.
         if snapshot.step > 0 or self._problem.steps == 0:
             before = self._before or self._first_state()
+            # Collect the pictures first, then draw them in parallel.
             draws: list[Callable[[], None]] = []
             for subject in self._subjects():
                 draws.append(functools.partial(self._draw_state, subject, state, FINAL))
@@ -300,10 +310,10 @@ class PicturesOutput:
             _side_by_side(draws)
 
     def flush(self) -> None:
-        """Nothing waits: every picture was flushed when it was written."""
+        """Do nothing: every picture is flushed when it is written."""
 
     def close(self) -> None:
-        """Forget the first state."""
+        """Release the first state."""
         self._before = None
 
     def _subjects(self) -> list[Subject]:
@@ -352,10 +362,11 @@ class PicturesOutput:
 
     @functools.cached_property
     def _materials(self) -> tuple[Plane, ...]:
-        """Numbers of materials on the planes that are drawn; nothing of a body that has one."""
+        """Numbers of materials on the planes that are drawn; empty for a single material."""
         if self._problem.conduction is None:
             return ()
         body, grid = BodyMaterials(self._problem), self._problem.grid
+        # Read like a field, so the numbers lie on the same samples as the values.
         planes = sample(
             lambda box: body.numbers[body.ids(box)].astype(float), grid, default_cuts(grid)
         )
@@ -365,6 +376,8 @@ class PicturesOutput:
         """The state at time 0 of a run that was resumed; None, with a warning, if it is lost."""
         n_fields = self._problem.n_fields
         try:
+            # Preferably from the configuration; a file of step 0 exists only if fields were
+            # written.
             if self._initial is not None:
                 return self._sample(
                     [_reader(_box_reader(self._initial), k) for k in range(n_fields)], 0
@@ -385,8 +398,9 @@ class PicturesOutput:
 
 
 def _side_by_side(draws: Sequence[Callable[[], None]]) -> None:
-    """Make pictures at the same time: of large ones, colours and compression take others' cores."""
+    """Draw pictures in parallel: for large ones, colours and compression run on several cores."""
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        # Each thread works in a copy of the context, and errors surface in this one.
         begun = [pool.submit(contextvars.copy_context().run, draw) for draw in draws]
     for each in begun:
         each.result()
@@ -397,6 +411,7 @@ def _reader(read: Callable[[Box], Field], variable: int) -> Reader:
 
 
 def _box_reader(initial: InitialField) -> Callable[[Box], Field]:
+    # The whole box as a slab without halo: what `Problem.initial` is defined on.
     def read(box: Box) -> Field:
         start, stop = zip(*box, strict=True)
         return initial(Slab(start=start, stop=stop, halo=((0, 0),) * len(box)))

@@ -1,7 +1,7 @@
-"""Maps as pixels, by Pillow alone: importing matplotlib takes longer than most small runs.
+"""Maps as pixels with Pillow alone: importing matplotlib takes longer than most small runs.
 
-A sheet of maps looks as matplotlib draws it (`drawing.py`), with the same panels, ticks and texts.
-What is rarer is left to matplotlib: graphs, formulas in texts, scales with a power of ten.
+A figure of maps looks as matplotlib draws it (`drawing.py`), with the same panels, ticks and texts.
+Rarer content is left to matplotlib: graphs, formulas in texts, scales with a power of ten.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-# Where do materials meet on a picture? Lines between cells, long ones instead of many short.
+# Borders of materials: lines between cells, long ones instead of many short ones.
 
-# Share of cell faces that lie between materials, above which lines would hide what they outline;
-# among so few cells they do not.
+# Share of cell faces between materials above which the lines would hide what they outline; maps of
+# few cells are always outlined.
 _MOST, _FEW = 0.15, 2500
 
 Numbers = npt.NDArray[np.float64]
@@ -53,8 +53,7 @@ def borders(materials: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def outlines(materials: npt.NDArray[np.int64], edges: tuple[Numbers, Numbers]) -> Numbers:
-    """Lines around the materials of a map, (n, 2, 2): two ends with (x, y) each; none where they
-    would cover the map.
+    """Lines around the materials of a map; none where they would cover the map.
 
     >>> corner = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
     >>> outlines(corner, (np.arange(4.0), np.arange(5.0))).tolist()
@@ -62,12 +61,17 @@ def outlines(materials: npt.NDArray[np.int64], edges: tuple[Numbers, Numbers]) -
 
     Args:
         materials: numbers of materials, (rows, columns).
-        edges: of the cells, (rows + 1,) and (columns + 1,).
+        edges: ends of the cells, (rows + 1,) and (columns + 1,).
+
+    Returns:
+        (n, 2, 2): two ends with (x, y) for each line.
     """
     below, beside = (np.diff(materials, axis=axis) != 0 for axis in (0, 1))
     share = (below.sum() + beside.sum()) / max(1, below.size + beside.size)
     if share > _MOST and materials.size > _FEW:
         return np.zeros((0, 2, 2))
+
+    # Row k of `below` is the border between rows k and k + 1 of cells, at y[k + 1].
     y, x = edges
     row, columns = _runs(below)
     level = np.stack([x[columns], np.repeat(y[row + 1][:, None], 2, axis=1)], axis=-1)
@@ -77,7 +81,8 @@ def outlines(materials: npt.NDArray[np.int64], edges: tuple[Numbers, Numbers]) -
 
 
 def _runs(true: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Runs of true along the rows: the row of each, (n,), and where it begins and ends, (n, 2)."""
+    """Runs of true along the rows: the row of each, (n,), and its begin and end, (n, 2)."""
+    # Padding makes runs at the ends of a row begin and end like any other.
     changes = np.diff(np.pad(true.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, begins = np.nonzero(changes == 1)
     return rows, np.stack([begins, np.nonzero(changes == -1)[1]], axis=1)
@@ -86,7 +91,7 @@ def _runs(true: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArr
 _SCALES = Path(__file__).with_name("colours.png")  # a row of 256 colours for each
 _ROWS = (FIELD_COLOURS, CHANGE_COLOURS)
 
-# Sizes in points, 72 to the inch, as matplotlib has them.
+# Sizes in points, 72 to the inch, as in matplotlib.
 _TEXT, _TITLE_TEXT, _TICK, _FRAME, _THIN = 10.0, 11.0, 3.5, 0.8, 0.6
 _TICK_TO_TEXT, _TEXT_TO_TEXT, _TITLE_GAP = 3.5, 4.0, 6.0
 _UP, _DOWN, _DIGIT, _LINE = 0.76, 0.21, 0.73, 1.2  # of a letter, per point of its size
@@ -96,7 +101,7 @@ _PLAIN = 3.0  # cells of so many pixels keep their edges; smaller ones are smoot
 
 
 def can_paint(sheet: FigureLayout) -> bool:
-    """Whether all of it is maps with plain numbers and plain texts."""
+    """Whether a figure consists of maps with plain numbers and plain texts only."""
     return "$" not in sheet.heading + sheet.moment and all(
         panel.plane.values.ndim == 2
         and panel.colours in _ROWS
@@ -111,7 +116,7 @@ def can_paint(sheet: FigureLayout) -> bool:
 
 
 def paint(sheet: FigureLayout, dpi: int) -> Image:
-    """The picture, with so many pixels to the inch."""
+    """Rasterize a figure at so many pixels per inch."""
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", (int(sheet.width * dpi), int(sheet.height * dpi)), "white")
@@ -121,6 +126,7 @@ def paint(sheet: FigureLayout, dpi: int) -> Image:
         if panel.bar:
             canvas.paint_bar(panel, place)
 
+    # Texts are anchored at the left end of their base line ("ls").
     text, size = sheet.fitted_heading
     canvas.write(text, 0.2, sheet.height - 0.12 - _UP * size / 72, size, "ls", bold=True)
     under = sheet.height - HEADING - _UP * _TITLE_TEXT / 72
@@ -130,7 +136,7 @@ def paint(sheet: FigureLayout, dpi: int) -> Image:
 
 @dataclass(frozen=True)
 class _Canvas:
-    """Paints in inches from the lower left corner."""
+    """Painter in inches from the lower left corner of the figure."""
 
     picture: Image
     pen: ImageDraw
@@ -138,7 +144,7 @@ class _Canvas:
     sheet: FigureLayout
 
     def paint_map(self, panel: Panel, place: PanelBox) -> None:
-        """The values, the outlines of materials, ticks and texts around them."""
+        """Paint the values, the outlines of materials, and ticks and texts around them."""
         plane, unit = panel.plane, self.sheet.unit
         self._paint_cells(_coloured(pixels(plane), panel), plane, place)
         if plane.materials is not None:
@@ -148,7 +154,9 @@ class _Canvas:
         (y_low, y_high), (x_low, x_high) = (
             (low / unit.metres, high / unit.metres) for low, high in plane.bounds
         )
+
         across, upwards = place.intervals
+        # Labels hang below the ticks, at the distance that matplotlib leaves.
         step = (_TICK + _TICK_TO_TEXT) / 72
         for text, share in labelled_ticks((x_low, x_high), across):
             x = place.left + share * place.width
@@ -160,6 +168,7 @@ class _Canvas:
         self.write(f"{plane.axes[1]} [{unit.name}]", middle, place.bottom - below, _TEXT, "ms")
         self.write(panel.title, middle, place.top + _TITLE_GAP / 72, _TITLE_TEXT, "ms")
 
+        # The axis label stands left of the widest number.
         widest = 0.0
         for text, share in labelled_ticks((y_low, y_high), upwards):
             y = place.bottom + share * place.height
@@ -171,10 +180,11 @@ class _Canvas:
         self._write_upwards(f"{plane.axes[0]} [{unit.name}]", beside, height)
 
     def paint_bar(self, panel: Panel, place: PanelBox) -> None:
-        """The scale of colours to the right of a panel, with its numbers and its label."""
+        """Paint the colour bar to the right of a panel, with its numbers and its label."""
         from PIL import Image
 
         bar = place.bar
+        # The scale is a column of 256 colours, the highest value on top.
         scale = Image.fromarray(np.ascontiguousarray(_scale(panel.colours)[::-1, None]))
         left, top, right, bottom = self._box(bar)
         self.picture.paste(
@@ -204,14 +214,15 @@ class _Canvas:
         bold: bool = False,
         fill: str = "black",
     ) -> None:
-        """A text from, around or up to a place of its base line [inches]."""
+        """Write a text at a position of its base line [inches], which `anchor` refers to."""
         font = _font(size * self.dpi / 72, bold=bold)
         self.pen.text((x * self.dpi, self._row(y)), text, fill, font, anchor=anchor)
 
     def _write_upwards(self, text: str, x: float, y: float) -> None:
-        """A text whose base line goes upwards through x, its middle at y [inches]."""
+        """Write a text upwards, with its base line at x and its middle at y [inches]."""
         from PIL import Image, ImageDraw
 
+        # Pillow writes horizontally only: write into a mask, turn it, paste black through it.
         font = _font(_TEXT * self.dpi / 72)
         width, height = math.ceil(font.getlength(text)) + 2, math.ceil(2 * _TEXT * self.dpi / 72)
         mask = Image.new("L", (width, height))
@@ -225,6 +236,7 @@ class _Canvas:
         return _font(_TEXT * self.dpi / 72).getlength(text) / self.dpi
 
     def _row(self, y: float) -> float:
+        # Pixels count from the top.
         return self.picture.height - y * self.dpi
 
     def _box(self, place: PanelBox) -> tuple[int, int, int, int]:
@@ -243,6 +255,7 @@ class _Canvas:
     def _frame(self, place: PanelBox, width: float) -> None:
         left, top, right, bottom = self._box(place)
         thick = self._pixels_of(width)
+        # The frame straddles the edge of the box.
         out = thick // 2
         self.pen.rectangle(
             (left - out, top - out, right - 1 + out, bottom - 1 + out), None, "black", thick
@@ -252,12 +265,13 @@ class _Canvas:
         return max(1, round(points * self.dpi / 72))
 
     def _paint_cells(self, colours: npt.NDArray[np.uint8], plane: Plane, place: PanelBox) -> None:
-        """Cells, upside down as pictures are; those that reach out of the box are cut off."""
+        """Paint cells, the last row on top; cells that extend beyond the box are clipped."""
         from PIL import Image
 
         left, top, right, bottom = self._box(place)
         source, target = [], []
         for axis, n_pixels in ((1, right - left), (0, bottom - top)):
+            # The visible range of the cells: as a range of cells (source) and of pixels (target).
             (low, high), edges = plane.bounds[axis], plane.edges[axis]
             first, last = max(low, edges[0]), min(high, edges[-1])
             n = colours.shape[axis]
@@ -267,6 +281,7 @@ class _Canvas:
         (x0, x1), (y0, y1) = source
         (u0, u1), (v0, v1) = target
         size = max(1, u1 - u0), max(1, v1 - v0)
+        # Large cells keep sharp edges, small ones are averaged.
         wide = min(size[0] / (x1 - x0), size[1] / (y1 - y0))
         how = Image.Resampling.NEAREST if wide >= _PLAIN else Image.Resampling.HAMMING
         rows = colours.shape[0]
@@ -275,7 +290,7 @@ class _Canvas:
         self.picture.paste(cells.resize(size, how, box), (left + u0, bottom - v1))
 
     def _outline(self, plane: Plane, place: PanelBox) -> None:
-        """White lines with a shade, to be seen on light and on dark colours."""
+        """Paint white lines with a dark shade, visible on light and on dark colours."""
         from PIL import Image, ImageDraw
 
         assert plane.materials is not None
@@ -289,6 +304,7 @@ class _Canvas:
         )
         lines = np.rint(np.stack([columns, rows], axis=-1)).astype(int)
 
+        # All shades first, so that none covers a line.
         shade = Image.new("L", self.picture.size)
         pen = ImageDraw.Draw(shade)
         for line in lines:
@@ -301,27 +317,29 @@ class _Canvas:
 
 
 def labelled_ticks(limits: Limits, intervals: int) -> list[tuple[str, float]]:
-    """Round numbers on a scale, as text, and where they are on it, from 0 to 1.
+    """Round numbers on a scale as text, with their position on it from 0 to 1.
 
     >>> labelled_ticks((-2.0, 3.0), 3)
     [('−2', 0.0), ('0', 0.4), ('2', 0.8)]
     """
     low, high = limits
     places = _round_numbers(low, high, intervals)
+    # Four significant digits of the range, less trailing zeros that all numbers share.
     decimals = max(0, 3 - math.floor(math.log10(np.ptp([*places, low, high]))))
     while decimals and all(
         abs(it - round(it, decimals - 1)) < 1e-6 * (high - low) for it in places
     ):
         decimals -= 1
     return [
+        # A minus sign, not a hyphen; adding 0.0 turns -0.0 into 0.0.
         (f"{it:.{decimals}f}".replace("-", "−"), (it - low) / (high - low))
         for it in (round(place, decimals) + 0.0 for place in places)
     ]
 
 
 def _round_numbers(low: float, high: float, intervals: int) -> list[float]:
-    """Multiples of a round step inside of a scale: the shortest step that makes no more intervals,
-    or a shorter one until there are two, as matplotlib's MaxNLocator has it.
+    """Multiples of a round step inside a scale: the shortest step with at most `intervals`
+    intervals, or a shorter one until there are two numbers, as in matplotlib's MaxNLocator.
     """
     raw = (high - low) / intervals
     power = 10.0 ** math.floor(math.log10(raw))
@@ -338,14 +356,14 @@ def _round_numbers(low: float, high: float, intervals: int) -> list[float]:
 
 
 def _is_plain(limits: Limits) -> bool:
-    """Whether numbers between these are short without a power of ten or an offset."""
+    """Whether numbers between the limits are short without a power of ten or an offset."""
     low, high = limits
     most = max(abs(low), abs(high))
     return 1e-3 <= most < 1e5 and high - low > 1e-2 * most
 
 
 def _coloured(values: Values, panel: Panel) -> npt.NDArray[np.uint8]:
-    """Red, green and blue of each value; white where it is no number."""
+    """Red, green and blue of each value; white where it is not finite."""
     low, high = panel.limits
     share = (values - low) / (high - low)
     finite = np.isfinite(share)
@@ -357,7 +375,7 @@ def _coloured(values: Values, panel: Panel) -> npt.NDArray[np.uint8]:
 
 @functools.cache
 def _scale(name: str) -> npt.NDArray[np.uint8]:
-    """256 colours, (256, 3), from the lowest to the highest."""
+    """The 256 colours of a map from the lowest to the highest value, (256, 3)."""
     from PIL import Image
 
     with Image.open(_SCALES) as rows:
@@ -367,7 +385,7 @@ def _scale(name: str) -> npt.NDArray[np.uint8]:
 
 @functools.cache
 def _font(pixels: float, *, bold: bool = False) -> FreeTypeFont:
-    """The font that matplotlib brings along and writes with; finding it does not import that."""
+    """The font that matplotlib ships and writes with, found without importing matplotlib."""
     from PIL import ImageFont
 
     found = importlib.util.find_spec("matplotlib")

@@ -1,8 +1,9 @@
-"""What is the field at a place that is no point? Linear between the points around it, axis by axis.
+"""Regions of a field: its values at positions between points, boxes, slices, and blocked reading.
 
-Between the outermost points and a face the value on the face takes the place of the next point: the
-mean of the outermost point and its ghost, which is what the condition on the face is about. So a
-place anywhere in the box, faces and corners included, has a value of second order.
+Values between points are linear, axis by axis. Between an outermost point and the face the value on
+the face takes the place of the next point: the mean of the outermost point and its ghost, to which
+the boundary condition refers. So every position in the box, faces and corners included, has a value
+of second order.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import rise_to_face
 from tetris_sim.outputs.output import Snapshot
 
-# In which blocks is a grid walked through, so that no output needs the whole field in memory, and
-# how are numbers added up, so that sums do not depend on who does it?
+# Blocks: a grid is read block by block, so that no output needs the whole field in memory, and
+# summed block by block, so that sums do not depend on the partition.
 
-BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small beside any field that matters
+BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small compared with large fields
 _RUN = 4096  # numbers that NumPy adds up pairwise before the exact summation takes over
 
 
@@ -38,9 +39,9 @@ def blocks(
     multiple: Sequence[int] | None = None,
     limit: int = BLOCK_BYTES,
 ) -> Iterator[Box]:
-    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one.
+    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of a plane.
 
-    A function of the grid alone, so that what is added up block by block is the same for any
+    A function of the grid alone, so that sums accumulated block by block are the same for any
     partition.
 
     >>> list(blocks((5, 4), 8, limit=64))
@@ -49,10 +50,12 @@ def blocks(
     Args:
         shape: points per axis.
         itemsize: bytes per point, all fields together.
-        multiple: per axis, what the length of a block must be a multiple of where the axis is cut
-            (chunks of a file).
-        limit: bytes of a block; exceeded only if a block of one `multiple` is larger.
+        multiple: by axis, the number that the length of a block must be a multiple of where the
+            axis is cut (chunks of a file).
+        limit: size of a block [bytes]; exceeded only if a block of one `multiple` is larger.
     """
+    # Cut the slowest axis first: blocks stay contiguous, and faster axes are cut only if one plane
+    # is too large by itself.
     block = list(shape)
     for axis, unit in enumerate(multiple or (1,) * len(shape)):
         plane = math.prod(block) // block[axis] * itemsize
@@ -67,7 +70,7 @@ def blocks(
 
 
 def slices(box: Box) -> tuple[slice, ...]:
-    """The points of a box as an index of an array, one slice per axis."""
+    """A box as an index into an array, one slice per axis."""
     return tuple(slice(low, high) for low, high in box)
 
 
@@ -77,6 +80,7 @@ def chunk_shape(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> t
     >>> chunk_shape((400, 9600), 8), chunk_shape((7, 5, 6), 8)
     ((13, 9600), (7, 5, 6))
     """
+    # Fill up the fastest axis first: a chunk is then a contiguous run of rows or planes.
     chunk, room = [1] * len(shape), max(1, target // itemsize)
     for axis in range(len(shape) - 1, -1, -1):
         chunk[axis] = min(shape[axis], room)
@@ -87,11 +91,13 @@ def chunk_shape(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> t
 
 
 def exact_sum(numbers: npt.NDArray[np.floating[Any]]) -> float:
-    """The sum of an array, exact up to roundings within runs of a few thousand numbers.
+    """Sum of an array, exact except for rounding within runs of 4096 numbers.
 
     >>> exact_sum(np.full(3, 0.1))
     0.30000000000000004
     """
+    # Pairwise summation of NumPy within runs of fixed length, exact summation (fsum) across them:
+    # accurate, and independent of how the runs are grouped.
     flat = np.ravel(numbers)
     whole = len(flat) // _RUN * _RUN
     runs = flat[:whole].reshape(-1, _RUN).sum(axis=1, dtype=np.float64)
@@ -102,16 +108,16 @@ def exact_sum(numbers: npt.NDArray[np.floating[Any]]) -> float:
 class Neighbours:
     """The points around a position along one axis, and their weights.
 
-    The value there is offset + sum of weights * values.
+    The value at the position is offset + sum of weights * values.
 
     Attributes:
         indices: one or two global indices.
-        weights: one per index; they sum to 1 but beyond the outermost points.
-        offset: what a face adds.
-        beyond: beyond the outermost points of a face with a rule: which of the two, and the share
-            of the way to it; the rule adds to the values what it makes of them.
-        fields: where faces differ from field to field: the weight and the offset of each, instead
-            of those above.
+        weights: one per index; they sum to 1 except beyond the outermost points.
+        offset: contribution of a face.
+        beyond: for a position between an outermost point and a face with a rule: the side, and the
+            share of the way to the face; the rule then adds its own contribution to the values.
+        fields: where faces differ from field to field: weight and offset for each field, instead of
+            those above.
     """
 
     indices: tuple[int, ...]
@@ -125,18 +131,18 @@ Along = tuple[int, int] | Neighbours  # points start..stop-1 of an axis, or a po
 
 
 def neighbours(place: float, *, n: int, periodic: bool) -> Neighbours:
-    """Which points of an axis surround a place.
+    """The points of an axis around a position given in points.
 
-    Beyond the outermost points (between a cell centre and the face) the nearest one counts alone;
+    Beyond the outermost points (between a cell centre and the face) the nearest point counts alone;
     on a periodic axis the first and the last point are neighbours there.
 
     >>> neighbours(0.75, n=4, periodic=False)
     Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None, fields=())
 
     Args:
-        place: in points from the first one, see `Grid.index_at`.
+        place: distance from the first point, in points; see `Grid.index_at`.
         n: number of points.
-        periodic: whether the axis is.
+        periodic: whether the axis is periodic.
     """
     low = math.floor(place)
     weight = place - low
@@ -150,7 +156,7 @@ def neighbours(place: float, *, n: int, periodic: bool) -> Neighbours:
 
 
 def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
-    """What the field at a position along an axis [m] is made of, faces included."""
+    """The points and weights for the field at a position along an axis [m], faces included."""
     grid, periodic = problem.grid, problem.boundary.periodic(axis)
     n = grid.shape[axis]
     found = neighbours(grid.index_at(axis, position, periodic=periodic), n=n, periodic=periodic)
@@ -164,12 +170,14 @@ def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
 
     width = float(grid.widths(axis, last, last + 1)[0])
     share = min(abs(position - outermost) / (width / 2), 1.0)  # of the way to the face
+    # The value on the face depends on time and temperature: left to the rule at reading time.
     if problem.conduction is not None:
         return replace(found, beyond=(side, share))
     pairs = []
     for boundary in _boundaries(problem):
+        # One ghost suffices: the one next to the face, which mirrors the outermost point.
         (a, b), *_ = boundary.reflections(axis, side, spacing=width, width=1)
-        # On the face lies (u + a + b u) / 2.
+        # The ghost is a + b u, so the value on the face is (u + a + b u) / 2.
         pairs.append(((1 - share) + share * (1 + b) / 2, share * a / 2))
     if len(pairs) > 1:
         return Neighbours(found.indices, (1.0,), fields=tuple(pairs))
@@ -177,7 +185,7 @@ def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
 
 
 def _boundaries(problem: Problem) -> tuple[Boundary, ...]:
-    """Of every field."""
+    """The boundary conditions of every field."""
     if (equations := problem.equations) is None:
         return (problem.boundary,)
     return tuple(equations.boundaries.get(name, problem.boundary) for name in equations.fields)
@@ -186,11 +194,12 @@ def _boundaries(problem: Problem) -> tuple[Boundary, ...]:
 def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
     """The state at a product of points and positions.
 
-    Only the points around the positions are read. Axis 0 comes first, as where ghosts are filled.
+    Only the points around the positions are read. Axis 0 is interpolated first, in the order in
+    which ghosts are filled.
 
     Args:
         snapshot: the state.
-        axes: per axis of the problem.
+        axes: a range of points or a position for each axis of the problem.
 
     Returns:
         (n_fields, one axis per range of points); float64 if there is a position.
@@ -199,6 +208,7 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
     if len(ranges) == len(axes):
         return snapshot.box(tuple(ranges))
 
+    # The points needed are a product of short runs; read their boxes and join them.
     runs = [_runs(axis) for axis in axes]
 
     def gather(box: Box) -> Field:
@@ -208,6 +218,7 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
         return np.concatenate(parts, axis=1 + len(box))
 
     state, kept = gather(()), 1
+    # Contract one interpolated axis at a time; axes that remain move `kept` along.
     for axis in axes:
         if isinstance(axis, Neighbours):
             state = np.tensordot(state, np.array(axis.weights), axes=(kept, 0)) + axis.offset
@@ -219,7 +230,7 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
 
 
 def _lifted(snapshot: Snapshot, axes: Sequence[Along], box: Box) -> Field:
-    """The state in a box, in float64, carried on towards the faces with rules beyond it."""
+    """The state in a box in float64, extrapolated towards faces that have rules."""
     state = np.array(snapshot.box(box), np.float64)
     for number, axis in enumerate(axes):
         if isinstance(axis, Neighbours) and axis.beyond is not None:
@@ -232,7 +243,7 @@ def _lifted(snapshot: Snapshot, axes: Sequence[Along], box: Box) -> Field:
 
 
 def _runs(axis: Along) -> list[tuple[int, int]]:
-    """The points of an axis to be read at once; two runs around the seam of a periodic axis."""
+    """Runs of points of an axis that are read at once; two of them around a periodic seam."""
     if not isinstance(axis, Neighbours):
         return [axis]
     first, last = axis.indices[0], axis.indices[-1]
@@ -241,7 +252,7 @@ def _runs(axis: Along) -> list[tuple[int, int]]:
     return [(index, index + 1) for index in axis.indices]
 
 
-# Which part of the field is written: all of it, a box, or a slice.
+# Output regions: the whole field, a box, or a slice.
 
 T = TypeVar("T")
 WHOLE = "fields"  # the folder of all of the field; those of its parts are fields-<name>
@@ -252,9 +263,9 @@ class OutputRegion:
     """A part of the field.
 
     Attributes:
-        folder: of its files, beside an index of the same name.
+        folder: folder of its files, next to an index of the same name.
         grid: its points.
-        axes: what it takes of each axis of the problem.
+        axes: the range or position that it takes of each axis of the problem.
     """
 
     folder: str
@@ -263,6 +274,7 @@ class OutputRegion:
 
     def read(self, snapshot: Snapshot, box: Box) -> Field:
         """The state in a box of the part, (n_fields, ...)."""
+        # Axes at a position have no extent in the part, so `box` says nothing about them.
         wanted = iter(box)
         along: list[Along] = []
         for axis in self.axes:
@@ -277,7 +289,7 @@ class OutputRegion:
 def in_space(
     grid: Grid, values: Sequence[T], missing: T, cut: Iterable[tuple[str, T]] = ()
 ) -> tuple[T, ...]:
-    """What is given per axis of a grid as three values, along z, y, x.
+    """Values given per axis of a grid as three values, along z, y, x.
 
     >>> slice_of_y = Grid((3, 5), (1.0, 1.0), (0.5, 0.5), cut=(("y", 2.0),))
     >>> in_space(slice_of_y, (3, 5), 1), in_space(slice_of_y, (0.5, 0.5), 0.0, slice_of_y.cut)
@@ -286,15 +298,15 @@ def in_space(
     Args:
         grid: the points.
         values: one per axis of the grid.
-        missing: the value of an axis that it lacks.
-        cut: values of axes that it lacks, by name.
+        missing: the value for axes that the grid lacks.
+        cut: values for axes that it lacks, by name.
     """
     known = dict((*zip(grid.axis_names, values, strict=True), *cut))
     return tuple(known.get(name, missing) for name in reversed(AXIS_NAMES))
 
 
 def whole(problem: Problem) -> OutputRegion:
-    """All of the field."""
+    """The region that is the whole field."""
     return OutputRegion(WHOLE, problem.grid, tuple((0, n) for n in problem.grid.shape))
 
 
@@ -305,13 +317,13 @@ def make_part(
     box: Mapping[str, tuple[float, float]],
     slices: Mapping[str, float],
 ) -> OutputRegion:
-    """The points in a box, on a slice, or both.
+    """The region of the points in a box, on a slice, or both.
 
     Args:
-        problem: what is computed.
-        name: of the part; its files are fields-<name>.
-        box: between which positions, by axis [m]; an axis without is taken whole.
-        slices: at which position, by axis [m]; values there are linear between the points around.
+        problem: the problem.
+        name: name of the part; its files are fields-<name>.
+        box: range of positions by axis [m]; an axis that is not named is taken whole.
+        slices: position by axis [m]; values there are linear between the surrounding points.
 
     Raises:
         ConfigError: no axis or no point is left.
@@ -326,6 +338,7 @@ def make_part(
         else:
             axes.append((0, grid.shape[axis]))
 
+    # A position leaves no axis; a range without a point leaves nothing to write.
     spans = [None if isinstance(axis, Neighbours) else axis for axis in axes]
     kept = [span for span in spans if span is not None]
     if not kept or any(start == stop for start, stop in kept):

@@ -1,4 +1,4 @@
-"""The results directory of a run: what lies in it, who may write to it, and what may be replaced.
+"""The results directory of a run: its files, the lock of its writer, and what may be replaced.
 
 resolved.yaml          resolved configuration
 fields.h5 fields.xdmf fields/     fields-<name>.h5 ...     probes/  statistics.csv      outputs
@@ -25,12 +25,12 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.support.wording import gib
 
-CONFIG = "resolved.yaml"  # never the name of a file that a person writes
+CONFIG = "resolved.yaml"  # never the name of a file that a user writes
 CHECKPOINTS = "checkpoints"
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.txt"
 _PARTS = "fields-*"
-# patterns: only what a run writes, so that nothing else in the folder is ever taken for ours
+# Patterns of exactly what a run writes, so that no other file in the folder is ever removed.
 _OURS = (
     CONFIG,
     f"{CHECKPOINTS}/checkpoint_*.h5",
@@ -51,37 +51,38 @@ _OURS = (
     "difference*.png",
     "overview*.png",
 )
+# Inner folders first: a folder can be removed only when it is empty.
 _FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", _PARTS, "probes")
 _INDICES = (".h5", ".xdmf")
 LOCK = ".lock"
-_DEFAULT = "results/run"  # of a configuration that comes from no file and does not say where
+_DEFAULT = "results/run"  # for a configuration from no file that names no directory
 
 
 def directory_of(config: Config) -> Path:
-    """Where the results of a configuration go."""
+    """The results directory of a configuration."""
     return Path(config.output.directory or _DEFAULT)
 
 
 def _files(directory: Path) -> list[Path]:
     files = [path for pattern in _OURS for path in directory.glob(pattern)]
-    # What lies beside a folder with records is their index; other files may have such a name too.
+    # The files next to a folder with records are its index; other files may have such a name too.
     folders = dict.fromkeys(path.parent for path in files if path.parent.match(_PARTS))
     indices = (folder.with_name(folder.name + end) for folder in folders for end in _INDICES)
     return files + [path for path in indices if path.exists()]
 
 
 def has_results(directory: Path) -> bool:
-    """Whether a run has written here."""
+    """Whether a run has written to the directory."""
     return bool(_files(directory))
 
 
 def written_bytes(directory: Path) -> int:
-    """Bytes of what earlier runs wrote here."""
+    """Size of everything that earlier runs wrote to the directory [bytes]."""
     return sum(path.stat().st_size for path in _files(directory))
 
 
 def refuse_to_overwrite(directory: Path) -> None:
-    """Raise if a run has written here."""
+    """Raise `ConfigError` if a run has written to the directory."""
     if has_results(directory):
         msg = (
             f"{directory} already holds the results of a run, and nothing was asked that may "
@@ -92,20 +93,20 @@ def refuse_to_overwrite(directory: Path) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Remove what earlier runs wrote here, and nothing else."""
+    """Remove everything that earlier runs wrote to the directory, and nothing else."""
     for path in _files(directory):
         path.unlink(missing_ok=True)
     for folder in [path for pattern in _FOLDERS for path in directory.glob(pattern)]:
-        with contextlib.suppress(OSError):  # somebody else's files are in it
+        with contextlib.suppress(OSError):  # it contains other files
             folder.rmdir()
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Make the directory, and let no second run write to it at the same time.
+    """Make the directory, and keep a second run from writing to it at the same time.
 
     Raises:
-        ConfigError: if another run is writing here, or the directory cannot be made.
+        ConfigError: another run is writing there, or the directory cannot be made.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -113,6 +114,7 @@ def locked(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise _cannot_be_written_to(directory, error.strerror) from error
 
+    # The kernel releases the lock when the process ends, however it ends.
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,11 +132,12 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Raise if `locked` could not make the directory or a file in it; nothing is made.
+    """Raise if `locked` could not make the directory or a file in it; makes nothing itself.
 
     Raises:
         ConfigError: as `locked` would.
     """
+    # The nearest existing ancestor decides what can be made below it.
     place = _what_is_there(directory)
     if not place.is_dir():
         why = os.strerror(errno.ENOTDIR if place != directory.absolute() else errno.EEXIST)
@@ -152,7 +155,7 @@ def _cannot_be_written_to(directory: Path, why: str | None) -> ConfigError:
 
 
 def _what_is_there(directory: Path) -> Path:
-    """The directory, or the nearest of the folders that it will be in."""
+    """The directory, or its nearest ancestor that exists."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -160,7 +163,7 @@ def _what_is_there(directory: Path) -> Path:
 
 
 def refuse_full_disk(directory: Path, needed: int) -> None:
-    """Raise if the file system of `directory` has fewer than `needed` bytes left."""
+    """Raise `UnsupportedError` if fewer than `needed` bytes are free for `directory`."""
     free = free_bytes(directory)
     if needed > free:
         msg = (
@@ -171,9 +174,11 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
 
 
 def predicted_bytes(config: Config, problem: Problem) -> int:
-    """Most bytes on the disk at one time: of fields and checkpoints, the rest is small."""
+    """Upper limit of the bytes on disk at one time: fields and checkpoints, the rest is small."""
+    # One checkpoint more than is kept: old ones are removed after a new one is complete.
     checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
     fields = count_fields(config, problem) * problem.field_bytes
+    # Parts in proportion to their share of the points.
     parts = sum(
         count_records(part, problem) * _points(part, problem.grid) * problem.field_bytes
         for part in config.output.parts
@@ -182,23 +187,25 @@ def predicted_bytes(config: Config, problem: Problem) -> int:
 
 
 def count_fields(config: Config, problem: Problem) -> int:
-    """How many times the whole field will be written."""
+    """Number of times the whole field will be written."""
     fields = config.output.fields
     return 0 if fields is None else count_records(fields, problem)
 
 
 def count_records(section: FieldsSection, problem: Problem) -> int:
-    """How many times one output of fields will be written."""
+    """Number of times one output of fields will be written."""
     if section.every is None:
         return len(section.at)
     every = section.every
+    # A period below the time step writes every step; -(-a // b) rounds up.
     period = every.value if every.unit == "steps" else max(every.value / problem.dt, 1.0)
     return 1 + int(-(-problem.steps // period)) + len(section.at)
 
 
 def _points(part: PartSection, grid: Grid) -> int:
-    """How many points of a grid a part holds."""
+    """Number of points of the grid in a part."""
     n = 1
+    # A cut axis contributes a single plane.
     for axis, name in enumerate(grid.axis_names):
         if name not in part.slice:
             start, stop = grid.within(axis, *part.box.get(name, (-math.inf, math.inf)))
@@ -207,5 +214,5 @@ def _points(part: PartSection, grid: Grid) -> int:
 
 
 def free_bytes(directory: Path) -> int:
-    """Bytes free for us on the file system where `directory` is or will be."""
+    """Free bytes on the file system where `directory` is or will be."""
     return shutil.disk_usage(_what_is_there(directory)).free

@@ -1,4 +1,4 @@
-"""Which numbers does a picture need? Some 1500 points per axis of a line or of planes."""
+"""Samples for pictures: some 1500 points per axis of a line or of planes, read block by block."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Plane:
 
     Attributes:
         axes: names of its axes in array order: ("x",), or (rows, columns) such as ("y", "x").
-        positions: of the points per axis [m].
-        edges: the ends of the cells that the points stand for per axis [m], (n + 1).
+        positions: positions of the points per axis [m].
+        edges: ends of the cells that the points represent per axis [m], (n + 1,).
         bounds: the box's extent per axis [m].
         values: (n,) or (rows, columns).
-        place: name of the axis that is cut and where it is cut [m]; None if nothing is.
+        place: name of the axis that is cut and position of the cut [m]; None without a cut.
         materials: numbers of the points' materials, of the shape of the values; None if there is
             only one.
     """
@@ -46,7 +46,7 @@ class Plane:
 
 @dataclass(frozen=True)
 class CrossSection:
-    """Where a grid is cut: `index` along `axis`; `axis` is None if it is taken whole."""
+    """A cut through a grid: `index` along `axis`; `axis` is None if the grid is taken whole."""
 
     axis: int | None
     index: int = 0
@@ -60,13 +60,14 @@ def default_cuts(grid: Grid) -> tuple[CrossSection, ...]:
 
 
 def _middle(grid: Grid, axis: int) -> int:
-    """The cell in the middle of the box; of two that meet there the upper."""
+    """The cell in the middle of the box; of two that meet there, the upper one."""
     low, high = grid.bounds(axis)
+    # The small shift decides for the upper cell whatever the rounding.
     return grid.cell_at(axis, (low + high) / 2 + 1e-9 * (high - low))
 
 
 def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[CrossSection, ...]:
-    """Planes of a 3D grid through the points nearest to given positions.
+    """Planes of a 3D grid through the cells at given positions.
 
     Args:
         grid: the points.
@@ -95,13 +96,14 @@ def sample(
     Args:
         read: reads a box of the field.
         grid: its points.
-        cuts: where to cut it.
-        most: points per axis.
+        cuts: the cuts.
+        most: upper limit of points per axis.
     """
     return tuple(_sample_cut(read, grid, cut, most) for cut in cuts)
 
 
 def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane:
+    # The axis of the cut keeps a single index, the others every stride-th one.
     kept = [axis for axis in range(grid.ndim) if axis != cut.axis]
     indices = [
         np.array([cut.index]) if axis == cut.axis else _thinned(n, most)
@@ -111,6 +113,7 @@ def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane
         read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut
     )
 
+    # The cut is shown at the centre of its cells, not at the position that was asked for.
     place = None
     if cut.axis is not None:
         place = (
@@ -131,12 +134,14 @@ def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane
 def _edges(
     grid: Grid, axis: int, indices: npt.NDArray[np.int64], most: int
 ) -> npt.NDArray[np.float64]:
-    """The ends of what points of an axis stand for: so many cells each, the point in the middle."""
+    """The ends of the cells that sampled points represent, each point being central."""
     stride = _stride(grid.shape[axis], most)
+    # Graded: true cell faces, clipped where the outermost samples reach beyond the box.
     if grid.edges and grid.edges[axis] is not None:
         first = np.append(indices, indices[-1] + stride) - (stride - 1) // 2
         return np.asarray(grid.ends(axis)[np.clip(first, 0, grid.shape[axis])])
 
+    # Uniform: one stride of cells around each sample.
     middles, width = grid.positions(axis, indices), stride * grid.spacing[axis]
     return np.concatenate([middles - width / 2, [middles[-1] + width / 2]])
 
@@ -144,11 +149,13 @@ def _edges(
 def _read_points(
     read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: CrossSection
 ) -> Values:
-    """The points at the product of `indices`; `shape` is the grid's, 1 along the axis cut."""
+    """The values at the product of `indices`; `shape` is the grid's, with 1 along the axis cut."""
     values: Values = np.empty([len(index) for index in indices])
     for block in blocks(shape, values.itemsize):
+        # The part of the result that this block fills, and the smallest box of it that is needed.
         place, box = [], []
         for axis, (low, high) in enumerate(block):
+            # `shape` has length 1 along the axis cut, so shift its only plane to the cut.
             shift = cut.index if axis == cut.axis else 0
             first, last = np.searchsorted(indices[axis], (low + shift, high + shift))
             place.append(slice(int(first), int(last)))
@@ -157,6 +164,7 @@ def _read_points(
 
         if any(low == high for low, high in box):
             continue
+        # The box is contiguous; the stride picks the samples out of it.
         steps = [
             slice(None, None, _step(index[part]))
             for index, part in zip(indices, place, strict=True)
@@ -171,7 +179,7 @@ def _stride(n: int, most: int) -> int:
 
 
 def _thinned(n: int, most: int) -> npt.NDArray[np.int64]:
-    """Every stride-th index, as far from one end as from the other."""
+    """Every stride-th index, centred: as far from one end as from the other."""
     stride = _stride(n, most)
     count = math.ceil(n / stride)
     return np.arange(count) * stride + (n - 1 - (count - 1) * stride) // 2
@@ -182,10 +190,10 @@ def _step(indices: npt.NDArray[np.int64]) -> int:
 
 
 def axis_of_slice(grid: Grid, name: str, position: float) -> int:
-    """The axis across which a slice lies.
+    """The axis normal to a slice.
 
     Raises:
-        ConfigError: the position [m] is outside of the box.
+        ConfigError: the position [m] lies outside the box.
     """
     axis = grid.axis_names.index(name)
     low, high = grid.bounds(axis)

@@ -1,4 +1,4 @@
-"""Series: fields over time as a reader sees them, whatever file they lie in."""
+"""Series: fields over time as a reader sees them, whatever files they lie in."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset
 
 @dataclass(frozen=True)
 class SeriesVariable:
-    """What one field is.
+    """Name and unit of one field.
 
     Attributes:
         name: identifier.
         unit: "1" if it has none.
-        long_name: for axis labels.
+        long_name: name for axis labels.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Series:
     Attributes:
         path: the file they come from.
         grid: the points.
-        dtype: of the values.
-        variables: what the fields are.
+        dtype: type of the values.
+        variables: names and units of the fields.
         steps: number of time steps, per record.
         times: simulated time [s], per record.
         read: (record, variable, box) -> the values in the box, of its shape.
         place: (record, variable) -> the dataset that holds the values, its earlier axes having
             length 1; for XDMF.
-        meta: what the file says about the run: title, config (YAML), versions, ...
-        timeless: whether a time step stands for no physical time.
+        meta: metadata about the run: title, config (YAML), versions, ...
+        timeless: whether time steps stand for no physical time.
     """
 
     path: Path
@@ -84,7 +84,7 @@ def open_hdf5(path: Path, *, ours: bool = False) -> Iterator[Any]:
         ours: whether this very process has written it.
 
     Raises:
-        CheckpointError: it is missing, damaged or no HDF5 file.
+        CheckpointError: it is missing, damaged, or not an HDF5 file.
     """
     import h5py
 
@@ -92,6 +92,7 @@ def open_hdf5(path: Path, *, ours: bool = False) -> Iterator[Any]:
         msg = f"{path} is not there; give an HDF5 file that a run has written"
         raise CheckpointError(msg)
 
+    # A foreign file may crash the HDF5 library, so a child process inspects it first.
     try:
         if not ours:
             refuse_outside(path)
@@ -112,14 +113,14 @@ def open_hdf5(path: Path, *, ours: bool = False) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def open_fields(path: Path, *, ours: bool = False) -> Iterator[Series]:
-    """The fields in `fields.h5` or in the file of one step; they can be read until the block ends.
+    """The fields in `fields.h5` or in the file of one step, readable until the block ends.
 
     Args:
         path: the file.
         ours: whether this very process has written it.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or no file of fields.
+        CheckpointError: the file is missing, damaged, or not a file of fields.
     """
     with open_hdf5(path, ours=ours) as file:
         try:
@@ -132,11 +133,12 @@ def open_fields(path: Path, *, ours: bool = False) -> Iterator[Series]:
 
 
 def _refuse_others(path: Path, file: Any) -> None:
-    """Raise unless a file has fields in a format that is known."""
+    """Raise `CheckpointError` unless a file has fields in a known format."""
     if not is_field_file(file):
         msg = f"{path} is an HDF5 file, but not one of fields written by tetris_sim"
         raise CheckpointError(msg)
     version = int(file.attrs.get("format_version", 0))
+    # A later format may mean something else: refuse it rather than guess.
     if version > FORMAT_VERSION:
         msg = (
             f"{path} has format version {version}, this program reads up to {FORMAT_VERSION}; "
@@ -146,8 +148,9 @@ def _refuse_others(path: Path, file: Any) -> None:
 
 
 def read_meta(file: Any) -> dict[str, Any]:
-    """What the group /meta says, as plain data."""
+    """The content of the group /meta as plain data."""
     meta = file["meta"]
+    # NumPy scalars to Python ones, so that the result can be written as JSON.
     said: dict[str, Any] = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in meta.attrs.items()
@@ -165,6 +168,7 @@ def _read_frame(path: Path, file: Any) -> Series:
 
     meta = read_meta(file)
     grid = read_grid(file)
+    # A damaged file may have a group in the place of a dataset.
     datasets = [file[name] for name in meta["variables"]]
     for dataset in datasets:
         if not isinstance(dataset, h5py.Dataset):
@@ -173,6 +177,7 @@ def _read_frame(path: Path, file: Any) -> Series:
     steps = tuple(map(int, file["step"][:]))
     folder = str(file.attrs.get("folder", FOLDER))
 
+    # In the index the values lie in the file of their step, next to the index.
     def place(record: int, variable: int) -> Place:
         one_time = (1, *grid.shape)
         name = datasets[variable].name
@@ -185,6 +190,7 @@ def _read_frame(path: Path, file: Any) -> Series:
         )
 
     def read(record: int, variable: int, box: Box) -> Values:
+        # HDF5 would silently read fill values for a missing source of a virtual dataset.
         source = place(record, variable)[0]
         if not source.is_file():
             msg = (
@@ -202,6 +208,7 @@ def _read_frame(path: Path, file: Any) -> Series:
         path=path,
         grid=grid,
         dtype=np.dtype(datasets[0].dtype),
+        # Dataset names are absolute paths; their leading slash is no part of the variable's name.
         variables=tuple(
             SeriesVariable(
                 dataset.name[1:], str(dataset.attrs["units"]), str(dataset.attrs["long_name"])
@@ -213,5 +220,6 @@ def _read_frame(path: Path, file: Any) -> Series:
         read=read,
         place=place,
         meta=meta,
+        # An infinite stability limit marks problems whose steps stand for no physical time.
         timeless=not np.isfinite(meta["dt_limit"]),
     )

@@ -1,4 +1,4 @@
-"""A CSV file that grows by a row per record, and that a restarted run finds its way in again."""
+"""CSV tables over time: probes and statistics, one row per record, continued after a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_STEPS = 1 << 53
 
 
 class CsvTable:
-    """Rows of step, time and values; numbers are written so that reading them gives the same bits.
+    """A table of step, time and values; numbers are written so that reading gives the same bits.
 
     Args:
         path: the file.
@@ -40,7 +40,7 @@ class CsvTable:
         self._last_step = -1
 
     def start(self, step: int) -> None:
-        """Open the file, drop rows later than `step` and a torn last line; at step 0 every row.
+        """Open the file and drop rows later than `step` and a torn last line; at step 0 every row.
 
         Raises:
             CheckpointError: the file has other columns.
@@ -48,6 +48,7 @@ class CsvTable:
         make_directory(self._path.parent)
         new = step == 0 or not self._path.exists() or self._path.stat().st_size == 0
         with disk_errors(self._path):
+            # Unbuffered: each row is in the file as soon as it is written.
             self._file = self._path.open("wb" if new else "rb+", buffering=0)
         if new:
             self._write(self._header)
@@ -56,9 +57,10 @@ class CsvTable:
             self._keep(step)
 
     def append(self, step: int, time: float, values: Sequence[float]) -> None:
-        """Add a row; rows of this step and of later ones, if there are any, are replaced."""
+        """Add a row; existing rows of this step and of later ones are replaced."""
         if step <= self._last_step:
             self._keep(step - 1)
+        # repr() of a float is the shortest text that reads back as the same bits.
         self._write(_line((str(step), *(repr(float(value)) for value in (time, *values)))))
         self._last_step = step
 
@@ -80,14 +82,15 @@ class CsvTable:
         begin, rest = file.tell(), memoryview(line)
         try:
             with disk_errors(self._path):
-                while rest:  # a nearly full disk takes a part without an error
+                while rest:  # a nearly full disk accepts a part without an error
                     rest = rest[file.write(rest) :]
         except BaseException:
+            # Never leave half a row behind: a later reader would take it for damage.
             self._cut(begin)
             raise
 
     def _keep(self, step: int) -> None:
-        """Cut the file after the last whole row whose step is not later than `step`."""
+        """Cut the file after the last complete row whose step is not later than `step`."""
         with self._path.open("rb") as reader:
             if reader.readline() != self._header:
                 msg = (
@@ -99,6 +102,8 @@ class CsvTable:
 
             end, self._last_step = len(self._header), -1
             for line in reader:
+                # Steps ascend; the first row that does not parse or ascend ends what can be
+                # trusted.
                 recorded = _step_of(line, self._n_columns)
                 if recorded is None or not self._last_step < recorded <= step:
                     break
@@ -118,13 +123,13 @@ class CsvTable:
 
 
 class TableOutput:
-    """An output that is a table: a row per snapshot that the schedule asks for.
+    """An output that is a table: a row for each snapshot that the schedule asks for.
 
     Args:
-        table: where rows go.
-        schedule: when.
-        values: what a row says of a snapshot, besides step and time.
-        reads_all: whether that is read from all of it.
+        table: the table.
+        schedule: when to add a row.
+        values: the values of a row besides step and time, from a snapshot.
+        reads_all: whether `values` reads all of the state.
     """
 
     def __init__(
@@ -141,11 +146,11 @@ class TableOutput:
         self._values = values
 
     def next_step(self, step: int) -> int | None:
-        """The schedule's next step."""
+        """The next step of the schedule."""
         return self._schedule.next_step(step)
 
     def start(self, step: int) -> None:
-        """Open the table and forget rows later than `step`."""
+        """Open the table and drop rows later than `step`."""
         self._table.start(step)
 
     def write(self, snapshot: Snapshot) -> None:
@@ -165,7 +170,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
     """Column names and rows of a table; a torn last line is left out.
 
     Raises:
-        CheckpointError: the file is missing or no table of ours.
+        CheckpointError: the file is missing, or not a table of tetris_sim.
     """
     try:
         with open_given(path) as file:
@@ -185,7 +190,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
 
 
 def _step_of(line: bytes, n_columns: int) -> int | None:
-    """The step of a whole row; None for anything else."""
+    """The step of a complete row; None for anything else."""
     words = line.rstrip(b"\r\n").split(b",")
     if not line.endswith(b"\n") or len(words) != n_columns:
         return None
@@ -194,6 +199,7 @@ def _step_of(line: bytes, n_columns: int) -> int | None:
         step = int(words[0])
     except ValueError:
         return None
+    # Up to 2**53 a step is exact as a float, which is what rows are read as.
     return step if 0 <= step < _MOST_STEPS and not math.isnan(numbers[0]) else None
 
 
@@ -203,20 +209,20 @@ def _line(words: Sequence[str]) -> bytes:
     return text.getvalue().encode()
 
 
-# The value at a place over time, as CSV.
+# Probes: values at a position over time.
 
 FOLDER = "probes"
 
 
 class ProbeOutput(TableOutput):
-    """Writes `probes/<name>.csv`: every variable over time, linear between the points around.
+    """Writer of `probes/<name>.csv`: every variable over time, linear between the points around.
 
     Args:
-        problem: what is simulated.
+        problem: the problem.
         directory: the results directory.
-        name: of the file.
-        position: of the probe [m], array order.
-        schedule: when.
+        name: name of the file.
+        position: position of the probe [m], array order.
+        schedule: when to add a row.
     """
 
     def __init__(
@@ -240,24 +246,24 @@ class ProbeOutput(TableOutput):
         return [float(value) for value in read_along(snapshot, self._axes)]
 
 
-# Minimum, maximum, mean and total of every variable over time, and where heat flows, as CSV.
+# Statistics: minimum, maximum, mean and total of every variable, and heat flows, over time.
 
 FILE = "statistics.csv"
 
 
 @dataclass
 class Tally:
-    """What is known of one variable after some blocks."""
+    """Running statistics of one variable, block by block."""
 
     low: float = math.inf
     high: float = -math.inf
     sums: list[float] = field(default_factory=list)
 
     def add(self, block: Field) -> None:
-        """Take in the points of a block, (n0, ...)."""
+        """Add the points of a block, (n0, ...)."""
         self.low = float(np.minimum(self.low, block.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, block.max()))
-        # Exact up to one rounding, in any order: what comes before is the same for any partition.
+        # Exact up to one rounding in any order: blocks are the same for any partition.
         self.sums.append(exact_sum(block))
 
     @property
@@ -267,9 +273,9 @@ class Tally:
 
 
 def tally(snapshot: Snapshot) -> list[Tally]:
-    """Look at the whole state once, block by block; one tally per variable.
+    """Statistics of the whole state in one pass, block by block; one tally per variable.
 
-    The blocks, and so every bit of the answer, depend on the grid alone.
+    The blocks, and hence every bit of the result, depend on the grid alone.
     """
     problem = snapshot.problem
     tallies = [Tally() for _ in problem.variables]
@@ -280,13 +286,13 @@ def tally(snapshot: Snapshot) -> list[Tally]:
 
 
 class StatisticsOutput(TableOutput):
-    """Writes `statistics.csv`: of each variable, and of a body with heat where that flows.
+    """Writer of `statistics.csv`: statistics of each variable, and the audit of a body with heat.
 
     Args:
-        problem: what is simulated.
+        problem: the problem.
         directory: the results directory.
-        schedule: when.
-        implicit: whether steps are.
+        schedule: when to add a row.
+        implicit: whether steps are implicit.
     """
 
     def __init__(
@@ -294,6 +300,7 @@ class StatisticsOutput(TableOutput):
     ) -> None:
         self._path = directory / FILE
         self._audit = Audit(problem, implicit=implicit) if has_heat(problem) else None
+
         columns: list[str] = []
         for k, variable in enumerate(problem.variables):
             columns += [
@@ -301,22 +308,27 @@ class StatisticsOutput(TableOutput):
             ]
             prefix = f"{variable.name} " if problem.n_fields > 1 else ""
             name, unit = variable.total.name, variable.total.unit
+            # Of a body the first total is heat, with the unit that the audit uses.
             if k == 0 and self._audit is not None:
                 name, unit = heat_column(problem)
             columns.append(f"{prefix}{name} [{unit}]")
+
         if self._audit is not None:
             columns += self._audit.columns
         super().__init__(CsvTable(self._path, columns), schedule, self._summary, reads_all=True)
 
     def start(self, step: int) -> None:
-        """Open the table, forget rows later than `step`, and go on from those before."""
+        """Open the table, drop rows later than `step`, and continue from those before."""
         super().start(step)
         if self._audit is not None:
+            # The balance is a running sum: the table itself is its memory across restarts.
             self._audit.go_on(*read_table(self._path))
 
     def _summary(self, snapshot: Snapshot) -> Sequence[float]:
         audit, problem = self._audit, snapshot.problem
         if audit is not None and problem.conduction is not None:
+            # The audit has statistics of the first variable without held points; take the others
+            # here.
             whole, rest = audit.look_at_body(snapshot)
             others = self._tallied(snapshot)[len(whole) :] if problem.n_fields > 1 else []
             return [*whole, *others, *rest]
@@ -327,13 +339,16 @@ class StatisticsOutput(TableOutput):
     def _tallied(self, snapshot: Snapshot) -> list[float]:
         problem, values = snapshot.problem, []
         for variable, one in zip(problem.variables, tally(snapshot), strict=True):
+            # density * cell volume turns the sum over points into the total, for example heat [J].
             factor = variable.total.density * problem.grid.cell_volume
             values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
         return values
 
 
 def read_audit(directory: Path, step: int) -> dict[str, float]:
-    """Flows of heat and the balance at a step, by column, if the last record is of that step."""
+    """Heat flows and the balance at a step, by column; empty if the last record is not of that
+    step.
+    """
     if not (directory / FILE).exists():
         return {}
     header, rows = read_table(directory / FILE)

@@ -95,7 +95,7 @@ class RunInitial(Section):
     """The state of another run on the same number of points; everything else may differ."""
 
     type: Literal["run"]
-    # `from` is a keyword of Python, so the attribute has a name of its own.
+    # `from` is a keyword of Python, so the attribute needs another name.
     directory: str = Field(alias="from")
     """Its results directory; relative paths start at the configuration file."""
     at: Literal["last"] | Time = "last"

@@ -262,7 +262,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 # Possessive (`++`), so that a text that does not match fails at once instead of after trying every
 # way to split names.
 _UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
-# At most one digit of exponent: "m^999999999" would cost pint unbounded arithmetic.
+# Exponents of one digit, and no powers of powers.
 _EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
 _UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})?\s*")
@@ -471,7 +471,7 @@ class IntervalText:
         """
         text = str(value) if isinstance(value, Every) else value
         if isinstance(text, str) and len(text) <= _LONGEST:
-            # Steps and wall time have words of their own; everything else must be a time quantity.
+            # "steps" and "wall" mark the other kinds; everything else must be a time quantity.
             if match := _STEPS.fullmatch(text):
                 return self._read_steps(text, float(match[1]))
             if match := _WALL.fullmatch(text):

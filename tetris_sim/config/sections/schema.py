@@ -60,6 +60,7 @@ class TimeSection(Section):
     """Instead of t_end: the number of steps."""
     until: Until | None = None
     """Condition that ends the run earlier."""
+    # euler to rkl2 are for `model.type: pde`; see `check_scheme` in `config/checks.py`.
     scheme: Literal[
         "explicit",
         "spectral",
@@ -206,6 +207,7 @@ class GradedSection(Section):
             msg = "give either edges or segments"
             raise ValueError(msg)
         given = self.edges or (0.0, *(it.to for it in self.segments or ()))
+        # Zero first and strictly ascending; equal faces would make a cell of no width.
         if given[0] != 0 or any(b <= a for a, b in itertools.pairwise(given)):
             msg = f"{describe(given)} was found; they begin at 0 and ascend"
             raise ValueError(msg)
@@ -262,12 +264,15 @@ class GridSection(Section):
             if number >= len(self.shape):
                 msg = f"graded has {name}, but shape has {len(self.shape)} entries"
                 raise ValueError(msg)
+
+            # n cells have n + 1 faces.
             if len(axis.ends) != self.shape[number] + 1:
                 msg = (
                     f"graded.{name} has {len(axis.ends) - 1} cells, but shape says "
                     f"{self.shape[number]}; write the same number"
                 )
                 raise ValueError(msg)
+
             # Equal up to rounding, as the two may be written in different units.
             if self.size is None or not math.isclose(self.size[number], axis.ends[-1]):
                 msg = f"graded.{name} ends at {axis.ends[-1]:g} m; size must say the same"
@@ -381,6 +386,7 @@ class FieldsSection(Section):
 
     @model_validator(mode="after")
     def _some_time(self) -> FieldsSection:
+        # An output without a time would be an empty request, most likely a forgotten key.
         if self.every is None and not self.at:
             msg = (
                 "neither every nor at is given, so nothing would be written; give one of them, or "

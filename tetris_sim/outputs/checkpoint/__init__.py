@@ -1,4 +1,9 @@
-"""Checkpoints: the whole state of a run in a file that proves itself, always a good one kept."""
+"""Checkpoints: the whole state of a run in sealed files, of which a good one always exists.
+
+Begin with `directory` (which checkpoints a run keeps, and when it writes them). `file` is the
+format of one checkpoint, `state` the state of the run besides the field, `seal` the proof that no
+byte has changed; docs/decisions/0006-checkpoint-files.md explains the choices.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The checkpoints of a run: saved so that there is always a good one, whatever happens.
+"""Checkpoints of a run: written so that a good one exists at any moment, whatever happens.
 
 A checkpoint is `checkpoint_<step>.h5`. The newest good ones are kept, and one is removed only when
-a newer one is safe on the disk. A state that holds NaN or infinity goes to `crash_<step>.h5`, where
-no restart takes it for good.
+a newer one is safe on the disk. A state with NaN or infinity goes to `crash_<step>.h5`, which no
+restart takes for a good one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from tetris_sim.config import Config
 
 _NAME = re.compile(r"checkpoint_(\d{12,})\.h5")
-_STEPS = ("dt", "cfl", "safety")  # keys of the time section that decide the time step
+_STEPS = ("dt", "cfl", "safety")  # keys of the time section that determine the time step
 _OVERHEAD = 1 << 20  # bytes of a checkpoint beyond the field and the texts
 
 log = logging.getLogger("tetris_sim")
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """File of the checkpoint of a step."""
     return directory / f"checkpoint_{step:012d}.h5"
 
 
@@ -53,7 +53,7 @@ def make_room(directory: Path, state: RunState, problem: Problem) -> None:
     """Make the folders of a checkpoint in parts.
 
     Raises:
-        UnsupportedError: that cannot be, or the disk has no room for it.
+        UnsupportedError: a folder cannot be made, or the disk has no room for the checkpoint.
     """
     path = checkpoint_path(directory, state.step)
     make_directory(path.parent)
@@ -74,23 +74,23 @@ def write_checkpoint(
     """Save a state, then remove the oldest checkpoints.
 
     Args:
-        directory: where the run's checkpoints lie; made if it is not there.
+        directory: folder of the run's checkpoints; made if it does not exist.
         state: the run state.
-        problem: whose field it is.
-        read: the points inside a box, (n_fields, ...); called block by block, so that the whole
-            field need not be in memory.
-        keep: how many good checkpoints stay, this one included.
-        parts: those that have been written, if they have; `read` is then not called.
-        ready: called when all is written; returns once the checkpoint may be known.
+        problem: the problem of the field.
+        read: function from a box to its values, (n_fields, ...); called block by block, so that the
+            whole field need not be in memory.
+        keep: number of good checkpoints that stay, this one included.
+        parts: parts that have been written already, if any; `read` is then not called.
+        ready: called when everything is written; returns once the checkpoint may become visible.
 
     Returns:
         The file.
 
     Raises:
-        UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they
-            were.
+        UnsupportedError: the disk is full or refuses the file; earlier checkpoints are unchanged.
     """
     path = checkpoint_path(directory, state.step)
+    # Only after the new file is in place is anything removed.
     _write(path, state, problem, read, good=True, parts=parts, ready=ready)
     forget_later(directory, state.step)
     remove_older(directory, keep)
@@ -98,7 +98,7 @@ def write_checkpoint(
 
 
 def remove_older(directory: Path, keep: int) -> None:
-    """Remove all good checkpoints but the newest `keep`, at least one."""
+    """Remove all good checkpoints but the newest `keep`, of which at least one stays."""
     for older in good_checkpoints(directory)[max(keep, 1) :]:
         _remove(older)
 
@@ -106,7 +106,7 @@ def remove_older(directory: Path, keep: int) -> None:
 def write_crash_dump(
     directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field]
 ) -> Path:
-    """Save a state with NaN or infinity, to be looked at and not continued."""
+    """Save a state with NaN or infinity, for inspection and not for continuing."""
     path = directory / f"crash_{state.step:012d}.h5"
     _write(path, state, problem, read, good=False)
     return path
@@ -115,11 +115,12 @@ def write_crash_dump(
 def find_checkpoint(
     directory: Path, *, tidy: bool = True
 ) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """Open the newest checkpoint that is good.
+    """Open the newest good checkpoint.
 
     Args:
-        directory: where the run's checkpoints lie; it need not exist.
-        tidy: whether to remove what a killed run left unfinished. Only for who may write there.
+        directory: folder of the run's checkpoints; it need not exist.
+        tidy: whether to remove what a killed run left unfinished; only for callers that may write
+            to the folder.
 
     Returns:
         The checkpoint, None if there is none, and a sentence for each newer file that cannot be
@@ -129,12 +130,13 @@ def find_checkpoint(
         remove_parts(directory)
         remove_orphans(directory)
 
+    # Newest first; a damaged file is passed over, and the one before it is tried.
     sentences = []
     for path in _newest_first(directory):
         try:
             checkpoint = open_checkpoint(path)
         except CheckpointError as error:
-            if path.exists():  # else a run that goes on has just removed it
+            if path.exists():  # else a running simulation has just removed it
                 sentences.append(f"Skipped: {error}")
             continue
 
@@ -147,15 +149,15 @@ def find_checkpoint(
 
 
 def good_checkpoints(directory: Path) -> list[Path]:
-    """The files that look good at their ends, newest first; cheap for files of any size."""
+    """The files with a good footer, newest first; cheap for files of any size."""
     return [path for path in _newest_first(directory) if _looks_good(path)]
 
 
 def forget_later(directory: Path, step: int) -> None:
     """Remove good checkpoints of steps after `step`.
 
-    A run that goes back to an earlier checkpoint writes its outputs anew from there. A later state
-    would then be found first after a crash, and the outputs between would be missing.
+    A run that goes back to an earlier checkpoint rewrites its outputs from there. After a crash a
+    later state would otherwise be found first, and the outputs in between would be missing.
     """
     for path in good_checkpoints(directory):
         if _step(path) > step:
@@ -166,12 +168,13 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
     """Raise unless `problem` is the one whose state `checkpoint` holds.
 
     Args:
-        checkpoint: what is to be continued.
-        config: the configuration with which.
-        problem: what was built from it, with the checkpoint's time step.
+        checkpoint: the checkpoint to continue from.
+        config: the configuration to continue with.
+        problem: the problem built from it, with the checkpoint's time step.
 
     Raises:
-        CheckpointError: with everything that differs; or the checkpoint is a crash dump.
+        CheckpointError: the problem differs, with all differences; or the checkpoint is a crash
+            dump.
     """
     if not checkpoint.good:
         msg = (
@@ -183,7 +186,7 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
 
     differences = _differences(checkpoint, config)
 
-    # Keys may be the same and mean something else to another version.
+    # Equal keys may mean something else to another version; the digest of the problem shows it.
     if problem_digest(problem) != checkpoint.state.problem_digest and not differences:
         written = checkpoint.state.versions.get("tetris_sim", "another version")
         differences = [
@@ -210,8 +213,9 @@ def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
             checkpoint.state.config, name=str(checkpoint.path), base=checkpoint.path.parent
         )
     except ConfigError:
-        return []  # of an earlier version; the digest decides
+        return []  # of an earlier version: the digest decides
 
+    # `Config.physics` leaves the time section out, but these keys decide dt and so every bit.
     differences = config.difference(old)
     for key in _STEPS:
         now, before = getattr(config.time, key), getattr(old.time, key)
@@ -234,10 +238,11 @@ def _write(
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     make_directory(path.parent)
+    # With parts the room was checked before they were written (`make_room`).
     needed = 0 if parts else _refuse_full_disk(path, state, problem)
     try:
         write_file(path, state, problem, read, good=good, parts=parts, ready=ready)
-        remove_parts_of(path, but=parts)  # of an earlier checkpoint of this step
+        remove_parts_of(path, but=parts)  # those of an earlier checkpoint of this step
     except UnsupportedError as error:
         if not path.exists():
             remove_parts_of(path)
@@ -247,11 +252,11 @@ def _write(
 
 
 def _refuse_full_disk(path: Path, state: RunState, problem: Problem) -> int:
-    """Bytes of the checkpoint."""
+    """Raise `UnsupportedError` if there is no room for a checkpoint; returns its size [bytes]."""
     texts = sum(len(text.encode()) for text in (state.config, *state.config_history))
     needed = problem.state_bytes + texts + _OVERHEAD
     disk = shutil.disk_usage(path.parent)
-    if needed > disk.free and disk.total:  # some network file systems say 0 of 0
+    if needed > disk.free and disk.total:  # some network file systems report 0 of 0
         msg = (
             f"{path} needs {needed} bytes, and {disk.free} are free there. "
             f"{_last_good(path.parent)}"
@@ -288,6 +293,7 @@ def _looks_good(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
+    # The checkpoint before its parts: parts without a checkpoint are removed by the next run.
     try:
         path.unlink(missing_ok=True)
         remove_parts_of(path)
@@ -295,25 +301,25 @@ def _remove(path: Path) -> None:
         log.warning("The old checkpoint %s cannot be removed: %s.", path, error.strerror)
 
 
-# When a run saves its state, and what it does with a state that is not worth saving.
+# When a run saves its state, and how it handles a state that is not finite.
 
 
 class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        directory: where they lie.
-        make_state: the run state at a step.
+        directory: their folder.
+        make_state: function from a step to the run state.
         schedule: when to save by step or simulated time; None for never.
-        wall_seconds: how often to save by the clock; None for never.
-        keep: how many of the newest stay.
+        wall_seconds: interval of saving in wall time [s]; None for never.
+        keep: number of the newest checkpoints that stay.
         at_end: whether the last state is saved.
-        settle: returns when calls of `save` that are under way in another thread have ended.
-        saved_step: step of the checkpoint in `directory` that the run continues from, if it does.
-        divided: whether each slab is written into a file of its own, by the rank that owns it.
+        settle: returns when pending calls of `save` in another thread have ended.
+        saved_step: step of the checkpoint in `directory` that the run continues from, if any.
+        divided: whether each slab is written into a separate file, by the rank that owns it.
 
     Attributes:
-        divided: the same.
+        divided: as above.
     """
 
     def __init__(
@@ -352,10 +358,11 @@ class Checkpoints:
         saved_step: int | None,
         divided: bool,
     ) -> Checkpoints:
-        """Those that a configuration asks for; other arguments as for the class."""
+        """The checkpoints of a configuration's section; other arguments as for the class."""
         every = section.every
         by_clock = every is not None and every.unit == "wall"
 
+        # The interval is either by the clock or by steps and simulated time, never both.
         return cls(
             directory,
             make_state,
@@ -371,24 +378,24 @@ class Checkpoints:
         )
 
     def next_step(self, step: int) -> int | None:
-        """Smallest step greater than `step` at which the schedule wants a checkpoint."""
+        """The smallest step greater than `step` at which the schedule wants a checkpoint."""
         return None if self._schedule is None else self._schedule.next_step(step)
 
     def due_by_clock(self) -> bool:
-        """Whether the last checkpoint is too long ago."""
+        """Whether the interval in wall time has passed since the last checkpoint."""
         return (
             self._wall_seconds is not None
             and time.perf_counter() - self._last_clock > self._wall_seconds
         )
 
     def restart_clock(self) -> None:
-        """A checkpoint is made now, as far as the wall clock is concerned."""
+        """Restart the interval in wall time: a checkpoint is being made."""
         self._last_clock = time.perf_counter()
 
     def save(self, snapshot: Snapshot) -> None:
         """Save the state.
 
-        A checkpoint that cannot be written costs nothing yet: the run goes on, with a warning.
+        A failed checkpoint does no harm yet: the run continues with a warning.
         """
         try:
             self._write(snapshot)
@@ -396,7 +403,7 @@ class Checkpoints:
             log.warning("%s The run goes on without this checkpoint.", error)
 
     def begin(self, problem: Problem, step: int) -> Path:
-        """Make room for a checkpoint in parts, which others write; where it is to lie.
+        """Make room for a checkpoint whose parts others write; returns its future path.
 
         Raises:
             UnsupportedError: there is no room.
@@ -405,11 +412,13 @@ class Checkpoints:
         return checkpoint_path(self._directory, step)
 
     def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:
-        """Make a checkpoint of the parts of this step.
+        """Make a checkpoint from the parts of this step.
 
         Raises:
-            UnsupportedError: some are missing, as `parts` says, or it could not be written.
+            UnsupportedError: parts are missing, as the text `parts` says, or it could not be
+                written.
         """
+        # Text instead of parts says what failed; the parts that exist are then useless.
         if isinstance(parts, str):
             remove_orphans(self._directory)
             raise UnsupportedError(parts)
@@ -418,10 +427,10 @@ class Checkpoints:
         self._saved_step = step
 
     def wants_last(self, step: int, *, early: bool) -> bool:
-        """Whether the last state, of this step, is still to be saved.
+        """Whether the last state, of this step, still has to be saved.
 
         Args:
-            step: where the run ended.
+            step: step at which the run ended.
             early: whether that is before its last step; then the state is saved in any case.
         """
         return (self._at_end or early) and self._saved_step != step
@@ -439,13 +448,14 @@ class Checkpoints:
         Args:
             snapshot: the last state.
             early: see `wants_last`.
-            owed: whether a checkpoint of this step was due, and is still to be made.
-            ready: called when it is written; returns once it may be known.
+            owed: whether a checkpoint of this step was due and is still missing.
+            ready: called when the file is written; returns once it may become visible.
 
         Raises:
             UnsupportedError: it could not be written; the exit code then says that the run cannot
                 be continued here.
         """
+        # A state that is saved already needs no second file, but old files may still have to go.
         if self.wants_last(snapshot.step, early=early or owed):
             self._write(snapshot, ready)
         else:
@@ -456,11 +466,12 @@ class Checkpoints:
         remove_older(self._directory, self._keep)
 
     def dump(self, snapshot: Snapshot) -> str:
-        """Write a state that is not finite to a file that no restart takes for a checkpoint."""
-        self._settle()  # what is being written is the last good one
+        """Write a state that is not finite to a crash dump; returns sentences for the user."""
+        self._settle()  # a pending write may be that of the last good one
         good = good_checkpoints(self._directory)
         last = f"The last good checkpoint is {good[0]}." if good else "There is no checkpoint."
 
+        # The dump may fail as well, for example on a full disk; the run ends anyhow.
         try:
             path = write_crash_dump(
                 self._directory, self._make_state(snapshot.step), snapshot.problem, snapshot.box
@@ -470,7 +481,7 @@ class Checkpoints:
         return f"{last} The bad state is in {path}, for `info` and `plot`."
 
     def newest(self) -> tuple[int, InitialField] | None:
-        """When all are on the disk: (step, state) of the newest good one, None if there is none."""
+        """(step, state) of the newest good checkpoint once all writes have ended, or None."""
         self._settle()
         checkpoint, _ = find_checkpoint(self._directory, tidy=False)
         return None if checkpoint is None else (checkpoint.state.step, checkpoint.initial)

@@ -1,14 +1,14 @@
-"""One checkpoint file: the whole field bit for bit and the run state, sealed, read back box by box.
+"""One checkpoint file: the whole field bit by bit and the run state, sealed, readable box by box.
 
-    /fields/<variable>  (n0[, n1[, n2]])  the interior points in global order, whoever computed them
+    /fields/<variable>  (n0[, n1[, n2]])  the interior points in global order
     /fields/z y x       their positions, attached as dimension scales
     /meta               the run state
-    seal                behind the end of HDF5, see seal.py
+    seal                beyond the end of the HDF5 content, see `seal.py`
 
-The datasets of fields are virtual where the values lie in files of their own, see parts.py.
+The datasets of fields are virtual where the values lie in separate files (parts, below).
 
-There are no halos and no trace of the partition, so that any number and kind of devices can go on
-from it.
+A file has neither halos nor any trace of the domain decomposition, so that any number and kind of
+devices can continue from it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 from tetris_sim.support.wording import first_line
 from tetris_sim.version import __version__
 
-# Parts: the values of a checkpoint in a file per slab, written by their ranks at the same time.
+# Parts: the values of a checkpoint in one file per slab, written by their ranks at the same time.
 #
-#     checkpoint_<step>.h5           the run state, and virtual datasets that show all parts as one
+#     checkpoint_<step>.h5           the run state, and virtual datasets that join all parts
 #     parts_<step>/part_<slab>.h5    /fields/<variable>, the points of one slab
 #
-# Each file is sealed, and the first one knows the seals of the others, so that none can be missing,
-# damaged or exchanged.
+# Each file is sealed, and the first one lists the seals of the others, so that no part can be
+# missing, damaged or exchanged unnoticed.
 
 _FORMAT = "tetris_sim checkpoint part"
-_META = "parts"  # the dataset of /meta that lists them
+_META = "parts"  # the dataset of /meta that lists the parts
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class CheckpointPart:
 
     Attributes:
         name: path relative to the checkpoint.
-        box: the points in it, global indices.
-        table: what its seal says of its content.
+        box: its points, global indices.
+        table: the digest table's digest from its seal.
     """
 
     name: str
@@ -65,7 +65,7 @@ class CheckpointPart:
 
 
 def parts_folder(path: Path) -> Path:
-    """Where the parts of a checkpoint lie."""
+    """Folder of the parts of a checkpoint."""
     return path.with_name(path.stem.replace("checkpoint_", "parts_"))
 
 
@@ -78,10 +78,18 @@ def write_part(
     problem: Problem,
     step: int,
 ) -> CheckpointPart:
-    """Write the points of one slab of the checkpoint `path`; its folder is there.
+    """Write the points of one slab of the checkpoint `path`, whose folder exists.
+
+    Args:
+        number: number of the slab.
+        box: its points, global indices.
+        read: function from a box to its values, (n_fields, ...).
+        path: the checkpoint.
+        problem: the problem.
+        step: step of the state.
 
     Raises:
-        UnsupportedError: a disk is full or does not let us write.
+        UnsupportedError: the disk is full or refuses the file.
     """
     own = parts_folder(path) / f"part_{number:06d}.h5"
     names, dtype = [variable.name for variable in problem.variables], problem.dtype
@@ -91,6 +99,7 @@ def write_part(
         with new_hdf5(unfinished) as file:
             file.attrs["format"] = _FORMAT
             fields = file.create_group("fields")
+            # Never filled with zeros first: every value is written below.
             datasets = [
                 fields.create_dataset(name, shape=shape, dtype=dtype, fill_time="never")
                 for name in names
@@ -98,19 +107,21 @@ def write_part(
             for dataset in datasets:
                 dataset.attrs["start"] = [low for low, _ in box]
 
+            # Block by block, so that the slab need not be in memory twice.
             for part in blocks(shape, dtype.itemsize * len(names)):
                 values = read(
                     tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True))
                 )
                 for dataset, field in zip(datasets, values, strict=True):
                     dataset[slices(part)] = field
+        # A part with NaN is never written: such a state goes to a crash dump.
         append_seal(unfinished, step=step, good=True)
 
     return CheckpointPart(f"{own.parent.name}/{own.name}", box, read_seal(own).table)
 
 
 def remove_parts_of(path: Path, *, but: Sequence[CheckpointPart] = ()) -> None:
-    """Remove the parts that a checkpoint does not consist of: all, if it is not there any more."""
+    """Remove the files that are no parts of a checkpoint: all of them if it no longer exists."""
     folder = parts_folder(path)
     if not but:
         shutil.rmtree(folder, ignore_errors=True)
@@ -124,19 +135,20 @@ def remove_parts_of(path: Path, *, but: Sequence[CheckpointPart] = ()) -> None:
 def remove_orphans(directory: Path) -> None:
     """Remove parts whose checkpoint was never finished."""
     for folder in directory.glob("parts_*"):
+        # parts_<step> belongs to checkpoint_<step>.h5.
         if not folder.with_name(folder.name.replace("parts_", "checkpoint_") + ".h5").exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_list(meta: Any, parts: Sequence[CheckpointPart]) -> None:
-    """Write into the group /meta of a checkpoint what it consists of."""
+    """Write the list of parts into the group /meta of a checkpoint."""
     meta.create_dataset(_META, data=json.dumps([asdict(part) for part in parts]))
 
 
 def virtual_dataset(
     fields: Any, variable: StateVariable, problem: Problem, parts: Sequence[CheckpointPart]
 ) -> Any:
-    """A dataset that shows all parts of one variable as one."""
+    """Create a dataset that joins all parts of one variable."""
     import h5py
 
     layout = h5py.VirtualLayout(shape=problem.grid.shape, dtype=problem.dtype)
@@ -144,32 +156,34 @@ def virtual_dataset(
         shape = tuple(high - low for low, high in part.box)
         source = h5py.VirtualSource(part.name, f"fields/{variable.name}", shape=shape)
         layout[slices(part.box)] = source
+    # A part that is absent reads as NaN.
     return fields.create_virtual_dataset(variable.name, layout, fillvalue=np.nan)
 
 
 def compare_parts(path: Path) -> None:
-    """Compare every byte of the parts that lie beside a checkpoint with their seals; the HDF5
-    library sees none before that.
+    """Compare every byte of a checkpoint's parts with their seals, before the HDF5 library sees
+    them.
 
     Args:
         path: the checkpoint.
 
     Raises:
-        CheckpointError: one is damaged.
+        CheckpointError: a part is damaged.
     """
     for file in sorted(parts_folder(path).glob("part_*.h5")):
         check_content(file, read_seal(file))
 
 
 def check_parts(path: Path, meta: Any) -> None:
-    """Compare the parts of a checkpoint with what it says of them.
+    """Compare the parts of a checkpoint with the list in it.
 
     Args:
         path: the checkpoint.
         meta: its group /meta.
 
     Raises:
-        CheckpointError: one is missing, cut off, or of another checkpoint.
+        CheckpointError: a part is missing, cut off, or from another checkpoint.
+        OutsideError: the checkpoint refers to files outside its folder.
     """
     if _META not in meta:
         return
@@ -178,12 +192,14 @@ def check_parts(path: Path, meta: Any) -> None:
         msg = "the list of its parts lies in another file"
         raise OutsideError(msg)
 
+    # The list comes from a file, so its names must not lead out of the checkpoint's folder.
     for part in json.loads(listed.asstr()[()]):
         file = path.parent / part["name"]
         if not file.resolve().is_relative_to(path.parent.resolve()):
             msg = f"it refers to {part['name']}, which is not in its folder"
             raise OutsideError(msg)
 
+        # Equal digest tables mean equal contents: an exchanged part is found without reading it.
         seal = read_seal(file)
         if seal.table != part["table"]:
             msg = (
@@ -193,9 +209,10 @@ def check_parts(path: Path, meta: Any) -> None:
             raise CheckpointError(msg)
 
 
+# The checkpoint file itself.
 FORMAT = "tetris_sim checkpoint"
 _BLOCK = 1 << 26  # bytes of the state in memory at one time while it is written
-# What h5py raises for contents it did not expect.
+# Exceptions of h5py for unexpected contents.
 _READING = (
     OSError,
     KeyError,
@@ -216,8 +233,8 @@ class Checkpoint:
         state: the run state.
         good: whether the field is finite everywhere; False for a crash dump.
         grid: the points.
-        variables: what the fields are.
-        dtype: of the values.
+        variables: names and units of the fields.
+        dtype: type of the values.
     """
 
     def __init__(self, path: Path, file: Any, *, good: bool) -> None:
@@ -232,6 +249,7 @@ class Checkpoint:
         self.variables = tuple(_read_variable(dataset) for dataset in self._datasets)
         self.dtype = np.dtype(self._datasets[0].dtype)
 
+        # Checked once here, so that `read` can rely on shapes and type.
         for dataset in self._datasets:
             if (
                 dataset.shape != self.grid.shape
@@ -250,7 +268,7 @@ class Checkpoint:
         return (len(self.variables), *self.grid.shape)
 
     def read(self, box: Box) -> Field:
-        """The points inside `box`, (n_fields, ...); only these are read."""
+        """The values inside `box`, (n_fields, ...); only these are read."""
         values = np.empty(
             (len(self._datasets), *(high - low for low, high in box)), dtype=self.dtype
         )
@@ -260,7 +278,7 @@ class Checkpoint:
         return values
 
     def initial(self, slab: Slab) -> Field:
-        """The owned points of a slab: what `Problem.initial` is when a run goes on."""
+        """The owned points of a slab: `Problem.initial` of a run that continues."""
         return self.read(tuple(zip(slab.start, slab.stop, strict=True)))
 
     def close(self) -> None:
@@ -285,7 +303,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     Args:
         path: the file.
         verify: whether to compare every byte with its digest first. Without it only the end of the
-            file is looked at, and damage elsewhere may go unseen.
+            file is inspected, and damage elsewhere may go unnoticed.
 
     Raises:
         CheckpointError: the file is missing, damaged, of another kind or of a later format.
@@ -293,6 +311,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     import h5py
 
     path = Path(path)
+    # Seals first, then a child inspects the file's references, and only then HDF5 opens it here.
     seal = read_seal(path)
     if verify:
         check_content(path, seal)
@@ -301,6 +320,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     with _reading(path):
         refuse_outside(path)
         file = h5py.File(path, "r", locking="best-effort")
+        # On success the checkpoint owns the open file.
         try:
             check_parts(path, file["meta"])
             return Checkpoint(path, file, good=seal.good)
@@ -324,14 +344,14 @@ def write_file(
     Args:
         path: its name.
         state: the run state.
-        problem: whose field it is.
-        read: the points inside a box, (n_fields, ...), in the problem's dtype.
+        problem: the problem of the field.
+        read: function from a box to its values, (n_fields, ...), in the problem's dtype.
         good: whether the field is finite everywhere.
-        parts: where the values lie, if they are not to be written into this file.
-        ready: called before the file gets its name; returns once it may.
+        parts: the files that hold the values, if they are not to be written into this one.
+        ready: called before the file is renamed; returns once it may become visible.
 
     Raises:
-        UnsupportedError: the disk is full or does not let us write.
+        UnsupportedError: the disk is full or refuses the file.
     """
     with atomic_file(path) as part:
         with new_hdf5(part) as file:
@@ -345,6 +365,8 @@ def write_file(
             if parts:
                 write_list(meta, parts)
             _write_fields(file.create_group("fields"), problem, read, parts)
+
+        # The seal is the last write before the rename, so a file with its final name is sealed.
         append_seal(part, step=state.step, good=good)
         ready()
 
@@ -359,7 +381,7 @@ def _write_fields(
         if parts:
             dataset = virtual_dataset(fields, variable, problem, parts)
         else:
-            # Contiguous: a box is read in as few pieces as possible, and a block is written in one.
+            # Contiguous: a box is read in as few pieces as possible, and a block written in one.
             dataset = fields.create_dataset(
                 variable.name, shape=grid.shape, dtype=dtype, fill_time="never"
             )
@@ -368,6 +390,7 @@ def _write_fields(
         dataset.attrs.update(
             {"total_name": total.name, "total_unit": total.unit, "total_density": total.density}
         )
+
         for axis, scale in enumerate(scales):
             dataset.dims[axis].attach_scale(scale)
         datasets.append(dataset)
@@ -376,6 +399,7 @@ def _write_fields(
 
     for box in blocks(grid.shape, dtype.itemsize * problem.n_fields, limit=_BLOCK):
         values = read(box)
+        # Silent conversion would break bitwise identical restarts.
         if values.dtype != dtype:
             msg = f"a checkpoint of a {dtype} problem was given values of {values.dtype}"
             raise TypeError(msg)

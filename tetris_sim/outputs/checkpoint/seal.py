@@ -1,18 +1,18 @@
-"""Seal: how does a file prove that not one of its bytes has changed since it was written?
+"""Seal: proof that no byte of a file has changed since it was written.
 
-A sealed file is its content, followed by what proves it:
+A sealed file is its content, followed by the seal:
 
     content | digest of each piece of 64 MiB of the content | footer of 512 bytes
 
-The content is HDF5, whose readers look at the beginning of a file and never at what follows its
-end. The footer is a line of JSON, padded with spaces, and the SHA-256 of that line. It is checked
-before anything is believed, then the length of the file, then the digests, and only a file that
-passes is shown to the HDF5 library, which can crash or loop on damaged input. Pieces are digested
-by several threads, so that a fast disk is not slowed down.
+The content is HDF5, whose readers begin at the start of a file and never beyond its own end. The
+footer is a line of JSON, padded with spaces, and the SHA-256 of that line. It is checked before
+anything is trusted, then the length of the file, then the digests, and only a file that passes is
+shown to the HDF5 library, which can crash or loop on damaged input. Several threads digest pieces,
+so that a fast disk is not slowed down.
 
 The footer names the digest of the pieces: XXH3 of 128 bits (https://xxhash.com), ten times as fast
 as SHA-256, which stands in files that were written before or where xxhash is not installed. A seal
-proves that a disk has kept what it was given; it is no signature.
+proves that a disk has kept what was written to it; it is not a signature.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 from tetris_sim.errors import CheckpointError, UnsupportedError
 from tetris_sim.support.files import open_given
 
-# The highest that is read; 2 is a checkpoint whose values lie in files beside it, and of 3 the seal
-# says with which digest it was made.
+# The highest version that is read. Version 2 has its values in files next to it; in version 3 the
+# seal names its digest.
 FORMAT_VERSION = 3
 _KIND = "tetris_sim checkpoint"
 _FOOTER = 512
@@ -44,17 +44,17 @@ _REMEDY = "Continue from another checkpoint of the run"
 
 @dataclass(frozen=True)
 class Seal:
-    """What the footer of a sealed file says.
+    """Content of the footer of a sealed file.
 
     Attributes:
         kind: "tetris_sim checkpoint".
-        format_version: of the footer and of the content.
+        format_version: version of the footer and of the content.
         good: whether the state passed the check for NaN and infinity; False for a crash dump.
-        step: of the state.
+        step: step of the state.
         content_bytes: length of the content.
         piece_bytes: length of each digested piece but the last.
         table: SHA-256 of the digests of the pieces, in hexadecimal.
-        digest: how pieces are digested; files of formats 1 and 2 do not say it.
+        digest: name of the pieces' digest; files of formats 1 and 2 do not name it.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Seal:
 
     @property
     def n_pieces(self) -> int:
-        """Number of digests."""
+        """Number of pieces, and of digests."""
         return -(-self.content_bytes // self.piece_bytes)
 
     @property
@@ -88,13 +88,13 @@ def fastest_digest() -> str:
 
 
 def append_seal(path: Path, *, step: int, good: bool, digest: str | None = None) -> None:
-    """Seal a finished file: it is read for that, so that what is sealed can be read back.
+    """Seal a finished file; it is read back for that, so that what is sealed is readable.
 
     Args:
         path: the file.
-        step: of the state in it.
+        step: step of the state in it.
         good: whether the state is finite everywhere.
-        digest: of the pieces; the fastest one if not given.
+        digest: name of the pieces' digest; the fastest one if not given.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -102,7 +102,7 @@ def append_seal(path: Path, *, step: int, good: bool, digest: str | None = None)
     digest = digest or fastest_digest()
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
-        # One thread: this runs beside the computation, which needs the others.
+        # One thread: this runs next to the computation, which needs the others.
         digests = b"".join(_digest_pieces(file.fileno(), size, _PIECE, digest, threads=1))
 
         seal = Seal(
@@ -119,7 +119,7 @@ def append_seal(path: Path, *, step: int, good: bool, digest: str | None = None)
 
 
 def read_seal(path: Path) -> Seal:
-    """Read and check the footer and the length of a file, which takes no time whatever its size.
+    """Read and check the footer and the length of a file, at a cost independent of its size.
 
     Raises:
         CheckpointError: the file is missing, cut off, damaged, of another kind or of a later
@@ -148,12 +148,13 @@ def check_content(path: Path, seal: Seal) -> None:
     """Compare every byte of the content with its digest.
 
     Raises:
-        CheckpointError: some byte has changed, or cannot be read.
-        UnsupportedError: it was sealed with xxhash, which is not installed here.
+        CheckpointError: a byte has changed or cannot be read.
+        UnsupportedError: the file was sealed with xxhash, which is not installed here.
     """
     if seal.digest != "sha256" and fastest_digest() != seal.digest:
         msg = f"{path} is sealed with {seal.digest}, which needs xxhash: pip install xxhash"
         raise UnsupportedError(msg)
+    # Unlike for sealing, the caller waits for the result, so several threads read.
     threads = min(8, len(os.sched_getaffinity(0)))
     try:
         with open_given(path) as file:
@@ -164,6 +165,7 @@ def check_content(path: Path, seal: Seal) -> None:
     except OSError as error:
         raise CheckpointError(_unreadable(path, error)) from error
 
+    # The footer seals the table of digests, and the table seals the content.
     if hashlib.sha256(table).hexdigest() != seal.table:
         msg = (
             f"{path} is damaged: the digests at its end are not those that were written. {_REMEDY}."
@@ -183,6 +185,7 @@ def check_content(path: Path, seal: Seal) -> None:
 
 def _footer(seal: Seal) -> bytes:
     line = json.dumps(asdict(seal)).encode()
+    # Padded to a fixed length, so that a reader finds it without knowing the content's length.
     return _with_digest(line.ljust(_FOOTER - 2 * _SHA256 - 2) + b" ")
 
 
@@ -198,11 +201,13 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
         )
         raise CheckpointError(msg)
 
+    # The line ends where its own digest begins: 64 hexadecimal digits and a line break.
     line = footer[: _FOOTER - 2 * _SHA256 - 1]
     if _with_digest(line) != footer:
         msg = f"{path} is damaged: something among its last {_FOOTER} bytes has changed. {_REMEDY}."
         raise CheckpointError(msg)
 
+    # The line is intact, but a later version may have written other keys or values.
     try:
         said = json.loads(line)
         version = int(said["format_version"])
@@ -228,6 +233,7 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
 def _digest_pieces(
     descriptor: int, size: int, piece: int, digest: str, *, threads: int
 ) -> Sequence[bytes]:
+    # Pieces are independent, so their digests can be computed in any order.
     pieces = [_piece(number, size, piece) for number in range(-(-size // piece))]
     with ThreadPoolExecutor(max_workers=threads) as pool:
         return list(pool.map(lambda part: _digest(_new(digest), descriptor, *part), pieces))
@@ -238,11 +244,12 @@ def _piece(number: int, size: int, piece: int) -> tuple[int, int]:
 
 
 def _digest(digest: Any, descriptor: int, start: int, stop: int) -> bytes:
+    # pread does not move the file's position, so threads share one descriptor.
     buffer = memoryview(bytearray(min(_READ, stop - start)))
     while start < stop:
         n = os.preadv(descriptor, [buffer[: stop - start]], start)
         if n == 0:
-            break  # cut off since its length was looked up: the digest will not fit
+            break  # truncated since its length was read: the digest will not match
         digest.update(buffer[:n])
         start += n
     found: bytes = digest.digest()

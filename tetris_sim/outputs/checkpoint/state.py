@@ -1,4 +1,4 @@
-"""RunState: what a run must remember, besides the field, to go on as if it had never stopped."""
+"""RunState: the state besides the field that a run needs to continue as if never interrupted."""
 
 from __future__ import annotations
 
@@ -22,38 +22,42 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Instruction
 from tetris_sim.model.slab import Ranges, batches
 
-# The digests of bodies and equations: what decides the bits of a step that is no one stencil.
+# Digests of bodies and equations: everything that determines the bits of a step without a stencil.
 
-_POINTS = 1 << 22  # that are looked at together
-_STEPS = 64  # whose numbers are compared, where they change
+_POINTS = 1 << 22  # points digested at a time
+_STEPS = 64  # first steps whose numbers are digested, where they change with time
 
 
 def conduction_digest(problem: Problem) -> str:
-    """SHA-256, in hexadecimal, of ids, tables, coefficients, curves, and the rules of source and
-    faces.
+    """SHA-256 of a body, in hexadecimal: ids, tables, coefficients, curves, and the rules of source
+    and faces.
 
-    Of numbers that change with time it has those of the first steps: later ones may be nobody's,
-    and belong to a configuration, which is compared by itself.
+    Of numbers that change with time it covers the first steps. Later ones may never be used; they
+    belong to the configuration, which is compared separately.
     """
     assert problem.conduction is not None
     return _digest(problem.conduction, problem.boundary, problem.grid.shape, problem.dt)
 
 
-@functools.lru_cache(maxsize=4)  # every checkpoint asks, and a body has as many points as its grid
+@functools.lru_cache(maxsize=4)  # each checkpoint needs it, and a body is as large as its grid
 def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], dt: float) -> str:
     found, medium, given = hashlib.sha256(), conduction.medium, conduction.coefficients
     whole = tuple((0, n) for n in shape)
+
     _add_points(found, medium.ids, whole)
+    # A body by ids has tables per id; one with coefficients has values per face and cell.
     if given is None:
         for table in (medium.conductance, medium.capacity):
             found.update(np.ascontiguousarray(table, np.float64).tobytes())
     else:
         for axis in range(len(shape)):
+            # All faces normal to an axis, the outermost ones included: one more than cells.
             faces = (*whole[:axis], (-1, shape[axis]), *whole[axis + 1 :])
             _add_points(found, functools.partial(given.conductance, axis), faces)
         for of_box in (given.capacity, given.volume):
             _add_points(found, of_box, whole)
 
+    # Enthalpy method: the curves of each kind of material, linear between knots.
     if (enthalpy := conduction.enthalpy) is not None:
         curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
         tables = [table for curve in curves for table in (curve.begins, curve.slopes)]
@@ -62,6 +66,7 @@ def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], 
             found.update(np.ascontiguousarray(table).tobytes())
     if conduction.source is not None:
         _add_rule(found, conduction.source, dt)
+    # Faces in the order of axes, low before high; periodic axes have none.
     for axis, n in enumerate(shape):
         if boundary.periodic(axis):
             continue
@@ -69,6 +74,7 @@ def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], 
             assert isinstance(face, RuledFace)
             found.update(f"{axis} {side}".encode())
             _add_rule(found, face.rule, dt)
+            # Which points of the face belong to which of its patches.
             if face.patches is not None:
                 edge = (*whole[:axis], (plane, plane + 1), *whole[axis + 1 :])
                 _add_points(found, face.patches, edge)
@@ -76,8 +82,10 @@ def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], 
 
 
 def equations_digest(problem: Problem) -> str:
-    """SHA-256, in hexadecimal, of the stages, their parameters and coefficients, and the ghosts of
-    every name that is read beside its point. Of numbers that change with time, as above.
+    """SHA-256 of equations, in hexadecimal: stages with their parameters and coefficients, and the
+    ghosts of every name that is read at neighbouring points.
+
+    Of numbers that change with time it covers the first steps, as for `conduction_digest`.
     """
     assert problem.equations is not None
     return _equations_digest(problem.equations, problem.grid, problem.dt)
@@ -91,9 +99,11 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
         said = (list(stage.formulas), programs.instructions, programs.results)
         found.update(digested_text(said).encode())
     found.update(repr(sorted(equations.results.items())).encode())
+    # Parameters that vary with time enter by their values at the first steps, not as text.
     for parameter in equations.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
+    # Adaptive steps: whatever decides how a step is divided.
     if (substeps := equations.substeps) is not None:
         chosen = (substeps.order, substeps.tolerance.hex(), substeps.first.hex())
         found.update(repr((sorted(substeps.errors.items()), *chosen)).encode())
@@ -101,12 +111,14 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     whole = tuple((0, n) for n in grid.shape)
     for name, of_box in sorted((equations.coefficients or {}).items()):
         found.update(name.encode())
+        # Names in `outside` are read one point beyond the grid, too.
         around = tuple((low - 1, high + 1) for low, high in whole)
         _add_points(found, of_box, around if name in equations.outside else whole)
     for name, radii in sorted(equations.ghosts.items()):
         for axis, radius in enumerate(radii):
             if equations.boundaries[name].periodic(axis):
                 continue
+            # Ghosts as the affine pairs (a, b) of the faces, to the depth that each name is read.
             for side in SIDES:
                 spacing = grid.spacing[axis]
                 pairs = equations.boundaries[name].reflections(
@@ -118,8 +130,8 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     return found.hexdigest()
 
 
-# Names under which parts of formulas have gone into digests since the first format. They are fixed:
-# with the names of today's classes, every renaming would make old checkpoints strangers.
+# Names under which parts of formulas have entered digests since the first format. They are fixed:
+# with the names of today's classes, every renaming would invalidate old checkpoints.
 _DIGESTED_AS: Mapping[type, tuple[str, tuple[str, ...]]] = {
     Constant: ("Constant", ("value",)),
     Variable: ("Variable", ("name",)),
@@ -135,6 +147,7 @@ def digested_text(value: object) -> str:
     >>> digested_text(Operation("+", (Variable("u"), Constant(2.0))))
     "Operation(name='+', arguments=(Variable(name='u'), Constant(value=2.0)))"
     """
+    # Spelled as repr() of the original dataclasses, lists and tuples.
     if isinstance(value, list | tuple):
         inside = ", ".join(digested_text(it) for it in value)
         if isinstance(value, list):
@@ -165,19 +178,19 @@ class RunState:
     """The state of a run between two steps, without the field.
 
     Attributes:
-        step: steps made so far.
+        step: number of steps so far.
         dt: time step [s].
-        steps: steps of the whole run, as planned when this was written.
-        run_id: what tells this run from others; a restart keeps it.
+        steps: number of steps of the whole run, as planned when this was written.
+        run_id: identifier of the run; a restart keeps it.
         config: the resolved configuration as YAML.
         problem_digest: `problem_digest` of the problem.
         config_history: earlier configurations of a run that was restarted with another one, oldest
             first.
-        methods: who computed and how: worker, method, parameters, time block; plain JSON data.
-        created: when it was saved, ISO 8601.
+        methods: workers and their methods, parameters and time block; plain JSON data.
+        created: time of saving, ISO 8601.
         versions: package to version.
         wall_time_s: wall time of the run so far, earlier parts included [s].
-        outputs: what outputs want to remember; plain JSON data.
+        outputs: data that outputs keep across restarts; plain JSON data.
         start: that of the problem: the step from which on steps take dt, and its time [s].
     """
 
@@ -203,10 +216,11 @@ class RunState:
 
 
 def problem_digest(problem: Problem) -> str:
-    """SHA-256, in hexadecimal, of everything that decides the bits of the next step.
+    """SHA-256 of everything that determines the bits of the next step, in hexadecimal.
 
-    The names of the fields are among it; the initial field and the number of steps are not.
+    The names of the fields are included; the initial field and the number of steps are not.
     """
+    # Faces by the affine pairs that they give ghosts, so that equivalent conditions are equal.
     grid, boundary = problem.grid, problem.boundary
     faces = [
         "periodic"
@@ -222,6 +236,7 @@ def problem_digest(problem: Problem) -> str:
         )
     ]
 
+    # Floats as hexadecimal text, which is exact.
     everything = {
         "shape": grid.shape,
         "spacing": _hex(grid.spacing),
@@ -241,9 +256,10 @@ def problem_digest(problem: Problem) -> str:
 
 
 def write_state(group: Any, state: RunState) -> None:
-    """Write the state into an HDF5 group: short things as attributes, the rest as datasets.
+    """Write the state into an HDF5 group: short values as attributes, the rest as datasets.
 
-    An attribute ends at 64 KiB, which a configuration or the list of a thousand workers may exceed.
+    An attribute is limited to 64 KiB, which a configuration or the list of a thousand workers may
+    exceed.
     """
     import h5py
 
@@ -269,8 +285,9 @@ def write_state(group: Any, state: RunState) -> None:
 
 
 def read_state(group: Any) -> RunState:
-    """The state that `write_state` wrote; raises what h5py and json raise if it is not there."""
+    """The state that `write_state` wrote; raises the errors of h5py and json if it is not there."""
     attributes = group.attrs
+
     return RunState(
         step=int(attributes["step"]),
         dt=float(attributes["dt"]),
@@ -284,7 +301,7 @@ def read_state(group: Any) -> RunState:
         versions=json.loads(attributes["versions"]),
         wall_time_s=float(attributes["wall_time_s"]),
         outputs=json.loads(_text(group["outputs"])),
-        # A file of an earlier version has none: its dt never changed.
+        # Files of earlier versions have no start: their dt never changed.
         start=(int(attributes.get("start_step", 0)), float(attributes.get("start_time", 0.0))),
     )
 
