@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.context import ContextError, inside, require_inside
 
 log = logging.getLogger("tetris_sim")
 
@@ -90,7 +91,7 @@ class GpuDevice:
         """Make this the GPU, and its stream the stream, of what CuPy is asked for inside; yields
         CuPy.
         """
-        with self._device, self.stream:
+        with self._device, self.stream, inside(self.number):
             yield self.cupy
 
     def aside(self) -> GpuDevice:
@@ -111,11 +112,17 @@ class GpuDevice:
         self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0
     ) -> Any:
         """A compiled entry point, ready to be launched as `function(grid, block, arguments,
-        shared_mem=bytes)`.
+        shared_mem=bytes)`; asked for and launched inside `use()`.
 
         Raises:
+            ContextError: this thread is not inside `use()` of this GPU.
             UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
         """
+        require_inside(self.number, f"{entry} of {source}")
+        now = self.cupy.cuda.runtime.getDevice()
+        if now != self.number:
+            msg = f"{source} was asked of GPU {self.number}, and something inside made it GPU {now}"
+            raise ContextError(msg)
         if shared_bytes > self.shared_bytes:
             msg = (
                 f"{source} needs {shared_bytes} bytes of shared memory, and GPU {self.number} has "
@@ -188,7 +195,8 @@ class GpuDevice:
             self._locked[place] = None
             # Some systems let nobody lock memory.
             with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
-                self.cupy.cuda.runtime.hostRegister(place, values.nbytes, 0)
+                with self._device:
+                    self.cupy.cuda.runtime.hostRegister(place, values.nbytes, 0)
                 self._locked[place] = values  # which cannot be given back before
         return self._locked[place] is not None
 
@@ -229,8 +237,9 @@ class GpuDevice:
 
     def send(self, staged: npt.NDArray[Any]) -> Any:
         """Start to copy contiguous pinned memory, which must stay as it is until that is done."""
-        here = self.cupy.empty(staged.shape, staged.dtype)
-        here.set(staged, stream=self.stream)
+        with self._device:
+            here = self.cupy.empty(staged.shape, staged.dtype)
+            here.set(staged, stream=self.stream)
         return here
 
     def receive(self, array: Any, staged: npt.NDArray[Any]) -> None:
@@ -291,7 +300,8 @@ class GpuDevice:
         for.
         """
         count = math.prod(shape)
-        memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
+        with self._device:
+            memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def _link_to(self, number: int) -> None:
@@ -322,9 +332,10 @@ class GpuDevice:
 
     def close(self) -> None:
         """Release it, compiled code included."""
-        self._modules.clear()
-        for pointer in self._opened.values():
-            with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
-                self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+        with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError), self._device:
+            self._modules.clear()
+            for pointer in self._opened.values():
+                with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
+                    self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
         self._opened.clear()
         self.release()

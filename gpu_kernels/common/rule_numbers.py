@@ -80,7 +80,7 @@ class RuleNumbers:
         here, held = self._device.bring(numbers)
         with self._device.use():
             self.there[...] = here
-        self._under_way.append((held, self._device.stream.record()))
+            self._under_way.append((held, self._device.stream.record()))
 
     def _tabulate(self, step: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
         """(numbers of all rules from a step on, their places)."""

@@ -46,8 +46,9 @@ class GpuArithmetic:
 
     def __init__(self, device: GpuDevice) -> None:
         self.device, self.xp = device, device.cupy
-        self._sums = self.xp.zeros(0)
-        self._found = self.xp.zeros(2)
+        with device.use():
+            self._sums = self.xp.zeros(0)
+            self._found = self.xp.zeros(2)
         self._functions: dict[str, Any] = {}
 
     def use(self) -> contextlib.AbstractContextManager[Any]:
