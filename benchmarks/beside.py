@@ -92,7 +92,8 @@ def held(kept: int | None) -> Iterator[None]:
         yield
         return
     device = GpuDevice(0)
-    function = device.function(_SOURCE, "hold", {}, device.shared_bytes)
+    with device.use():
+        function = device.function(_SOURCE, "hold", {}, device.shared_bytes)
     ended = device.staged((1,), np.int32)
     ended[0] = 0
     with device.use():

@@ -123,7 +123,8 @@ def fused_alone(kernel: FusedKernel, parameters: Parameters) -> Alone:
     """A fused kernel, without ghosts and frame."""
 
     def open_(arena: Arena) -> Launch:
-        compiled = CompiledKernel(kernel, arena.device)
+        with arena.device.use():
+            compiled = CompiledKernel(kernel, arena.device)
         cut = compiled.cut(arena.box(kernel.depth))
 
         def launch(now: Any, then: Any) -> None:
@@ -139,7 +140,8 @@ def naive_alone() -> Alone:
 
     def open_(arena: Arena) -> Launch:
         box = arena.box(1)
-        function = arena.device.function(NAIVE, "naive", term_defines(arena.problem))
+        with arena.device.use():
+            function = arena.device.function(NAIVE, "naive", term_defines(arena.problem))
         z, y, x = (high - low for low, high in box)
         block = _NAIVE_BLOCK if y > 1 else _NAIVE_BLOCK_1D
         grid = (-(-x // block[0]), -(-y // block[1]), z)
@@ -158,9 +160,11 @@ def explicit_alone(explicit: ExplicitStencil2Row) -> Alone:
 
     def open_(arena: Arena) -> Launch:
         device, box = arena.device, arena.box(explicit.depth)
-        transform, multiply = (
-            device.function(SOURCE, entry, explicit.defines) for entry in ("transform", "multiply")
-        )
+        with device.use():
+            transform, multiply = (
+                device.function(SOURCE, entry, explicit.defines)
+                for entry in ("transform", "multiply")
+            )
         elements, results = explicit.elements(box), explicit.results(box)
         with device.use() as cupy:
             matrices = cupy.zeros(2 * elements)

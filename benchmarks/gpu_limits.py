@@ -39,7 +39,8 @@ def measure_gpu_limits(device: GpuDevice, *, rounds: int, seconds: float) -> Mac
 
 def _fma_work(device: GpuDevice, dtype: str) -> TimedWork:
     defines: dict[str, str | int] = {"TS_REAL": _REAL[dtype], "TS_TURNS": _TURNS}
-    function = device.function(SOURCE, "multiply_add", defines)
+    with device.use():
+        function = device.function(SOURCE, "multiply_add", defines)
     blocks = _BLOCKS_EACH * device.multiprocessors
     with device.use() as cupy:
         out = cupy.zeros(blocks * _THREADS, dtype)
@@ -51,7 +52,8 @@ def _fma_work(device: GpuDevice, dtype: str) -> TimedWork:
 
 def _tensor_work(device: GpuDevice) -> TimedWork:
     defines: dict[str, str | int] = {"TS_REAL": "double", "TS_TURNS": _TURNS}
-    function = device.function(SOURCE, "tensor_multiply_add", defines)
+    with device.use():
+        function = device.function(SOURCE, "tensor_multiply_add", defines)
     blocks = _BLOCKS_EACH * device.multiprocessors
     with device.use() as cupy:
         out = cupy.zeros(blocks * _THREADS)

@@ -50,7 +50,8 @@ def open_peers(problem: Problem, device: GpuDevice) -> list[TimedCandidate]:
 
 def _naive(problem: Problem, device: GpuDevice) -> TimedCandidate:
     layout = pitch_slab(problem, Slab.whole(problem.grid))
-    function = device.function(NAIVE, "naive", term_defines(problem))
+    with device.use():
+        function = device.function(NAIVE, "naive", term_defines(problem))
     arrays = _random_arrays(problem, device, layout.n_bytes)
     box: Box3 = ((0, layout.count[0]), (0, layout.count[1]), (0, layout.count[2]))
     memory, weights = memory_of(*layout.pitches, layout.within), by_value(term_weights(problem))

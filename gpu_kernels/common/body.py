@@ -104,7 +104,7 @@ class RuleNumbers:
         here, held = self._device.bring(numbers)
         with self._device.use():
             self.there[...] = here
-        self._under_way.append((held, self._device.stream.record()))
+            self._under_way.append((held, self._device.stream.record()))
 
     def _tabulate(self, step: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
         """The numbers of all rules from `step` on, and their places."""

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,56 @@ _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # Memory left free for compiled code and recorded graphs, where there is a choice.
 _LEFT_FREE = 1 << 29
 _USUAL_SHARED_BYTES = 48 << 10  # CUDA's default limit; a kernel that needs more must opt in
+
+
+# CUDA loads compiled code, and makes events, for the GPU that is current in the thread; outside of
+# `GpuDevice.use` that is the first one. With one GPU the mistake goes unnoticed, with two the
+# second fails (CUDA_ERROR_INVALID_HANDLE). This record notices it with any number of GPUs.
+
+
+class ContextError(RuntimeError):
+    """A programming error: code of one GPU was loaded or launched outside its `use()`."""
+
+
+class _Inside(threading.local):
+    """Numbers of the GPUs that a thread uses, the innermost last."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+
+_INSIDE = _Inside()
+
+
+@contextlib.contextmanager
+def inside(number: int) -> Iterator[None]:
+    """Record that this thread works on a GPU."""
+    _INSIDE.numbers.append(number)
+    try:
+        yield
+    finally:
+        _INSIDE.numbers.pop()
+
+
+def current_gpu() -> int | None:
+    """The GPU that this thread works on; None outside of any `use()`."""
+    return _INSIDE.numbers[-1] if _INSIDE.numbers else None
+
+
+def require_inside(number: int, what: str) -> None:
+    """Refuse work for a GPU that this thread does not use at the moment.
+
+    Raises:
+        ContextError: this thread is outside the `use()` of GPU `number`.
+    """
+    here = current_gpu()
+    if here != number:
+        where = "outside of any GPU's use()" if here is None else f"inside use() of GPU {here}"
+        msg = (
+            f"{what} was asked of GPU {number} {where}: it would belong to another GPU; this is "
+            "an error of the program: the call must move into `with device.use()` of that GPU"
+        )
+        raise ContextError(msg)
 
 
 def import_cupy() -> Any:
@@ -88,7 +139,7 @@ class GpuDevice:
     @contextlib.contextmanager
     def use(self) -> Iterator[Any]:
         """Make this GPU and its stream current for CuPy within the context; yields CuPy."""
-        with self._device, self.stream:
+        with self._device, self.stream, inside(self.number):
             yield self.cupy
 
     def aside(self) -> GpuDevice:
@@ -110,11 +161,17 @@ class GpuDevice:
         self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0
     ) -> Any:
         """A compiled entry point, ready to be launched as `function(grid, block, arguments,
-        shared_mem=bytes)`.
+        shared_mem=bytes)`; asked for and launched inside `use()`.
 
         Raises:
+            ContextError: this thread is not inside `use()` of this GPU.
             UnsupportedError: it does not compile, or needs more shared memory than the GPU has.
         """
+        require_inside(self.number, f"{entry} of {source}")
+        now = self.cupy.cuda.runtime.getDevice()
+        if now != self.number:
+            msg = f"{source} was asked of GPU {self.number}, and something inside made it GPU {now}"
+            raise ContextError(msg)
         if shared_bytes > self.shared_bytes:
             msg = (
                 f"{source} needs {shared_bytes} bytes of shared memory, and GPU {self.number} has "
@@ -191,7 +248,8 @@ class GpuDevice:
             self._locked[place] = None
             # Some systems do not allow page-locking.
             with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
-                self.cupy.cuda.runtime.hostRegister(place, values.nbytes, 0)
+                with self._device:
+                    self.cupy.cuda.runtime.hostRegister(place, values.nbytes, 0)
                 self._locked[place] = values  # keeps the memory from being freed
         return self._locked[place] is not None
 
@@ -232,8 +290,9 @@ class GpuDevice:
 
     def send(self, staged: npt.NDArray[Any]) -> Any:
         """Start to copy contiguous pinned memory, which must not change until the copy is done."""
-        here = self.cupy.empty(staged.shape, staged.dtype)
-        here.set(staged, stream=self.stream)
+        with self._device:
+            here = self.cupy.empty(staged.shape, staged.dtype)
+            here.set(staged, stream=self.stream)
         return here
 
     def receive(self, array: Any, staged: npt.NDArray[Any]) -> None:
@@ -295,7 +354,8 @@ class GpuDevice:
     def staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """Pinned host memory, to and from which copies are fastest and asynchronous."""
         count = math.prod(shape)
-        memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
+        with self._device:
+            memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def _link_to(self, number: int) -> None:
@@ -325,9 +385,10 @@ class GpuDevice:
 
     def close(self) -> None:
         """Release the device with its compiled code and shared memory."""
-        self._modules.clear()
-        for pointer in self._opened.values():
-            with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
-                self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+        with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError), self._device:
+            self._modules.clear()
+            for pointer in self._opened.values():
+                with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
+                    self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
         self._opened.clear()
         self.release()

@@ -47,8 +47,9 @@ class GpuArithmetic:
     def __init__(self, device: GpuDevice) -> None:
         self.device, self.xp = device, device.cupy
         # Partial sums grow on demand and are reused by all passes.
-        self._sums = self.xp.zeros(0)
-        self._found = self.xp.zeros(2)
+        with device.use():
+            self._sums = self.xp.zeros(0)
+            self._found = self.xp.zeros(2)
         self._functions: dict[str, Any] = {}
 
     def use(self) -> contextlib.AbstractContextManager[Any]:

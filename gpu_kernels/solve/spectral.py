@@ -38,7 +38,8 @@ class GpuArrays:
 
     def on_host(self, array: Any) -> Field:
         """A copy of an array in host memory."""
-        return self._device.fetch(self.xp.ascontiguousarray(array))
+        with self._device.use():
+            return self._device.fetch(self.xp.ascontiguousarray(array))
 
     def wait(self) -> None:
         """Return when the GPU is done."""

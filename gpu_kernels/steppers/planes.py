@@ -37,7 +37,10 @@ class GpuPlanes:
         self, device: GpuDevice, memory: Any, form: PlaneForm | None = None, ready: Any = None
     ) -> None:
         self.device, self.memory, self.form = device, memory, form
-        self.ready = device.stream.record() if ready is None else ready
+        if ready is None:
+            with device.use():  # an event belongs to the GPU on which it is made
+                ready = device.stream.record()
+        self.ready = ready
         self._leaving: tuple[npt.NDArray[Any], Any] | None = None
 
     def leave(self) -> None:

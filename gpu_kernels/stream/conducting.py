@@ -231,8 +231,8 @@ def _make(words: WordsKernel, state: DeviceState, box: Box3) -> PaletteWords:
         ids = _ids(state, around, cupy)
         made = words.arrays(box, cupy.zeros)
     for launch in words.launches(ids, around, made, box):
-        function = state.device.function(words.source, launch.entry, words.defines)
         with state.device.use():
+            function = state.device.function(words.source, launch.entry, words.defines)
             function(launch.grid, (launch.threads, 1, 1), launch.arguments)
     return made
 

@@ -14,9 +14,14 @@ from typing import Any
 import numpy as np
 
 from tests.support.emulator.emulation import at, emulate
+from tetris_sim.gpu_kernels.common.device import current_gpu, inside, require_inside
 
 Work = Callable[[], None]
 SHARED: dict[bytes, Any] = {}  # what HostGpus let others read
+
+
+class HostCudaError(RuntimeError):
+    """What CUDA says of a call in the wrong context."""
 
 
 class HostStream:
@@ -104,12 +109,14 @@ class HostGpu:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Any]:
-        yield self.cupy
+        with inside(self.number):
+            yield self.cupy
 
     def function(
         self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0
     ) -> Any:
-        emulated = emulate(source, defines)
+        require_inside(self.number, f"{entry} of {source}")
+        emulated, loaded = emulate(source, defines), current_gpu()
 
         def launch(
             grid: Any,
@@ -118,6 +125,7 @@ class HostGpu:
             shared_mem: int = 0,
             enable_cooperative_groups: bool = False,
         ) -> None:
+            _refuse_context(entry, loaded)
             held = [np.array(a) if by_value(a) else a for a in arguments]
             memory = [a for a in held if by_value(a) and a.dtype.names]
             arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
@@ -226,6 +234,17 @@ class HostGpu:
 
     def release(self) -> None:
         """Nothing is held."""
+
+
+def _refuse_context(entry: str, loaded: int | None) -> None:
+    """Compiled code runs on the GPU that was used when it was loaded, on no other one."""
+    here = current_gpu()
+    if here is None:
+        msg = f"CUDA_ERROR_INVALID_CONTEXT: {entry} is launched outside of any GPU's use()"
+        raise HostCudaError(msg)
+    if here != loaded:
+        msg = f"CUDA_ERROR_INVALID_HANDLE: {entry} of GPU {loaded} is launched on GPU {here}"
+        raise HostCudaError(msg)
 
 
 def start_of(memory: Any) -> int:
