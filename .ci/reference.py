@@ -1,7 +1,7 @@
 """Build the API reference from the docstrings: python .ci/reference.py docs/api.
 
-pdoc documents what it finds in a module's namespace. The public names of `tetris_sim` are loaded on
-first use, so they are loaded here first; and as the package has an `__all__`, its modules are named
+pdoc documents what it finds in a module's namespace. The public names of `tetris_sim` and of its
+`config` are loaded on first use, so they are loaded here first; and as the package has an `__all__`, its modules are named
 one by one (pdoc finds those below).
 """
 
@@ -15,12 +15,14 @@ from pathlib import Path
 import pdoc
 
 import tetris_sim
+import tetris_sim.config
 
 
 def main(folder: Path) -> int:
     """Write the reference into `folder`; a warning of pdoc's is an error."""
-    for name in tetris_sim.__all__:
-        setattr(tetris_sim, name, getattr(tetris_sim, name))
+    for package in (tetris_sim, tetris_sim.config):
+        for name in package.__all__:
+            setattr(package, name, getattr(package, name))
     found = pkgutil.iter_modules(tetris_sim.__path__, "tetris_sim.")
     modules = [
         "tetris_sim",
