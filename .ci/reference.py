@@ -1,8 +1,8 @@
 """Build the API reference from the docstrings: python .ci/reference.py docs/api.
 
 pdoc documents what it finds in a module's namespace. The public names of `tetris_sim` and of its
-`config` are loaded on first use, so they are loaded here first; and as the package has an `__all__`, its modules are named
-one by one (pdoc finds those below).
+`config` are loaded on first use, so they are loaded here first; and as the package has an
+`__all__`, its modules are named one by one (pdoc finds those below).
 """
 
 from __future__ import annotations
