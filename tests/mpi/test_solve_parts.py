@@ -129,9 +129,10 @@ def test_a_slab_on_a_gpu_has_its_ghosts(ring: bool) -> None:
     def work(ranks: Communicator) -> tuple[Any, Solved]:
         gpu: Any = HostGpu()
         crew = Together(PartArithmetic(GpuArithmetic(gpu), ranks, [0, len(f)]))
-        laid = crew.lay(system)
-        cycle, aim = crew.cycle(laid, ()), Aim(1e-9, float(np.linalg.norm(f)), 200)
-        return crew.solve(laid, f, np.zeros_like(f), cycle, aim, nobody)
+        with crew.use():
+            laid = crew.lay(system)
+            cycle, aim = crew.cycle(laid, ()), Aim(1e-9, float(np.linalg.norm(f)), 200)
+            return crew.solve(laid, f, np.zeros_like(f), cycle, aim, nobody)
 
     ((found, solved),) = run_ranks(1, work)
     assert solved.iterations == pytest.approx(one.iterations, abs=2)

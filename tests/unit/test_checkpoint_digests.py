@@ -71,6 +71,6 @@ def test_digests_are_those_of_the_first_files(text: str, digest: str) -> None:
 def test_a_formula_is_digested_under_the_first_names_of_its_parts() -> None:
     tree = compile_expression(FORMULA, ("u", "v", "t")).tree
     text = digested_text(tree)
-    assert text.startswith("Operation(name='-', arguments=(Operation(name='where', arguments=(Comp")
-    assert "Variable(name='u')" in text
-    assert "Constant(value=0.1)" in text
+    assert text.startswith("Operation(name='subtract', arguments=(Operation(name='where', argumen")
+    assert "Comparison(signs=('>',), operands=(Variable(name='u'), Constant(value=0.1)))" in text
+    assert text.endswith("Variable(name='v')))")
