@@ -30,7 +30,7 @@ from tetris_sim.apps.heat.rules import Surface, flowing, held, join  # noqa: E40
 from tetris_sim.apps.time_functions import TimeFunction  # noqa: E402
 from tetris_sim.bench.candidates import open_method  # noqa: E402
 from tetris_sim.bench.gpu import SHAPES, random_made_there, weight_kinds  # noqa: E402
-from tetris_sim.bench.timing import WeightKind, interleave, provenance, random_problem  # noqa: E402  # noqa: E402
+from tetris_sim.bench.timing import WeightKind, interleave, provenance, random_problem  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin  # noqa: E402

@@ -41,7 +41,7 @@ from tetris_sim.scheduler.tuning import tuned  # noqa: E402
 from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest, find_candidates  # noqa: E402
 from tetris_sim.scheduler.tuning.choice import Candidate  # noqa: E402
 from tetris_sim.scheduler.tuning.compete import TuningLimits, compete, ranked  # noqa: E402
-from tetris_sim.scheduler.tuning.measure import (  # noqa: E402  # noqa: E402
+from tetris_sim.scheduler.tuning.measure import (  # noqa: E402
     Trial,
     kept,
     make_timed_problem,

@@ -8,13 +8,13 @@ counted at the end: green never means that nothing ran.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
 import logging
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,21 +65,22 @@ def keep_compiled_code(cache: Path) -> None:
     """Let the compiled kernels of earlier runs serve this one; what was tuned or measured does not.
 
     Compiled code is named by the sources that it depends on, and Numba and NVRTC tell their versions
-    and the processor apart, so nothing stale can be used. One digest of sources has one folder, and
-    the folders of others go, or edits would fill the disk.
+    and the processor apart, so nothing stale can be used. One digest of sources has one folder;
+    folders that no run has begun with for a day go, or edits would fill the disk.
     """
-    digest = hashlib.sha256()
-    for top in ("cpu_kernels", "gpu_kernels", "tetris_sim/model"):
-        for path in sorted((KEPT.parent / top).rglob("*")):
-            if path.suffix in {".py", ".cu", ".cuh"}:
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    kept = KEPT / digest.hexdigest()[:16]
-    for other in KEPT.glob("*"):
-        if other != kept:
-            shutil.rmtree(other, ignore_errors=True)
+    from tetris_sim.support.cache import digest_of
+
+    tops = (KEPT.parent / top for top in ("cpu_kernels", "gpu_kernels", "tetris_sim/model"))
+    files = sorted(path for top in tops for path in top.rglob("*"))
+    kept = KEPT / digest_of(it for it in files if it.suffix in {".py", ".cu", ".cuh"})[:16]
     for part in ("kernels", "cuda"):
         (kept / part).mkdir(parents=True, exist_ok=True, mode=0o700)
         (cache / part).symlink_to(kept / part)
+
+    os.utime(kept)
+    for other in KEPT.iterdir():
+        if time.time() - other.stat().st_mtime > 86_400:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,11 +23,12 @@ from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Instruction, Prog
 
 # Print a program as source that Numba compiles: one line per register.
 #
-# Idea Everything is in the arithmetic type `REAL` of the module that the lines stand in, constants
-# too, and in the order of the instructions, so a program gives the same bits in whatever loop it
-# stands. Division follows IEEE (Numba's own raises), and functions of the C library are called for
-# one number at a time: vectors of them would have other last bits. Limits A module that the lines
-# are put into begins with `IMPORTS` and defines `REAL`. Test tests/kernels/test_programs.py
+# Idea    Everything is in the arithmetic type `REAL` of the module that the lines stand in,
+#         constants too, and in the order of the instructions, so a program gives the same bits in
+#         whatever loop it stands. Division follows IEEE (Numba's own raises), and functions of the
+#         C library are called for one number at a time: vectors of them would have other last bits.
+# Limits  A module that the lines are put into begins with `IMPORTS` and defines `REAL`.
+# Test    tests/kernels/test_programs.py
 
 IMPORTS = """import math
 

@@ -9,7 +9,6 @@ nothing.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +20,7 @@ from tetris_sim.model import grid
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.model.stencil import Offset, chain_order
-from tetris_sim.support.cache import generated_module
+from tetris_sim.support.cache import digest_of, generated_module
 
 _ROOMS = Path(__file__).parents[1]
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
@@ -111,7 +110,4 @@ def sources_digest() -> str:
 
     Numba's cache knows when a function's own file changed, but not the files of what it calls.
     """
-    digest = hashlib.sha256()
-    for path in digested_sources():
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return digest_of(digested_sources())

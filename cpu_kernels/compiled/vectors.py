@@ -403,8 +403,9 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 # Vectors that are chosen lane by lane, and the arithmetic that only such choices need.
 #
-# Idea Both sides of a choice are computed, and each lane takes its own: one instruction. Limits
-# Arguments are vectors of one type (`vectors.py`). Test tests/kernels/test_vectors.py
+# Idea    Both sides of a choice are computed, and each lane takes its own: one instruction.
+# Limits  Arguments are vectors of one type (`vectors.py`).
+# Test    tests/kernels/test_vectors.py
 
 
 @intrinsic

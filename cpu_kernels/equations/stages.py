@@ -40,15 +40,16 @@ from tetris_sim.support.cache import generated_module
 
 # Vector instructions of the kernel of a stage, register by register.
 #
-# Idea Numba is asked for one intrinsic, and that is the whole kernel: loops over planes, rows and
-# vectors of columns, inside them the operations of the program in their order. Types are known, so
-# nothing is inferred, and LLVM gets vectors instead of a loop that it may or may not vectorise.
-# Columns that do not fill a vector are computed one by one. Layout places: the address of each
-# stream, in a list for each plane. counts: see `numbers.py`; element (plane i, row j, column k) of
-# a stream lies at its address + shift + i * step + j * pitch + k. numbers: the parameters of the
-# step. Limits What is read is never what is written. Functions of the C library are called for one
-# number at a time: vectors of them would have other last bits. Test
-# tests/kernels/test_cpu_equations.py
+# Idea    Numba is asked for one intrinsic, and that is the whole kernel: loops over planes, rows
+#         and vectors of columns, inside them the operations of the program in their order. Types
+#         are known, so nothing is inferred, and LLVM gets vectors instead of a loop that it may or
+#         may not vectorise. Columns that do not fill a vector are computed one by one.
+# Layout  places: the address of each stream, in a list for each plane. counts: see `numbers.py`;
+#         element (plane i, row j, column k) of a stream lies at its address + shift + i * step + j
+#         * pitch + k. numbers: the parameters of the step.
+# Limits  What is read is never what is written. Functions of the C library are called for one
+#         number at a time: vectors of them would have other last bits.
+# Test    tests/kernels/test_cpu_equations.py
 
 Operations = Sequence[tuple[Any, ...]]
 _INT64, _BIT = ir.IntType(64), ir.IntType(1)

@@ -29,18 +29,20 @@ from tetris_sim.model.program import Program
 
 # Source of what the row kernel of `cpu.tessellate` knows about heat contents.
 #
-# Idea A potential is made of each heat content once per step, not once per neighbour: row by row,
-# before rows around it are computed. Where a run of vectors has one record and curves have few
-# pieces, all of the curves are in registers and each lane chooses its piece; elsewhere points are
-# looked up one by one, beginning at the piece of the point before in their lane. Ghosts beyond
-# ruled faces are potentials already. Beside other materials flow goes by temperature over
-# resistance: a vector any of whose points lies there makes both flows, and each lane chooses. The
-# conductance of such a face is the resistance of its contact instead, with the other sign. Layout
-# `OPERANDS` of `kinds.py`. curves: six numbers for each knot, beginning and slope of potential,
-# temperature and conductivity. columns: knot, beginning and slope of the potential of each piece,
-# by id. half: by axis and id. Temperature and conductivity lie one and two rings behind the
-# potential, of vectors beside other materials only. Limits The operations are those of
-# `compiled/conduction.py`, in their order. Test tests/kernels/test_tessellate_conduction.py
+# Idea    A potential is made of each heat content once per step, not once per neighbour: row by
+#         row, before rows around it are computed. Where a run of vectors has one record and curves
+#         have few pieces, all of the curves are in registers and each lane chooses its piece;
+#         elsewhere points are looked up one by one, beginning at the piece of the point before in
+#         their lane. Ghosts beyond ruled faces are potentials already. Beside other materials flow
+#         goes by temperature over resistance: a vector any of whose points lies there makes both
+#         flows, and each lane chooses. The conductance of such a face is the resistance of its
+#         contact instead, with the other sign.
+# Layout  `OPERANDS` of `kinds.py`. curves: six numbers for each knot, beginning and slope of
+#         potential, temperature and conductivity. columns: knot, beginning and slope of the
+#         potential of each piece, by id. half: by axis and id. Temperature and conductivity lie one
+#         and two rings behind the potential, of vectors beside other materials only.
+# Limits  The operations are those of `compiled/conduction.py`, in their order.
+# Test    tests/kernels/test_tessellate_conduction.py
 
 FEW = 6  # pieces that are compared one by one
 

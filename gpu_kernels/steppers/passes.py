@@ -8,14 +8,12 @@ equations, stage by stage (`stage.cu`). `Fused` makes several steps with a fused
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from tetris_sim.gpu_kernels.boundary.domain import BoundaryExpansions, course_terms
-from tetris_sim.gpu_kernels.boundary.extents import Extent, has_frame, owned_and, without_frame
-from tetris_sim.gpu_kernels.boundary.frame import BoundaryStrip, Tiles
+from tetris_sim.gpu_kernels.boundary.extents import Extent, owned_and
 from tetris_sim.gpu_kernels.boundary.ghosts import GhostFill, NameGhosts, RuledGhosts
 from tetris_sim.gpu_kernels.common.body import DeviceBody, RuleNumbers, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
@@ -37,9 +35,7 @@ from tetris_sim.gpu_kernels.common.layout import (
     term_defines,
     term_weights,
 )
-from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
-from tetris_sim.model.deep_ghosts import free_sides, lasting_sides
-from tetris_sim.model.homogeneous import stepwise
+from tetris_sim.model.deep_ghosts import free_sides
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -354,183 +350,3 @@ def _sweep_grid(box: Box3, block: tuple[int, int, int]) -> tuple[int, int, int]:
     # Blocks along x, y, z for a box.
     z, y, x = (high - low for low, high in box)
     return -(-x // block[0]), min(-(-y // block[1]), _MOST_BLOCKS), min(z, _MOST_BLOCKS)
-
-
-# A fused pass makes several steps: a fused kernel after the ghosts that last for all of them, and
-# concurrently the boundary strips along the other faces (`frame.cu`).
-
-# In 1D, tiles that read ghosts run concurrently with the others if these ghosts are sums (for 128
-# steps they take a twentieth of the time of 5000 tiles) and if there are `_ROUNDS` times as many
-# other tiles as the GPU holds. Ghosts that are images take no time; a second stream would cost 8 us
-# of a launch of 100 us.
-_ROUNDS = 4
-
-
-@dataclass(frozen=True)
-class Launches:
-    """The launches of a fused pass for one extent.
-
-    Attributes:
-        inner: the fused kernel, concurrent with the rest.
-        ends: the fused kernel where it needs the ghosts; empty if `inner` waits for these.
-        frame: the boundary strips, concurrent with both.
-        corners: the points where faces contradict each other, after both.
-    """
-
-    inner: Launch
-    ends: tuple[Launch, ...]
-    frame: Tiles
-    corners: Tiles
-
-
-class Fused:
-    """A pass of several steps: a fused kernel, the ghosts that it reads, and the boundary strips
-    that it leaves.
-    """
-
-    def __init__(self, kernel: FusedKernel, *, by_course: bool = True) -> None:
-        """Take a kernel. Without `by_course`, faces that depend on time are advanced step
-        by step.
-        """
-        self.depth = self.ghosts = kernel.depth
-        self.by_course, self._kernel = by_course, kernel
-        self._launches: dict[tuple[Box3, int | None], tuple[Slab, Launches]] = {}
-
-    @property
-    def by_rules(self) -> bool:
-        """Whether it reads the numbers of rules: where boundary strips or corners follow them, or
-        the kernel does.
-        """
-        frames = any(it.frame.count or it.corners.count for _, it in self._launches.values())
-        return frames or self._kernel.beside is not None
-
-    def fits(self, problem: Problem, slab: Slab) -> bool:
-        """Whether the slab has points that no face affects, and strip tiles fit into shared
-        memory.
-        """
-        problem = self._as_advanced(problem)
-        box = Extent(0).of(problem, slab)
-        long_enough = all(
-            n >= self.depth * r for n, r in zip(slab.shape, problem.stencil.radii, strict=True)
-        )
-        return (
-            long_enough
-            and without_frame(problem, slab, box, self.depth, self._kernel.line) is not None
-            and has_frame(problem, self.depth)
-        )
-
-    def prepare(self, state: DeviceState) -> None:
-        """Compile the kernels and work out what they write."""
-        self._state, self._problem = state, self._as_advanced(state.problem)
-        self._inner = CompiledKernel(self._kernel, state.device)
-        self._frame = BoundaryStrip(self._problem, state.slab, state.device, self.depth)
-        lasting = lasting_sides(self._problem, state.slab)
-        self._ghosts = GhostFill(self._problem, state.slab, state.device, lasting, self.depth)
-        if self.by_course:
-            state.follow_courses(self.depth)
-        # A strip in 1D is a few long-running blocks, which must start early; in 2D and 3D it is
-        # many.
-        line = self._problem.grid.ndim == 1
-        self._beside = state.device.quick_stream if line else state.device.side_stream
-        # Whether launches depend on where in the grid the slab lies.
-        self._moves = state.coming is not None or self._kernel.anchored
-        self._launches_of(Extent(0))
-
-    def _as_advanced(self, problem: Problem) -> Problem:
-        # The problem as the boundary strips see it.
-        return problem if self.by_course or problem.conduction is None else stepwise(problem)
-
-    def launch(self, extent: Extent) -> None:
-        """Launch the boundary strips, and the ghosts with the few points that read them, on streams
-        of their own beside the fused kernel; their points are disjoint. Then repair the points
-        where faces contradict each other, which the fused kernel got wrong.
-        """
-        state = self._state
-        launches = self._launches_of(extent)
-        main, device = state.device.stream, state.device
-        others = [self._beside] if launches.frame.count else []
-        others += [device.quick_stream] if launches.ends else []
-
-        for other in others:
-            other.wait_event(main.record())
-        if launches.frame.count:
-            with self._beside:
-                self._launch_frame(launches.frame)
-
-        if launches.ends:
-            with device.quick_stream:
-                self._fill(extent)
-                for each in launches.ends:
-                    self._launch_inner(each)
-        else:
-            self._fill(extent)
-        self._launch_inner(launches.inner)
-
-        self._launch_frame(launches.corners)
-        for other in others:
-            main.wait_event(other.record())
-
-    def _fill(self, extent: Extent) -> None:
-        state = self._state
-        courses = ()
-        if self.by_course and state.courses is not None:
-            courses = state.courses.argument(state.launch)
-        fields = [now for now, _ in state.fields()]
-        self._ghosts.fill(fields, state.memory, extent.read(self.depth), courses)
-
-    def _launch_inner(self, launch: Launch) -> None:
-        state = self._state
-        row = () if self._kernel.beside is None else (np.int32(state.row),)
-        for now, then in state.parts():
-            self._inner.launch(now, then, state.memory, launch, row)
-
-    def _launch_frame(self, tiles: Tiles) -> None:
-        state = self._state
-        for now, then in state.parts() if tiles.count else ():
-            self._frame.launch(now, then, state.memory, tiles, state.numbers())
-
-    def _launches_of(self, extent: Extent) -> Launches:
-        """The launches for an extent, cached by its box."""
-        state = self._state
-        outer = extent.of(self._problem, state.slab)
-        # Without a halo the box is the same for any number of steps, and working it out takes
-        # milliseconds.
-        key = outer, extent.open_axis
-        slab, found = self._launches.get(key, (None, None))
-        if found is None or (self._moves and slab != state.slab):
-            axis, frame = extent.open_axis, self._frame
-            where = self._problem, state.slab, outer, self.depth, self._kernel.line
-            inner = without_frame(*where, open_axis=axis)
-            assert inner is not None  # `fits` said so for the smallest box
-            self._ghosts.prepare(extent.read(self.depth))
-
-            # Strips and corners do not depend on where the slab lies, so they survive a move.
-            if found is None:
-                tiles = frame.tiles(outer, inner), frame.corners(inner, open_axis=axis)
-            else:
-                tiles = found.frame, found.corners
-            most, ends = self._divided(inner)
-            cuts = tuple(self._inner.cut(box, state) for box in ends)
-            found = Launches(self._inner.cut(most, state), cuts, *tiles)
-            self._launches[key] = state.slab, found
-        return found
-
-    def _divided(self, box: Box3) -> tuple[Box3, tuple[Box3, ...]]:
-        """Split the box of a 1D kernel: (the part that reads no ghosts, the ends that do). In all
-        other cases the whole box and no ends.
-        """
-        kernel, (low, high) = self._kernel, box[2]
-        tile, reach = kernel.tile[2], self.depth * self._problem.stencil.radii[-1]
-        n_tiles = (high - low - reach) // tile
-        if (
-            self._problem.grid.ndim > 1
-            or not self._ghosts.deep
-            or kernel.beside is not None
-            or tile < reach
-            or n_tiles < _ROUNDS * self._inner.slots
-        ):
-            return box, ()
-
-        first, last = low + tile, low + n_tiles * tile
-        parts = [(box[0], box[1], span) for span in ((first, last), (low, first), (last, high))]
-        return parts[0], tuple(parts[1:])

@@ -28,7 +28,7 @@ from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
-from tetris_sim.support.cache import cache_directory
+from tetris_sim.support.cache import cache_directory, digest_of
 from tetris_sim.support.files import atomic_text
 from tetris_sim.version import __version__
 
@@ -289,8 +289,6 @@ def _path(key: Key) -> Path:
 @functools.cache
 def _kernel_sources(package: ModuleType) -> str:
     assert package.__file__ is not None
-    folder, digest = Path(package.__file__).parent, hashlib.sha256()
     # Any change of a source, templates of generated code included, invalidates stored choices.
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu", ".cuh")):
-        digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
-    return digest.hexdigest()[:24]
+    folder, kinds = Path(package.__file__).parent, (".py", ".cu", ".cuh")
+    return digest_of(sorted(path for path in folder.rglob("*") if path.suffix in kinds))[:24]

@@ -33,8 +33,9 @@ from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.fused.method import Fused
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
-from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, DeviceState, Fused, Pass
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, DeviceState, Pass
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES

@@ -92,11 +92,14 @@ def floors(arrows: dict[str, set[str]]) -> int:
     3
     """
     heights: dict[str, int] = {}
+    begun: list[str] = []
 
     def height(node: str) -> int:
         if node not in heights:
-            heights[node] = 0  # of a circle, once
+            assert node not in begun, f"a circle of imports: {begun} back to {node}"
+            begun.append(node)
             heights[node] = 1 + max(map(height, arrows.get(node, set()) - {node}), default=0)
+            begun.pop()
         return heights[node]
 
     return max(map(height, arrows))

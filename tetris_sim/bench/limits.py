@@ -26,15 +26,18 @@ from tetris_sim.support.cache import generated_module
 # The compiled loops that show what the machine can do at most: multiply-adds in registers, and
 # copies.
 #
-# Idea `multiply_add` keeps 12 vectors in registers and gives each one fused multiply-add per turn.
-# The chains are independent, so the units never wait for a result: 4 cycles of latency on 2 units
-# need 8 chains, and 12 with two constants still fit into the 16 registers of AVX2. `copy` moves
-# four vectors per turn; `load_only` feeds each vector that it loads to a multiply-add. Layout Flat
-# arrays. State of `multiply_add` and `load_only`: the chains, then factor and summand, a vector
-# each. The others want a whole number of turns, `copy_past_caches` also vectors at aligned
-# addresses. Limits All numbers come from arrays and go back to arrays, and nothing says that source
-# and target differ, so the compiler can neither compute the result in advance nor leave a
-# repetition out. Test tests/unit/test_bench_limits.py
+# Idea    `multiply_add` keeps 12 vectors in registers and gives each one fused multiply-add per
+#         turn. The chains are independent, so the units never wait for a result: 4 cycles of
+#         latency on 2 units need 8 chains, and 12 with two constants still fit into the 16
+#         registers of AVX2. `copy` moves four vectors per turn; `load_only` feeds each vector that
+#         it loads to a multiply-add.
+# Layout  Flat arrays. State of `multiply_add` and `load_only`: the chains, then factor and summand,
+#         a vector each. The others want a whole number of turns, `copy_past_caches` also vectors at
+#         aligned addresses.
+# Limits  All numbers come from arrays and go back to arrays, and nothing says that source and
+#         target differ, so the compiler can neither compute the result in advance nor leave a
+#         repetition out.
+# Test    tests/unit/test_bench_limits.py
 
 CHAINS = 12
 UNROLLED = 4

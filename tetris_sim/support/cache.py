@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -98,6 +98,14 @@ def _lasting_directory(part: str) -> Path:
         Path(os.environ.get("TETRIS_SIM_CACHE_DIR") or platformdirs.user_cache_dir("tetris_sim"))
         / part
     )
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """A digest of names and contents: the key of something that is made of these files."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 _IMPORTING = threading.Lock()
