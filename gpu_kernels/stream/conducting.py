@@ -17,6 +17,7 @@ from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
+    MOST_NIBBLES,
     MOST_PIECES,
     PaletteKind,
     PaletteWords,
@@ -61,27 +62,25 @@ def _why_not(problem: Problem) -> str | None:
     if conduction.coefficients is not None:
         return _why_not_coefficients(problem)
     # The enthalpy method: states are enthalpies, and curves give temperature and potential.
-    if conduction.enthalpy is not None and problem.grid.ndim == 3:
-        return "it streams heat contents in 2D, and the grid has three axes"
     if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
         return (
             f"it looks up curves of at most {MOST_PIECES} pieces, and here are "
             f"{merged(conduction.enthalpy).n_pieces}"
         )
 
-    # A word of 32 bits holds eight ids of four bits.
-    if conduction.medium.n_ids > MOST_IDS:
-        return (
-            f"it packs the ids of at most {MOST_IDS} materials, and the body has "
-            f"{conduction.medium.n_ids}"
-        )
+    # A word of 32 bits holds eight ids of four bits; in 3D there may be two words of bytes.
+    most = MOST_IDS if problem.grid.ndim == 3 else MOST_NIBBLES
+    if conduction.medium.n_ids > most:
+        n = conduction.medium.n_ids
+        return f"it packs the ids of at most {most} materials, and the body has {n}"
 
     if conduction.source is not None and not _is_looked_up(conduction.source):
         return "it looks up what heats a point by its material, and here that is a formula"
 
+    if dtype.name not in REAL:
+        return f"the type is {dtype.name}, and only {' and '.join(REAL)} are compiled"
     if not conduction_parameters(problem):
-        known = REAL if problem.grid.ndim == 2 else ("float64",)
-        return f"the type is {dtype.name}, and only {' and '.join(known)} are compiled"
+        return "the curves of its materials do not fit into shared memory"
     return None
 
 
@@ -130,6 +129,8 @@ def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> i
         return 0
     spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
     words, box = _words(problem, parameters), on_three(spans, (0, 1))
+    if words.only:
+        return 0
     ids = math.prod(high - low for low, high in words.needed(box))
     return words.n_bytes(box) + ids
 
@@ -149,6 +150,7 @@ def _kind(problem: Problem) -> PaletteKind:
     return palette_kind(
         conduction.medium.conductance,
         sources=conduction.source is not None,
+        held=bool(np.isinf(conduction.medium.capacity).any()),
         enthalpy=conduction.enthalpy,
     )
 
@@ -164,7 +166,7 @@ def _is_looked_up(source: Rule) -> bool:
 
 def _words(problem: Problem, parameters: Parameters) -> WordsKernel:
     if problem.grid.ndim == 3:
-        return palette_3d_words(parameters)
+        return palette_3d_words(_kind(problem), parameters, np.dtype(problem.dtype).itemsize)
     return palette_2d_words(parameters, np.dtype(problem.dtype).itemsize)
 
 
@@ -226,6 +228,9 @@ def _largest(state: DeviceState, box: Box3, depth: int) -> Box3:
 
 def _make(words: WordsKernel, state: DeviceState, box: Box3) -> PaletteWords:
     """Pack the words of a box on the GPU."""
+    if words.only:
+        with state.device.use() as cupy:
+            return words.arrays(box, cupy.zeros)
     around = _within_images(words.needed(box), state)
     with state.device.use() as cupy:
         ids = _ids(state, around, cupy)
@@ -266,7 +271,7 @@ def _ids(state: DeviceState, around: Box3, cupy: Any) -> Any:
     )
     both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(around, here, strict=True))
     inner = both[0], both[1], both[2]
-    # At most 16 ids, so the body's own are bytes as well.
+    # At most 256 ids, so the body's own are bytes as well.
     ids = cupy.zeros([high - low for low, high in around], np.uint8)
 
     layout = replace(state.layout, n_fields=1, dtype=np.dtype(np.uint8))

@@ -9,11 +9,12 @@
 #pragma once
 
 #if !defined(TS_IDS) || !defined(TS_ISOTROPIC) || !defined(TS_SOURCES) || !defined(TS_COPIES) || \
-    !defined(TS_PIECES)
+    !defined(TS_PIECES) || !defined(TS_ONE) || !defined(TS_HELD) || \
+    !defined(TS_SERIES)
 #error "palette.cuh needs macros that gpu_kernels/stream/palette.py lists"
 #endif
 
-constexpr int n_ids = TS_IDS;                  // 2, 4, 8 or 16
+constexpr int n_ids = TS_IDS;                  // a power of two; nibbles hold 16
 constexpr int pairs = 17 * (n_ids - 1) + 1;    // of which some are never used
 constexpr bool has_sources = TS_SOURCES;
 constexpr int copies = TS_COPIES;              // of tables of numbers: 1, or 16 for no bank conflicts
@@ -23,6 +24,8 @@ constexpr bool isotropic = TS_ISOTROPIC;
 constexpr unsigned mixed = 255;                // where a run has several ids
 constexpr int curve_pieces = TS_PIECES;  // of curves of heat content; 0: states are temperatures
 constexpr bool has_curves = curve_pieces > 0;
+constexpr bool one_material = TS_ONE;    // the whole body is of id 0
+constexpr bool has_held = TS_HELD;       // the state of some materials never changes
 
 // What a kernel is told of the materials, once per run.
 template <int axes>
@@ -107,8 +110,8 @@ __device__ __forceinline__ void fill_across(PairTable<Across, n>& table,
 
 template <int axes, int n>
 __device__ __forceinline__ void fill_along(PairTable<real, n>& table, const Palette<axes>* palette,
-                                           int axis) {
-    table.fill([&](int low, int high) { return palette->conductance[axis][low][high]; });
+                                           int axis, real unit = real(1)) {
+    table.fill([&](int low, int high) { return unit * palette->conductance[axis][low][high]; });
 }
 
 // Where the numbers of sources are: of an id at a step, those of `row` being the first.
@@ -120,21 +123,56 @@ struct SourcePlace {
 // Sources of each level and id in shared memory.
 template <int levels, class Numbers>
 __device__ __forceinline__ void fill_sources(Numbers& to, const real* __restrict__ numbers,
-                                             const SourcePlace& place, int row) {
+                                             const SourcePlace& place, int row,
+                                             real unit = real(1)) {
     if (!has_sources) return;
     for (int e = threadIdx.x; e < levels * n_ids; e += blockDim.x) {
         const int level = e / n_ids, id = e % n_ids;
-        to[level][id] = id < place.count ? numbers[place.begin + (row + level) * place.per_step +
-                                                   id * place.per_code]
-                                         : real(0);
+        to[level][id] = id < place.count
+                            ? unit * numbers[place.begin + (row + level) * place.per_step +
+                                             id * place.per_code]
+                            : real(0);
     }
 }
+
+// The ids of a pair.
+struct TwoIds {
+    unsigned low, high;
+};
+
+__device__ __forceinline__ TwoIds ids_of(unsigned pair) { return {pair & 15u, pair >> 4 & 15u}; }
 
 #if TS_PIECES > 0
 #include "palette_curves.cuh"
 #else
+constexpr bool varies = false;
+
 // A temperature is what flows by difference, and it does so between all materials.
 struct Flowing {
     __device__ __forceinline__ real at(unsigned, int, real state) const { return state; }
+    __device__ __forceinline__ real at_id(unsigned, real state) const { return state; }
 };
 #endif
+
+// A point: its state, and what flows by difference.
+struct Point {
+    real state, flowing;
+};
+
+// What flows through a face from `high` to `low`: a conductance times a difference.
+struct Flow {
+    real conductance, difference;
+};
+
+template <int axes, int axis, class PairOfIds>
+__device__ __forceinline__ Flow flow_through(const Palette<axes>* palette, real conductance,
+                                             const Point& low, const Point& high,
+                                             PairOfIds pair_of_ids) {
+#if TS_PIECES > 0
+    if (varies && is_negative(conductance)) {
+        return {real(1), flow_between(curves_of(palette), axis, pair_of_ids(), low.state,
+                                      high.state)};
+    }
+#endif
+    return {conductance, high.flowing - low.flowing};
+}

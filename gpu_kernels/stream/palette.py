@@ -175,7 +175,7 @@ class PaletteWords:
     """The packed ids of a slab, as arrays on the device.
 
     Attributes:
-        words: ids of each lane, (strip, row, lane) or (tile, plane, thread, 4).
+        words: ids of each lane, (strip, row, lane) or (tile, plane, pieces of 4, thread, 4).
         uniform: the single id of each (strip, row) or (tile, plane, warp), or 255 for several.
         runs: 2D: like `uniform`, for the rows that a patch reads from there on; 3D: `uniform`.
     """
@@ -183,6 +183,13 @@ class PaletteWords:
     words: Any
     uniform: Any
     runs: Any
+
+
+def word_pieces(columns: int, bits: int) -> int:
+    """Pieces of 16 bytes of the words of a thread and plane in 3D: own columns and the one to the
+    right.
+    """
+    return -(-(columns + 1) * (bits // 4) // 4)
 
 
 @dataclass(frozen=True)
@@ -208,6 +215,8 @@ class WordsKernel:
         written: points that a block writes along y (3D) and x.
         margin: points of a tile before these.
         run: rows that a patch reads (2D).
+        only: whether the whole body is of one id, and the kernel reads no words.
+        bits: of an id: 4 or 8 (3D).
     """
 
     ndim: int
@@ -218,6 +227,8 @@ class WordsKernel:
     written: tuple[int, int]
     margin: tuple[int, int]
     run: int
+    only: bool = False
+    bits: int = 4
 
     source = "palette_words.cu"
 
@@ -229,6 +240,7 @@ class WordsKernel:
             "TS_COLUMNS": self.columns,
             "TS_ROWS": self.rows,
             "TS_WARPS": self.warps,
+            "TS_BITS": self.bits,
         }
 
     @property
@@ -261,10 +273,14 @@ class WordsKernel:
 
     def arrays(self, box: Box3, zeros: Callable[[int, Any], Any]) -> PaletteWords:
         """Allocate the words of a box by calls of `zeros(n, dtype)`."""
+        if self.only:
+            none = zeros(1, np.uint8)
+            return PaletteWords(none, none, none)
         n = self.strips(box) * self.span(box)[1]
         if self.ndim == 3:
             uniform = zeros(n * self.warps, np.uint8)
-            return PaletteWords(zeros(n * self.threads * 4, np.uint32), uniform, uniform)
+            words = 4 * word_pieces(self.columns, self.bits)
+            return PaletteWords(zeros(n * self.threads * words, np.uint32), uniform, uniform)
         return PaletteWords(zeros(n * _LANES, np.uint32), zeros(n, np.uint8), zeros(n, np.uint8))
 
     def launches(
@@ -326,8 +342,8 @@ def _sizes(made: PaletteWords) -> set[tuple[int, Any]]:
     return {made.words, made.uniform, made.runs}
 
 
-MOST_IDS = 16  # nibbles
-_SIZES = (2, 4, 8, 16)  # of tables
+MOST_IDS, MOST_NIBBLES = 256, 16
+_SIZES = (2, 4, 8, 16, 32, 64, 128, 256)  # of tables
 
 
 @dataclass(frozen=True)
@@ -340,6 +356,10 @@ class PaletteKind:
         sources: whether materials have heat sources.
         pieces: pieces of the enthalpy curves in tables; 0 where the state is temperature.
         varies: whether any conductivity depends on temperature (enthalpy method only).
+        only: whether the whole body is of one id.
+        held: whether the state of some materials never changes.
+        series: whether every conductance is that of the half cells on both sides; tables of more
+            than 16 ids need it, those of pairs do not.
     """
 
     n_ids: int
@@ -347,6 +367,9 @@ class PaletteKind:
     sources: bool
     pieces: int = 0
     varies: bool = False
+    only: bool = False
+    held: bool = False
+    series: bool = True
 
     def defines(self) -> dict[str, str | int]:
         """Macros of palette.cuh."""
@@ -356,7 +379,15 @@ class PaletteKind:
             "TS_SOURCES": int(self.sources),
             "TS_PIECES": self.pieces,
             "TS_VARIES": int(self.varies),
+            "TS_ONE": int(self.only),
+            "TS_HELD": int(self.held),
+            "TS_SERIES": int(self.series),
         }
+
+    @property
+    def bits(self) -> int:
+        """Bits of an id in words."""
+        return 4 if self.n_ids <= MOST_NIBBLES else 8
 
     @property
     def pairs(self) -> int:
@@ -370,16 +401,18 @@ class PaletteKind:
 
 
 def palette_kind(
-    conductance: Array, *, sources: bool, enthalpy: Enthalpy | None = None
+    conductance: Array, *, sources: bool, held: bool = False, enthalpy: Enthalpy | None = None
 ) -> PaletteKind:
     """The kind of palette that a kernel is compiled for.
 
-    >>> palette_kind(np.ones((2, 3, 3)), sources=False)
-    PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, varies=False)
+    >>> palette_kind(np.ones((2, 3, 3)), sources=False)  # doctest: +NORMALIZE_WHITESPACE
+    PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, varies=False, only=False,
+                held=False, series=True)
 
     Args:
         conductance: K of the faces between points of two ids, (ndim, ids, ids).
         sources: whether materials have heat sources.
+        held: whether the state of some materials never changes.
         enthalpy: the enthalpy curves, if the state is enthalpy.
     """
     # Faces between points of the same id.
@@ -387,7 +420,24 @@ def palette_kind(
     n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
     isotropic = bool(np.all(own == own[0]))
     varies = enthalpy is not None and constant_conductivity(enthalpy) is None
-    return PaletteKind(n_ids, isotropic, sources, table_pieces(enthalpy), varies)
+    only = conductance.shape[1] == 1
+
+    flowing = conductance if enthalpy is None else flowing_conductance(enthalpy, conductance)
+    series = n_ids <= MOST_NIBBLES or _is_in_series(flowing)
+    return PaletteKind(
+        n_ids, isotropic, sources, table_pieces(enthalpy), varies, only, held, series
+    )
+
+
+def _is_in_series(conductance: Array) -> bool:
+    """Whether each conductance is that of two half cells, which conductances of ids with themselves
+    say.
+    """
+    own = np.diagonal(conductance, axis1=1, axis2=2)
+    with np.errstate(divide="ignore"):
+        half = 1 / (2 * own)
+    wanted = 1 / (half[:, :, np.newaxis] + half[:, np.newaxis])
+    return bool((np.abs(wanted - conductance) <= 1e-14 * wanted).all())
 
 
 def palette_numbers(

@@ -23,21 +23,12 @@ struct Uniform {
 template <class Curve>
 __device__ __forceinline__ bool have_one_line(const real (&patch)[rows][columns],
                                               const Curve& curve, Line& line) {
-    int least = high_bits(patch[0][0]), most = least;
+    Extremes all(patch[0][0]);
 #pragma unroll
     for (int p = 0; p < rows; ++p)
 #pragma unroll
-        for (int c = 0; c < columns; ++c) {
-            least = min(least, high_bits(patch[p][c]));
-            most = max(most, high_bits(patch[p][c]));
-        }
-    least = __reduce_min_sync(~0u, least);
-    most = __reduce_max_sync(~0u, most);
-    // Below 0 the largest bits are those of the smallest number.
-    if ((least < 0) != (most < 0)) return false;
-    const int piece = curve.piece(with_high_bits(least, false));
-    line = curve.lines[piece];
-    return piece == curve.piece(with_high_bits(most, true));
+        for (int c = 0; c < columns; ++c) all.take(patch[p][c]);
+    return all.on_one_line(curve, line);
 }
 
 struct UniformCarry {

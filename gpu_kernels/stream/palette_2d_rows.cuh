@@ -32,28 +32,6 @@ struct Look {
     }
 };
 
-// A point: its state, and what flows by difference.
-struct Point {
-    real state, flowing;
-};
-
-// What flows through a face from `high` to `low`: a conductance times a difference.
-struct Flow {
-    real conductance, difference;
-};
-
-template <int axis, class PairOfIds>
-__device__ __forceinline__ Flow flow_through(const Look& look, real conductance, const Point& low,
-                                             const Point& high, PairOfIds pair_of_ids) {
-#if TS_PIECES > 0 && TS_VARIES
-    if (is_negative(conductance)) {
-        return {real(1), flow_between(curves_of(look.palette), axis, pair_of_ids(), low.state,
-                                      high.state)};
-    }
-#endif
-    return {conductance, high.flowing - low.flowing};
-}
-
 struct MixedCarry {
     Point below[columns];  // the row consumed before
     real fluxes[columns];  // into it, but that from above
@@ -73,8 +51,8 @@ __device__ __forceinline__ void consume_mixed(real (&patch)[rows][columns], Mixe
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
             const Across face = tables.across.at(faces.offset<across_unit>(c + 1), look.lane);
-            const Flow flow = flow_through<0>(look, face.conductance, own[c], carry.below[c],
-                                              [&] { return faces.offset<1>(c + 1); });
+            const Flow flow = flow_through<2, 0>(look.palette, face.conductance, own[c], carry.below[c],
+                                              [&] { return ids_of(faces.offset<1>(c + 1)); });
             if (q < rows - 2) {
                 const real sum = fma_real(-flow.conductance, flow.difference, carry.fluxes[c]);
                 patch[q + 2][c] = fma_real(face.rate, sum, carry.below[c].state);
@@ -93,17 +71,17 @@ __device__ __forceinline__ void consume_mixed(real (&patch)[rows][columns], Mixe
         Point left, right;
         left.flowing = __shfl_up_sync(~0u, own[columns - 1].flowing, 1);
         right.flowing = __shfl_down_sync(~0u, own[0].flowing, 1);
-#if TS_PIECES > 0 && TS_VARIES
-        if (__any_sync(~0u, is_negative(conductance[0]) || is_negative(conductance[columns]))) {
+#if TS_PIECES > 0
+        if (varies && __any_sync(~0u, is_negative(conductance[0]) || is_negative(conductance[columns]))) {
             left.state = __shfl_up_sync(~0u, own[columns - 1].state, 1);
             right.state = __shfl_down_sync(~0u, own[0].state, 1);
         }
 #endif
 #pragma unroll
         for (int c = 0; c <= columns; ++c) {
-            const Flow flow = flow_through<1>(look, conductance[c], c > 0 ? own[c - 1] : left,
+            const Flow flow = flow_through<2, 1>(look.palette, conductance[c], c > 0 ? own[c - 1] : left,
                                               c < columns ? own[c] : right,
-                                              [&] { return offset_of_pair<1>(ids, c); });
+                                              [&] { return ids_of(offset_of_pair<1>(ids, c)); });
             if (c > 0) fluxes[c - 1] = fma_real(flow.conductance, flow.difference, fluxes[c - 1]);
             if (c < columns) fluxes[c] = fma_real(-flow.conductance, flow.difference, fluxes[c]);
         }

@@ -78,10 +78,15 @@ struct FlowingOf {
     __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
         return at_offset(of, offset_of_id<sizeof of[0]>(word, k)).lines.at(heat);
     }
+    __device__ __forceinline__ real at_id(unsigned id, real heat) const {
+        return of[id].lines.at(heat);
+    }
     template <int axes>
     __device__ __forceinline__ void fill(const Curves<axes>* curves) {
-        const int id = threadIdx.x;
-        if (id >= n_ids) return;
+        for (int id = threadIdx.x; id < n_ids; id += blockDim.x) fill_id(curves, id);
+    }
+    template <int axes>
+    __device__ __forceinline__ void fill_id(const Curves<axes>* curves, int id) {
         const Line(&its)[3] = curves->lines[id];
         const real(&knots)[3] = curves->knots[id];
         of[id].lines = {{its[0], its[1], its[2]}, {knots[1], knots[2]}};
@@ -117,6 +122,9 @@ struct FlowingOf<false> {
     __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
         return of_id(word >> (4 * k) & 15u).at(heat);
     }
+    __device__ __forceinline__ real at_id(unsigned id, real heat) const {
+        return of_id(id).at(heat);
+    }
     template <int axes>
     __device__ __forceinline__ void fill(const Curves<axes>* curves) {
         for (int e = threadIdx.x; e < n_ids * curve_pieces; e += blockDim.x) {
@@ -140,12 +148,34 @@ __device__ __forceinline__ real with_high_bits(int bits, bool last) {
 
 __device__ __forceinline__ bool is_negative(real number) { return high_bits(number) < 0; }
 
-// What flows from `high` to `low`, the heat contents of two points of different materials; `pair` has
-// the id of `low` in its lower nibble. Not inlined: it would cost the rows around it registers.
+// The least and the most of the heat contents of a warp, by their bits.
+struct Extremes {
+    int least, most;
+
+    __device__ __forceinline__ explicit Extremes(real heat)
+        : least(high_bits(heat)), most(least) {}
+    __device__ __forceinline__ void take(real heat) {
+        least = min(least, high_bits(heat));
+        most = max(most, high_bits(heat));
+    }
+    // Whether all of them lie on one line of a curve, and which.
+    template <class Curve>
+    __device__ __forceinline__ bool on_one_line(const Curve& curve, Line& line) {
+        least = __reduce_min_sync(~0u, least);
+        most = __reduce_max_sync(~0u, most);
+        // Below 0 the largest bits are those of the smallest number.
+        if ((least < 0) != (most < 0)) return false;
+        const int piece = curve.piece(with_high_bits(least, false));
+        line = curve.lines[piece];
+        return piece == curve.piece(with_high_bits(most, true));
+    }
+};
+
+// What flows from `high` to `low`, the heat contents of two points of different materials. Not inlined: it would cost the rows around it registers.
 template <int axes>
-__device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, unsigned pair,
+__device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, TwoIds pair,
                                           real low, real high) {
-    const unsigned ids[2] = {pair & 15u, pair >> 4 & 15u};
+    const unsigned ids[2] = {pair.low, pair.high};
     real temperature[2], conductivity[2];
 #pragma unroll
     for (int side = 0; side < 2; ++side) {

@@ -12,7 +12,7 @@ in 3D.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,12 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.common.layout import REAL, Box3
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_2d import StreamTile
-from tetris_sim.gpu_kernels.stream.palette import PaletteKind, WordsKernel
+from tetris_sim.gpu_kernels.stream.palette import (
+    MOST_NIBBLES,
+    PaletteKind,
+    WordsKernel,
+    word_pieces,
+)
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
@@ -117,7 +122,8 @@ class PaletteTile:
         """
         shared = self.shared_bytes(kind, item)
         return (
-            self.rows >= 2
+            kind.n_ids <= MOST_NIBBLES
+            and self.rows >= 2
             and 1 <= self.columns <= _MOST_COLUMNS
             and 1 <= self.steps_per_block <= _LANES
             and self.tile.written(1, item) > 0
@@ -358,11 +364,7 @@ def _arrays(state: DeviceState, box: Box3) -> tuple[Any, ...]:
 
 # A few materials in 3D: tiles as in `kernel_3d.py`, with packed ids beside them (`palette_3d.cu`).
 
-_ITEM = 8  # bytes of a number: float64
-_COLUMNS = 2  # columns per thread: a word of 16 bytes
-_WIDTH = 32 * _COLUMNS
-_SECTOR_3D = 4  # numbers in the smallest unit of a memory transfer
-_MOST_SHARED = 227 * 1024
+_WORD_3D = 16  # bytes of a thread's columns
 _MOST_ROWS, _MOST_STEPS = 6, 3
 
 
@@ -386,46 +388,53 @@ class PaletteTile3D:
     ahead: int
     copies: int
 
-    @property
-    def margin(self) -> tuple[int, int]:
+    def margin(self, item: int) -> tuple[int, int]:
         """Points of a tile before those that it writes, along y and x."""
-        return self.steps_per_block, -(-self.steps_per_block // _COLUMNS) * _COLUMNS
+        columns = _WORD_3D // item
+        return self.steps_per_block, _up(self.steps_per_block, columns)
 
-    @property
-    def written(self) -> tuple[int, int]:
+    def written(self, item: int) -> tuple[int, int]:
         """Points that a tile writes along y and x, along x in whole sectors."""
-        x = (_WIDTH - self.margin[1] - self.steps_per_block) // _SECTOR_3D * _SECTOR_3D
+        sector, width = _SECTOR_BYTES // item, _LANES * _WORD_3D // item
+        x = (width - self.margin(item)[1] - self.steps_per_block) // sector * sector
         return self.warps * self.rows - 2 * self.steps_per_block, x
 
-    def shared_bytes(self, kind: PaletteKind) -> int:
-        """Bytes of `struct Shared` of the kernel."""
-        steps = self.steps_per_block
+    def shared_bytes(self, kind: PaletteKind, item: int) -> int:
+        """Bytes of `struct Shared` of the kernel, for numbers of `item` bytes."""
+        steps, row = self.steps_per_block, _LANES * _WORD_3D
         # The state's planes, the rows that warps exchange at each level, packed ids, and the
         # tables.
-        state = (self.ahead + 2) * self.warps * self.rows * _WIDTH * _ITEM
-        ends = max(1, 2 * (steps - 1)) * self.warps * 2 * _WIDTH * _ITEM
-        words = (2 * steps + self.ahead) * 32 * self.warps * 16
-        tables = (2 * max(1, self.copies // 2) + 2 * self.copies) * kind.pairs + (
-            8 + (steps if kind.sources else 1)
-        ) * kind.n_ids
-        return state + ends + words + -(-tables // 2) * 2 * _ITEM
+        state = (self.ahead + 2) * self.warps * self.rows * row
+        ends = max(1, 2 * (steps - 1)) * self.warps * 2 * row
+        pieces = word_pieces(_WORD_3D // item, kind.bits)
+        planes = 1 if kind.only else 2 * steps + self.ahead
+        words = planes * pieces * _LANES * self.warps * _WORD
+        tables = (8 + (steps if kind.sources else 1)) * kind.n_ids
+        if kind.n_ids <= MOST_NIBBLES:
+            tables += (2 * max(1, self.copies // 2) + 2 * self.copies) * kind.pairs
+        else:
+            tables += 2 * kind.n_ids + 2 * (1 if kind.isotropic else kind.n_ids)
+        return state + ends + words + _up((tables + kind.potentials) * item, _WORD)
 
-    def fits(self, kind: PaletteKind) -> bool:
+    def fits(self, kind: PaletteKind, item: int) -> bool:
         """Whether the kernel compiles with the tile, and a block fits into shared memory."""
         return (
             1 <= self.rows <= _MOST_ROWS
             and 1 <= self.steps_per_block <= _MOST_STEPS
-            and min(self.written) > 0
-            and self.shared_bytes(kind) <= _MOST_SHARED
+            and min(self.written(item)) > 0
+            and (self.copies == 1 or kind.n_ids <= MOST_NIBBLES)
+            and self.shared_bytes(kind, item) <= MOST_SHARED
         )
 
 
 # On an H200 (1024 x 1024 x 1024, 8 materials, 2026-11-22, kernels alone) the first made 448, 386,
 # 335, 153 GStencil/s with one material, 60 boxes, 200 Voronoi cells, a random material per point,
-# the second 412, 377, 321, 254.
+# the second 412, 377, 321, 254. Where three planes ahead do not fit, two may.
 _PALETTE_TILES_3D = (
     (3, 5, 8, 1, 3, 1),
+    (3, 5, 8, 1, 2, 1),
     (3, 5, 8, 1, 3, 16),
+    (3, 5, 8, 1, 2, 16),
     (2, 5, 8, 1, 3, 1),
     (2, 3, 8, 1, 2, 1),
 )
@@ -433,10 +442,12 @@ _PALETTE_TILES_3D = (
 
 def palette_3d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
     """Tiles worth trying, the best guess first; the keys are those of `PaletteTile3D`."""
-    if np.dtype(dtype) != np.float64:
-        return ()
-    tiles = (PaletteTile3D(*numbers) for numbers in _PALETTE_TILES_3D)
-    return tuple(asdict(tile) for tile in tiles if tile.fits(kind))
+    item = np.dtype(dtype).itemsize
+    found: dict[PaletteTile3D, PaletteTile3D] = {}
+    for tile in (PaletteTile3D(*numbers) for numbers in _PALETTE_TILES_3D):
+        if tile.fits(kind, item) and not (kind.only and tile.copies > 1):
+            found.setdefault(replace(tile, ahead=0), tile)
+    return tuple(asdict(tile) for tile in found.values())
 
 
 def palette_3d_kernel(
@@ -448,8 +459,8 @@ def palette_3d_kernel(
     Raises:
         ValueError: the tile does not fit.
     """
-    tile = PaletteTile3D(**parameters)
-    if not tile.fits(kind):
+    tile, item = PaletteTile3D(**parameters), numbers.dtype.itemsize
+    if not tile.fits(kind, item):
         msg = f"{kind} does not fit into {tile}"
         raise ValueError(msg)
 
@@ -459,8 +470,9 @@ def palette_3d_kernel(
         entry="palette_3d",
         defines={
             **kind.defines(),
-            "TS_REAL": "double",
+            "TS_REAL": REAL[numbers.dtype.name],
             "TS_STEPS": steps,
+            "TS_COLUMNS": _WORD_3D // item,
             "TS_ROWS": tile.rows,
             "TS_WARPS": tile.warps,
             "TS_AHEAD": tile.ahead,
@@ -468,29 +480,31 @@ def palette_3d_kernel(
             "TS_COPIES": tile.copies,
         },
         depth=steps,
-        tile=(1, *tile.written),
-        threads=32 * tile.warps,
-        shared_bytes=tile.shared_bytes(kind),
+        tile=(1, *tile.written(item)),
+        threads=_LANES * tile.warps,
+        shared_bytes=tile.shared_bytes(kind, item),
         weights=numbers,
         stream=StreamedAxis(axis=0, repeated=3 * steps - 1, unit=1),
         by_pointer=True,
-        line=_SECTOR_3D * _ITEM,
+        line=_SECTOR_BYTES,
         # Tiles are anchored to the whole grid along y, so a box may touch one more than fit into
         # it.
         spare=1,
     )
 
 
-def palette_3d_words(parameters: Mapping[str, int]) -> WordsKernel:
-    """The packing of ids for the kernel with these parameters."""
+def palette_3d_words(kind: PaletteKind, parameters: Mapping[str, int], item: int) -> WordsKernel:
+    """The packing of ids for the kernel with these parameters, for numbers of `item` bytes."""
     tile = PaletteTile3D(**parameters)
     return WordsKernel(
         ndim=3,
         depth=tile.steps_per_block,
         rows=tile.rows,
-        columns=_COLUMNS,
+        columns=_WORD_3D // item,
         warps=tile.warps,
-        written=tile.written,
-        margin=tile.margin,
+        written=tile.written(item),
+        margin=tile.margin(item),
         run=0,
+        only=kind.only,
+        bits=kind.bits,
     )

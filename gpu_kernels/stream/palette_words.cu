@@ -1,8 +1,8 @@
 // palette_words.cu: ids of materials as the words that kernels of palettes read, written once per
 // run.
 //
-// Idea    A lane of such a kernel reads the ids of its points and of those around them as one word
-//         (2D) or four (3D) of nibbles. Of each strip and row, or tile, plane and warp, it is also
+// Idea    A lane of such a kernel reads the ids of its points and of those around them as one word of
+//         nibbles (2D), or as one word of nibbles or two of bytes for each column (3D). Of each strip and row, or tile, plane and warp, it is also
 //         told whether all that a warp reads there has one id. A warp here makes the words of a warp
 //         there.
 // Layout  ids: as Memory says, owned point (0, 0, 0) first. What is written: palette_2d.cu and
@@ -10,14 +10,15 @@
 // Writes  all words, and all runs.
 // Test    tests/gpu/test_gpu_palette.py
 
-#if !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS)
-#error "palette_words.cu needs -DTS_REAL, -DTS_COLUMNS, -DTS_ROWS, -DTS_WARPS"
+#if !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_BITS)
+#error "palette_words.cu needs -DTS_REAL, -DTS_COLUMNS, -DTS_ROWS, -DTS_WARPS, -DTS_BITS"
 #endif
 #include "common.cuh"
 
 constexpr int columns = TS_COLUMNS;  // of a lane
 constexpr int rows = TS_ROWS;        // of a warp
 constexpr int warps = TS_WARPS;
+constexpr int bits = TS_BITS;  // of an id in words of tiles
 constexpr unsigned mixed = 255;
 
 using Ids = const unsigned char* __restrict__;
@@ -73,28 +74,32 @@ extern "C" __global__ void __launch_bounds__(32 * warps)
 }
 
 // Planes low .. low + count - 1 of the tiles from (y, x) on; a block of threads for each tile and
-// plane. words: [tile][plane - low][thread][left, columns, right], in each the rows -1 .. rows.
-// uniform: [tile][plane - low][warp].
+// plane. words: [tile][plane - low][16 bytes][thread]: own columns, then the one to the right, in each
+// the rows -1 .. rows. uniform: [tile][plane - low][warp].
 extern "C" __global__ void __launch_bounds__(32 * warps)
     words_3d(Ids ids, const __grid_constant__ Memory memory, uint4* __restrict__ words,
              unsigned char* __restrict__ uniform, int y, int x, int written_y, int written_x,
              int tiles_x, int low, int count) {
+    constexpr int of_column = bits == 4 ? 1 : 2, pieces = ((columns + 1) * of_column + 3) / 4;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int first_y = y + int(blockIdx.x) / tiles_x * written_y + warp * rows - 1;
-    const int first_x = x + int(blockIdx.x) % tiles_x * written_x + lane * columns - 1;
+    const int first_x = x + int(blockIdx.x) % tiles_x * written_x + lane * columns;
     const int z = low + blockIdx.y;
-    unsigned word[4] = {}, one = id_at(ids, memory, z, first_y, first_x + 1);
+    unsigned word[4 * pieces] = {}, one = id_at(ids, memory, z, first_y, first_x);
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
+    for (int c = 0; c <= columns; ++c) {
 #pragma unroll
         for (int i = 0; i < rows + 2; ++i) {
             const unsigned id = id_at(ids, memory, z, first_y + i, first_x + c);
-            word[c] |= id << (4 * i);
-            if (c > 0 && c < 3 && id != one) one = mixed;
+            word[c * of_column + i * bits / 32] |= id << (i * bits % 32);
+            if (c < columns && id != one) one = mixed;
         }
     }
     const long long at = (long long)blockIdx.x * count + blockIdx.y;
-    words[at * (32 * warps) + threadIdx.x] = make_uint4(word[0], word[1], word[2], word[3]);
+#pragma unroll
+    for (int n = 0; n < pieces; ++n)
+        words[(at * pieces + n) * (32 * warps) + threadIdx.x] =
+            make_uint4(word[4 * n], word[4 * n + 1], word[4 * n + 2], word[4 * n + 3]);
     one = common_id(one);
     if (lane == 0) uniform[at * warps + warp] = one;
 }

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gpu.test_gpu_palette_method import BRANCH, advanced, agree, changed
-from tests.support.conduction_cases import insulated
+from tests.gpu.test_gpu_palette_method import BRANCH, IN_3D, advanced, agree, changed, cut
+from tests.support.conduction_cases import Case, closed, heating, insulated
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
-from tests.support.enthalpy_cases import cooled, cooled_body
+from tests.support.enthalpy_cases import cooled, cooled_body, every_face, melting
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
@@ -101,6 +101,41 @@ def test_heat_contents_agree_with_the_reference(
 ) -> None:
     gpu = agree(in_layers(cooled_body((41, 43), dtype, materials)), BRANCH)
     assert gpu.launches.count("palette_2d") == 3
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("materials", "n_ids", "dtype"),
+    [
+        (STEADY[2:], 1, np.float64),
+        (MATERIALS[:1], 1, np.float64),
+        (STEADY, 3, np.float64),
+        (STEADY, 5, np.float64),
+        (MATERIALS, 5, np.float64),
+        (STEADY, 20, np.float64),
+        (STEADY, 3, np.float32),
+        pytest.param(MATERIALS, 5, np.float32, marks=pytest.mark.full),
+    ],
+    ids=lambda it: str(len(it)) if isinstance(it, tuple) else getattr(it, "__name__", str(it)),
+)
+def test_heat_contents_in_3d_agree_with_the_reference(
+    materials: tuple[MaterialCurves, ...], n_ids: int, dtype: Any
+) -> None:
+    heat = heating(n_ids, changes=True) if n_ids != 3 else None
+    case = Case("", (14, 25, 150 if dtype == np.float32 else 70), n_ids, every_face, heat, dtype)
+    problem = melting(case, materials)
+    for body in (problem, in_layers(problem)) if n_ids > 1 else (problem,):
+        gpu = agree(body, IN_3D)
+        assert gpu.launches.count("palette_3d") == 3
+
+
+@emulated
+@pytest.mark.parametrize(("axis", "at"), [(0, 12), (1, 14)])
+def test_bits_of_heat_contents_do_not_depend_on_where_the_grid_is_cut(axis: int, at: int) -> None:
+    shape = (25, 14, 37) if axis == 0 else (11, 31, 37)
+    problem = in_layers(melting(Case("cut", shape, 3, closed), STEADY))
+    whole, _ = advanced(problem, IN_3D, (4,))
+    np.testing.assert_array_equal(cut(problem, IN_3D, at, axis, 4), whole)
 
 
 @pytest.mark.full

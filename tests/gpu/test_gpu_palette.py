@@ -68,16 +68,22 @@ def test_a_palette_in_2d(
 
 @emulated
 @pytest.mark.parametrize(
-    ("copies", "isotropic", "sources"),
-    [(1, True, False), (1, True, True), (16, False, True), (1, False, False)],
+    ("copies", "isotropic", "sources", "dtype"),
+    [
+        (1, True, False, "float64"),
+        (1, True, True, "float64"),
+        (16, False, True, "float64"),
+        (1, False, False, "float64"),
+        (1, False, True, "float32"),
+    ],
 )
-def test_a_palette_in_3d(copies: int, isotropic: bool, sources: bool) -> None:
+def test_a_palette_in_3d(copies: int, isotropic: bool, sources: bool, dtype: str) -> None:
     parameters = {"steps_per_block": 2, "rows": 3, "warps": 2, "blocks": 1, "ahead": 2}
     parameters["copies"] = copies
     body = make_body(3, 5, parameters["steps_per_block"], isotropic=isotropic, sources=sources)
-    numbers = palette_numbers(body.conductance, body.rate, body.kind, "float64")
+    numbers = palette_numbers(body.conductance, body.rate, body.kind, dtype)
     kernel = palette_3d_kernel(body.kind, numbers, parameters)
-    words = palette_3d_words(parameters)
+    words = palette_3d_words(body.kind, parameters, numbers.dtype.itemsize)
     for grain in GRAINS:
         counts = several_tiles(kernel, (1, 1, 1))
         check(kernel, words, body, counts, grain, margin=0, descending=False)

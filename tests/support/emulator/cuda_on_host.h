@@ -165,6 +165,26 @@ unsigned transpose(unsigned pair);
 // of column g go to a lane.
 void load_transposed(unsigned* const (&d)[4], unsigned row);
 
+// A reciprocal to 20 bits, or to 22, as PTX makes it: the rest of them are 0.
+inline double approximate_inverse(double number) {
+    const double y = 1 / number;
+    unsigned long long bits;
+    memcpy(&bits, &y, sizeof bits);
+    bits &= ~0ull << 32;
+    double found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+inline float approximate_inverse(float number) {
+    const float y = 1 / number;
+    unsigned bits;
+    memcpy(&bits, &y, sizeof bits);
+    bits &= ~1u;
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
 // BF16 and TF32 as bits.
 
 // To the nearest BF16, ties to even; to the nearest TF32, ties away from zero.

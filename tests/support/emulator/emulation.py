@@ -59,6 +59,7 @@ _PTX = (
         r"@p cp\.async\.cg\.shared\.global \[%0 \+ %3\], \[%1 \+ %3\], (?P<n>\d+); }",
         "if ({2}) on_host::copy_async({0} + {3}, {1} + {3}, {n}, {n})",
     ),
+    (r"rcp\.approx\.ftz\.f(?:32|64) %0, %1;", "{0} = on_host::approximate_inverse({1})"),
     (r"cp\.async\.commit_group;", "on_host::commit_group()"),
     (r"cp\.async\.wait_group %0;", "on_host::wait_group({0})"),
     (r"cp\.async\.wait_all;", "on_host::wait_all()"),
