@@ -12,9 +12,9 @@ import numpy as np
 
 from tetris_sim.apps.boundaries import condition_of, refuse_half_ring
 from tetris_sim.apps.domain import make_each
-from tetris_sim.apps.heat.geometry import make_condition
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.heat.sections import BeamSource
+from tetris_sim.apps.heat.shapes import Condition
 from tetris_sim.apps.heat.survey import GridScan, Openness
 from tetris_sim.apps.initial import first_place, positions, shape_of
 from tetris_sim.apps.initial_file import Box
@@ -242,7 +242,7 @@ class FaceMaker:
             inside = (
                 np.ones(patches.shape, bool)
                 if where is None
-                else make_condition(where, self.grid, f"{at}.where")(plane)
+                else Condition(where, self.grid, f"{at}.where")(plane)
             )
             patches[inside] = number
 

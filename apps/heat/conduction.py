@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,13 @@ from tetris_sim.apps.heat.materials import in_potentials
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
 from tetris_sim.apps.heat.sections import (
     BeamSource,
-    ContactSection,
     RegionSection,
     Substance,
     VolumeSource,
     stamps,
     texts_in,
 )
-from tetris_sim.apps.heat.survey import GridScan, Openness, resistances, survey
+from tetris_sim.apps.heat.survey import GridScan, Openness, survey
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.time_functions import check_course, check_in_space
 from tetris_sim.config.sections.schema import Request
@@ -56,9 +55,10 @@ class GradedCoefficients:
         grid: with graded axes.
         medium: ids and capacities.
         conductivity: along each axis by id, (ndim, n_ids); 0 lets nothing pass [W/(m K)].
-        film: by id, resistance of what has no width of its own (a fluid: 1 / h), NaN for others
-            [m^2 K/W].
-        resistance: of contacts, (n_ids, n_ids) [m^2 K/W]; infinite where nothing passes.
+        film: by axis and id, resistance of what has no width of its own (a fluid: 1 / h), NaN for
+            others (ndim, n_ids) [m^2 K/W].
+        resistance: of contacts, by axis (ndim, n_ids, n_ids) [m^2 K/W]; infinite where nothing
+            passes.
         periodic: per axis.
     """
 
@@ -84,7 +84,7 @@ class GradedCoefficients:
         widths = self.grid.widths(axis, first, last)
         halves = self._halves(axis, along, widths)
         a, b = low - first, high - first
-        total = halves[a] + halves[b] + self.resistance[along[a], along[b]]
+        total = halves[a] + halves[b] + self.resistance[axis][along[a], along[b]]
 
         with np.errstate(divide="ignore"):
             per_area = np.moveaxis(1 / total, 0, axis)
@@ -95,7 +95,8 @@ class GradedCoefficients:
         own = widths.reshape(-1, *[1] * (ids.ndim - 1))
         with np.errstate(divide="ignore"):
             halves = own / (2 * self.conductivity[axis][ids])
-        return np.asarray(np.where(np.isnan(self.film[ids]), halves, self.film[ids]))
+        film = self.film[axis][ids]
+        return np.asarray(np.where(np.isnan(film), halves, film))
 
     def _areas(self, axis: int, box: Ranges) -> Numbers:
         found = np.ones(())
@@ -117,28 +118,27 @@ def _with(box: Ranges, axis: int, span: tuple[int, int]) -> Ranges:
     return (*box[:axis], span, *box[axis + 1 :])
 
 
-def graded_coefficients(
-    found: GridScan, contacts: Iterable[ContactSection], beyond: Openness
-) -> GradedCoefficients:
+def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients:
     """Those of a body, by id.
 
     Args:
         found: the body, on a grid with graded axes.
-        contacts: resistances of joints.
         beyond: what lies beyond the faces.
     """
     grid, fillings = found.painting.grid, found.fillings
+    shares = found.painting.shares()[found.of_id].T
     conductivity = np.zeros((grid.ndim, len(fillings)))
-    film = np.full(len(fillings), np.nan)
+    film = np.full((grid.ndim, len(fillings)), np.nan)
     for number, filling in enumerate(fillings):
         if filling.substance is not None:
             conductivity[:, number] = filling.substance.conductivity[: grid.ndim][::-1]
         elif filling.fluid is not None:
-            film[number] = 1 / filling.fluid.h if filling.fluid.h > 0 else math.inf
+            with np.errstate(divide="ignore"):
+                film[:, number] = 1 / (filling.fluid.h * shares[:, number])
 
-    resistance = resistances(fillings, contacts)
+    resistance = found.resistance[:, found.of_id][:, :, found.of_id]
     outside = np.array([it.substance is None for it in fillings])
-    resistance[np.ix_(outside, outside)] = math.inf
+    resistance[:, np.logical_and.outer(outside, outside)] = math.inf
     return GradedCoefficients(grid, found.medium(), conductivity, film, resistance, beyond.periodic)
 
 
@@ -215,8 +215,8 @@ class Body:
         if enthalpy is not None:
             medium = in_potentials(medium, enthalpy)
         if self.heatings:
-            volumes = {n: self.found.volume(n) for n in self.heatings}
-            source = make_source_rule(self.heatings, self.found.sources, volumes)
+            extents = {n: self.found.extent(n) for n in self.heatings}
+            source = make_source_rule(self.heatings, self.found.sources, extents)
         return Conduction(medium, source, self.coefficients, enthalpy)
 
     @property
@@ -274,7 +274,9 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         raise ConfigError(msg)
     regions = model.regions or (RegionSection(material=next(iter(model.substances()))),)
     volumes = [(n, it) for n, it in enumerate(model.sources) if isinstance(it, VolumeSource)]
-    painting = RasterizedBody(grid, regions, volumes, tuple(model.substances().values()))
+    painting = RasterizedBody(
+        grid, regions, volumes, tuple(model.substances().values()), model.contacts
+    )
     found = survey(painting, model.contacts, grid, openness(request, grid))
     mistakes |= painting.mistakes
 
@@ -306,7 +308,7 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])
     heatings = dict(zip(dict(volumes), made[0], strict=True))
     beyond = openness(request, grid)
-    graded = graded_coefficients(found, model.contacts, beyond) if grid.is_graded else None
+    graded = graded_coefficients(found, beyond) if grid.is_graded else None
     limit, limiting = found.dt_limit, found.limiting
     if graded is not None:
         limit, number = largest_stable_step(graded, tuple(painting.blocks()), beyond.insulated)

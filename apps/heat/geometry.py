@@ -1,22 +1,21 @@
 """Geometry of a body: the rasterization of regions and sources onto the points of the grid.
 
-Three parts: closed surfaces (STL) cut by lines of cell centres, locations (boxes, conditions, label
-files) as masks of boxes, and `RasterizedBody`, which lays regions over one another.
+`RasterizedBody` lays the shapes of regions (`shapes.py`) over one another. A point's state is its
+filling and the set of sources over it. States are numbered in the order in which the scan of the
+grid finds them, block by block (`survey.py`); afterwards the numbers are fixed. Blocks are anchored
+to global indices, so a point's state does not depend on the domain decomposition.
 
-A point's state is its filling and the set of sources over it. States are numbered in the order in
-which the scan of the grid finds them, block by block (`survey.py`); afterwards the numbers are
-fixed. Blocks are anchored to global indices, so a point's state does not depend on the domain
-decomposition.
+Cells beside a surface that is not parallel to the axes have fillings of their own, which know how
+much of the stairs is surface, and how much of the cells is body.
 """
 
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,285 +23,24 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.sections import (
-    BoxSection,
+    ContactSection,
     FluidSection,
-    Location,
     RegionSection,
     Substance,
     VolumeSource,
 )
-from tetris_sim.apps.initial import block_shape, first_place, positions, shape_of, slices_in
-from tetris_sim.apps.initial_file import (
-    HDF5_SUFFIXES,
-    Box,
-    Reader,
-    existing_file,
-    open_hdf5,
-    open_npy,
-    read_grey,
-)
-from tetris_sim.errors import ConfigError
-from tetris_sim.model.formula import ExpressionError, compile_expression
+from tetris_sim.apps.heat.shapes import Crossings, Mask, Place, Places, Surfaces, open_labels
+from tetris_sim.apps.initial import BLOCK_POINTS, block_shape, first_place, shape_of, slices_in
+from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
-# Points inside a closed surface of triangles (STL).
-#
-# A line along x through every row of cell centres is cut with all triangles; between an odd cut and
-# the next even one it is inside. Whether a line meets a triangle is decided with the signs of three
-# areas, and a line exactly through an edge that two triangles share counts for one of them, so that
-# a closed surface has an even number of cuts on every line. (trimesh, which reads and checks the
-# file, tests points one by one; a body of 10^8 cells needs lines.)
-
 Numbers = npt.NDArray[np.float64]
-
-
-def open_solid(path: Path, scale: float, offset: tuple[float, ...], grid: Grid, key: str) -> Reader:
-    """Open an STL file as a function that returns 1 for the points of a box inside the body and 0
-    outside.
-
-    Args:
-        path: the STL file.
-        scale: unit of its coordinates [m].
-        offset: where its origin lies, x, y, z [m].
-        grid: of three axes.
-        key: for messages.
-
-    Raises:
-        ConfigError: the file cannot be read, its surface is not closed, or trimesh is missing.
-    """
-    if grid.ndim != 3:
-        msg = f"{key}: {path} is a body in space, and the grid has {grid.ndim} axes; it needs three"
-        raise ConfigError(msg)
-    triangles = _read(path, key) * scale + np.array(offset)
-    y, z = grid.coordinates(1), grid.coordinates(0)
-
-    # Cuts sorted by line, then by x: `starts` delimits the cuts of each line (as in CSR).
-    lines, cuts = _cuts(triangles, y, z)
-    order = np.lexsort((cuts, lines))
-    lines, cuts = lines[order], cuts[order]
-    starts = np.searchsorted(lines, np.arange(len(y) * len(z) + 1))
-    x = grid.coordinates(2)
-
-    def read(box: Box) -> npt.NDArray[np.uint8]:
-        inside = np.zeros([high - low for low, high in box], np.uint8)
-        centres = x[slice(*box[2])]
-        for k in range(*box[0]):
-            for j in range(*box[1]):
-                line = k * len(y) + j
-
-                # A centre is inside if an odd number of cuts lies below it.
-                found = cuts[starts[line] : starts[line + 1]]
-                if len(found):
-                    inside[k - box[0][0], j - box[1][0]] = np.searchsorted(found, centres) % 2
-        return inside
-
-    return read
-
-
-def _read(path: Path, key: str) -> Numbers:
-    """Read the corners of the triangles, (n, 3, 3), in the units of the file."""
-    try:
-        import trimesh
-    except ImportError as error:
-        msg = f"{key}: {path} needs trimesh, which is not installed: pip install 'tetris-sim[stl]'"
-        raise ConfigError(msg) from error
-
-    try:
-        mesh: Any = trimesh.load_mesh(path)
-        corners = np.asarray(mesh.triangles, np.float64)
-    except Exception as error:  # a damaged file makes it raise whatever comes
-        msg = f"{key}: {path} cannot be read as a surface of triangles ({error})"
-        raise ConfigError(msg) from error
-    if not len(corners):
-        msg = f"{key}: {path} holds no triangles"
-        raise ConfigError(msg)
-    if not mesh.is_watertight:
-        msg = (
-            f"{key}: the surface in {path} is not closed, so it has no inside; mend it in the "
-            "program that wrote it"
-        )
-        raise ConfigError(msg)
-    return corners
-
-
-def _cuts(triangles: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.int64], Numbers]:
-    """Intersect lines along x with triangles: returns the number of each line, k * len(y) + j, and
-    x [m].
-    """
-    lines, cuts = [], []
-    for corners in triangles:
-        low, high = corners[:, 1:].min(axis=0), corners[:, 1:].max(axis=0)
-
-        # Only lines within the bounding box of the triangle can meet it.
-        columns = np.arange(*np.searchsorted(y, (low[0], high[0])) + np.array([0, 1]))
-        rows = np.arange(*np.searchsorted(z, (low[1], high[1])) + np.array([0, 1]))
-        columns, rows = columns[columns < len(y)], rows[rows < len(z)]
-        if not len(columns) or not len(rows):
-            continue
-
-        meets, x = _meets(corners, y[columns][None, :], z[rows][:, None])
-        k, j = np.nonzero(meets)
-        lines.append(rows[k] * len(y) + columns[j])
-        cuts.append(x[k, j])
-    if not lines:
-        return np.empty(0, np.int64), np.empty(0)
-    return np.concatenate(lines), np.concatenate(cuts)
-
-
-def _meets(corners: Numbers, y: Numbers, z: Numbers) -> tuple[npt.NDArray[np.bool_], Numbers]:
-    """Whether lines (y, z) along x meet a triangle, and at which x [m]."""
-    weights, left = [], []
-    for n in range(3):
-        a, b = corners[(n + 1) % 3], corners[(n + 2) % 3]
-        # The two triangles of an edge see it in opposite directions: computed from the same end,
-        # their areas are exactly opposite.
-        swapped = tuple(b[1:]) < tuple(a[1:])
-        first, last = (b, a) if swapped else (a, b)
-        dy, dz = last[1] - first[1], last[2] - first[2]
-        area = (dy * (z - first[2]) - dz * (y - first[1])) * (-1 if swapped else 1)
-        # A line on the edge belongs to the triangle that sees the edge this way round.
-        left.append((area > 0) | ((area == 0) & (not swapped)))
-        weights.append(area)
-
-    # Inside if all areas have the same sign; they are the barycentric weights of the intersection.
-    total = sum(weights)
-    inside = (left[0] & left[1] & left[2]) | ~(left[0] | left[1] | left[2])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        x = sum(weight * corner[0] for weight, corner in zip(weights, corners, strict=True)) / total
-    return inside & (total != 0), np.asarray(x)
-
-
-# Points of a location: boxes, conditions and label files as functions of a box of global indices.
-
-Mask = npt.NDArray[np.bool_]
-Shape = Callable[[Box], Mask | None]  # None where no point of the box belongs
-Labels = Callable[[Box], npt.NDArray[Any]]
-
-
-def make_shape(place: Location, grid: Grid, key: str) -> Shape:
-    """Build the mask of a location as a function of a box; None if the box has no point in it.
-
-    Args:
-        place: the box and the condition.
-        grid: where points lie.
-        key: of the location, for messages.
-
-    Raises:
-        ConfigError: the condition is no expression of the grid's axes. The function raises it where
-            the condition is not finite.
-    """
-    spans = None if place.box is None else indices(place.box, grid)
-    condition = None if place.where is None else make_condition(place.where, grid, f"{key}.where")
-
-    def shape(box: Box) -> Mask | None:
-        inside = np.ones(shape_of(box), np.bool_)
-
-        # Cells outside the span are cleared, axis by axis.
-        for axis, span in enumerate(spans or ()):
-            low, high = (min(max(i - box[axis][0], 0), inside.shape[axis]) for i in span)
-            if low >= high:
-                return None
-            along = np.moveaxis(inside, axis, 0)
-            along[:low], along[high:] = False, False
-        if condition is not None:
-            inside &= condition(box)
-        return inside
-
-    return shape
-
-
-def indices(box: BoxSection, grid: Grid) -> Box:
-    """Global indices of the cells whose centres lie in a box, in array order; maybe none."""
-    spans = []
-    for axis, name in enumerate(grid.axis_names):
-        span = getattr(box, name)
-        if span is None:
-            spans.append((0, grid.shape[axis]))
-        else:
-            low, high = (_first_beyond(grid, axis, place) for place in span)
-            spans.append((low, high))
-    return tuple(spans)
-
-
-def _first_beyond(grid: Grid, axis: int, place: float) -> int:
-    """Find the first point at or beyond a coordinate [m], by bisection."""
-
-    def at(index: int) -> float:
-        return float(grid.coordinates(axis, index, index + 1)[0])
-
-    return bisect.bisect_left(range(grid.shape[axis]), place, key=at)
-
-
-def make_condition(text: str, grid: Grid, key: str) -> Callable[[Box], Mask]:
-    """Compile a condition in x, y, z as a function of a box.
-
-    Raises:
-        ConfigError: invalid expression; the function raises it where the value is not finite.
-    """
-    try:
-        expression = compile_expression(text, grid.axis_names)
-    except ExpressionError as error:
-        msg = f"{key}: {error}"
-        raise ConfigError(msg) from error
-
-    def condition(box: Box) -> Mask:
-        values = expression(**dict(zip(grid.axis_names, positions(grid, box), strict=True)))
-        found = np.broadcast_to(np.asarray(values, np.float64), shape_of(box))
-        if not np.isfinite(found).all():
-            place, where = first_place(~np.isfinite(found), grid, box)
-            msg = f"{key}: the expression is {found[place]} at {where}; it must be finite"
-            raise ConfigError(msg)
-        return np.not_equal(found, 0.0)
-
-    return condition
-
-
-def open_labels(region: RegionSection, grid: Grid, key: str) -> Labels:
-    """Open a label file as a function that reads the labels of any box of the grid.
-
-    Args:
-        region: with `labels`.
-        grid: where points lie.
-        key: of the region, for messages.
-
-    Raises:
-        ConfigError: the file is missing, cannot be read, or does not fit the grid.
-    """
-    assert region.labels is not None
-    path, at = existing_file(region.labels, f"{key}.labels"), f"{key}.labels"
-    suffix = path.suffix.lower()
-    if region.dataset is not None and suffix not in HDF5_SUFFIXES:
-        msg = f"{key}.dataset: {path} is no HDF5 file, so it has no datasets"
-        raise ConfigError(msg)
-
-    if suffix == ".stl":
-        return open_solid(path, region.scale, region.offset, grid, at)
-    if suffix == ".npy":
-        return open_npy(path, grid, at)
-    if suffix in HDF5_SUFFIXES:
-        return open_hdf5(path, region.dataset, grid, at)
-    return _open_picture(path, grid, at)
-
-
-def _open_picture(path: Path, grid: Grid, key: str) -> Labels:
-    """Read brightness from 0 to 255 over x and y as labels, the same for all z."""
-    if grid.ndim == 1:
-        msg = f"{key}: {path} is a picture of x and y, and the grid has one axis"
-        raise ConfigError(msg)
-    plane = Grid(grid.shape[-2:], grid.spacing[-2:], grid.origin[-2:])
-    grey = np.rint(255 * read_grey(path, plane, key)).astype(np.uint8)
-    upright = grey[::-1]  # the first row of a picture is its top, where y is largest
-
-    def read(box: Box) -> npt.NDArray[Any]:
-        part = upright[tuple(slice(*span) for span in box[-2:])]
-        return np.broadcast_to(part, shape_of(box))
-
-    return read
-
-
 States = npt.NDArray[np.int32]
+_LEVELS = 12  # of directions of a surface, from one axis to another
 _KEPT_BLOCKS = 8  # of 2^18 states each: a block and those that touch it
+_MOST_KEPT = 256
+_LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _NOTHING = -1
 
 
@@ -314,11 +52,16 @@ class Filling:
         name: shown to users.
         substance: if it belongs to the body.
         fluid: if it is a fluid around the body.
+        direction: of the surface beside the cell, if it is not parallel to the axes and heat is
+            exchanged there: by axis in `_LEVELS` parts; `RasterizedBody.shares` follow from it.
+        is_cut: whether the surface of its substance cuts the cell, or one beside it.
     """
 
     name: str
     substance: Substance | None = None
     fluid: FluidSection | None = None
+    direction: tuple[int, ...] | None = None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -336,14 +79,35 @@ class Layer:
     label: int | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class _Faces:
+    """Faces between cells of a box and their upper neighbours along an axis that surfaces cross.
+
+    Attributes:
+        below: the cell below each face, global (n, ndim).
+        crossings: of the surface.
+        area: of each face [m^2].
+        gain: by how much the true surface lies beyond the face, times the area it stands for [m^3].
+    """
+
+    below: Places
+    crossings: Crossings
+    area: Numbers
+    gain: Numbers
+
+
 class RasterizedBody:
     """The state of every point, computed block by block and cached.
 
     Attributes:
-        fillings: of the points, by number.
+        fillings: of the points, by number; those of cells beside inclined surfaces are added as
+            they are found.
+        bases: by filling, the number of the one that it is a variant of.
         states: (filling, numbers of the sources) by number.
         covered: numbers of the regions and of the sources found at some point so far.
         mistakes: found so far, by key.
+        areas: of surfaces, by the pair of fillings that meet there, as the true surface and as the
+            faces of cells [m^2]; only where some surface is not parallel to the axes.
     """
 
     def __init__(
@@ -352,6 +116,7 @@ class RasterizedBody:
         regions: Sequence[RegionSection],
         sources: Sequence[tuple[int, VolumeSource]],
         substances: Sequence[Substance],
+        contacts: Sequence[ContactSection] = (),
     ) -> None:
         """Open all files and compile all conditions.
 
@@ -360,6 +125,7 @@ class RasterizedBody:
             regions: later ones over earlier ones.
             sources: with their number in the configuration.
             substances: known materials; regions may name them.
+            contacts: resistances of joints.
 
         Raises:
             ConfigError: a file or a condition cannot be used.
@@ -370,18 +136,18 @@ class RasterizedBody:
         self.covered: tuple[set[int], set[int]] = (set(), set())
         self.mistakes: dict[str, str] = {}
 
-        # Making the painters appends to `layers` and `fillings`; the table below needs all of them.
-        self._painters = make_each(
-            functools.partial(self._painter, n, region) for n, region in enumerate(regions)
+        # Opening the shapes appends to `layers` and `fillings`; the table below needs all of them.
+        self._shapes: list[tuple[Place, Surfaces | None]] = make_each(
+            functools.partial(self._open, n, region) for n, region in enumerate(regions)
         )
         self._filling_of_layer = np.array([it.filling for it in self.layers], np.int32)
-        shapes = make_each(
-            functools.partial(make_shape, source, grid, f"model.sources.{number}")
+        places = make_each(
+            functools.partial(Place, source, grid, f"model.sources.{number}")
             for number, source in sources
         )
         self._sources = [
-            (number, shape, self._layers_of(source))
-            for (number, source), shape in zip(sources, shapes, strict=True)
+            (number, place, self._layers_of(source))
+            for (number, source), place in zip(sources, places, strict=True)
         ]
 
         # The first states are the fillings without sources, so their numbers coincide.
@@ -390,8 +156,36 @@ class RasterizedBody:
         ]
         self._numbers = {state: n for n, state in enumerate(self.states)}
 
-        # Neighbouring boxes read the same blocks.
+        n = len(self.fillings)
+        self.bases = list(range(n))
+        self._exchanges = self._exchanging(contacts)
+        # Of two fillings that exchange heat, a fluid knows the direction of the surface, or the
+        # first material of the two.
+        fluid = np.array([it.fluid is not None for it in self.fillings], np.bool_)
+        first = np.arange(n)[:, None] < np.arange(n)
+        self._carriers = fluid[:, None] | (~np.logical_or.outer(fluid, fluid) & first)
+        # Whether heat is stored, and as a temperature: heat contents keep the volumes of cells.
+        self._stores = np.array(
+            [it.substance is not None and it.substance.properties is None for it in self.fillings],
+            np.bool_,
+        )
+        self._variants: dict[tuple[Any, ...], int] = {}
+        self._share_sums: list[Numbers] = []  # of each variant, (2, ndim): sums and counts
+        self._gains, self._cut_volumes = np.zeros((2, n))
+        self._source_gains = dict.fromkeys((number for number, _ in sources), 0.0)
+        self._counted: set[tuple[int, ...]] = set()
+        self.areas: dict[tuple[int, int], Numbers] = {}
+        # Surfaces in one dimension, and those of boxes, are parallel to the axes.
+        self._is_inclined = grid.ndim > 1 and any(
+            not place.is_aligned or labels is not None
+            for place, labels in (*self._shapes, *((place, None) for place in places))
+        )
+
+        # Neighbouring boxes read the same blocks: those of a plane, and of one on either side.
+        across = -(-prod(grid.shape[1:]) // BLOCK_POINTS)
+        kept = min(_KEPT_BLOCKS + 2 * across, _MOST_KEPT)
         self._block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(self._compute_block)
+        self._layered = functools.lru_cache(maxsize=kept)(self._lay)
 
     def __call__(self, box: Box) -> States:
         """Return the states of the points of a box."""
@@ -406,40 +200,79 @@ class RasterizedBody:
         whole = tuple((0, n) for n in self.grid.shape)
         return (inside for _, inside in blocks_of(self.grid.shape, whole))
 
-    def _painter(self, number: int, region: RegionSection) -> Callable[[Box, States], None]:
-        """Build the function that rasterizes a region into the layers of a box."""
+    def shares(self) -> Numbers:
+        """By filling and axis, the area of the surface that a face of its cells stands for, per
+        area of the face, (n_fillings, ndim): the mean over such faces, once every block was seen.
+        """
+        found = np.ones((len(self.fillings), self.grid.ndim))
+        for filling, (total, count) in zip(
+            range(len(self._gains), len(found)), self._share_sums, strict=True
+        ):
+            found[filling] = np.divide(total, count, out=np.ones_like(total), where=count > 0)
+        return found
+
+    def fullness(self) -> Numbers:
+        """By filling, the volume of its substance in its cells per volume of the cells, once every
+        block was seen, (n_fillings,): what lies on the wrong side of the faces of cells is put
+        into the cells that the surface cuts.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.nan_to_num(self._gains / self._cut_volumes, nan=0.0, posinf=0.0, neginf=0.0)
+        of_base = np.clip(1 + ratio, _LEAST_FULL, 1 / _LEAST_FULL)
+        cut = np.array([it.is_cut for it in self.fillings])
+        return np.where(cut, of_base[self.bases], 1.0)
+
+    def source_gain(self, source: int) -> float:
+        """By how much the true volume of a source exceeds that of its cells [m^3]."""
+        return self._source_gains[source]
+
+    def carrier(self, a: int, b: int) -> int | None:
+        """Which of two fillings knows the direction of the surface between them; None if neither a
+        film nor a contact is there.
+        """
+        own, other = self.bases[a], self.bases[b]
+        if not self._exchanges[own, other]:
+            return None
+        return a if self._carriers[own, other] else b
+
+    def _exchanging(self, contacts: Sequence[ContactSection]) -> npt.NDArray[np.bool_]:
+        """Pairs of fillings with a film or a contact between them, (n, n)."""
+        fluid = np.array([it.fluid is not None for it in self.fillings], np.bool_)
+        solid = np.array([it.substance is not None for it in self.fillings], np.bool_)
+        found = np.logical_and.outer(fluid, solid)
+        names = [it.name if it.substance is not None else None for it in self.fillings]
+        for contact in contacts:
+            first, second = (np.array([it == name for it in names]) for name in contact.between)
+            found |= np.logical_and.outer(first, second)
+        return np.asarray(found | found.T)
+
+    def _open(self, number: int, region: RegionSection) -> tuple[Place, Surfaces | None]:
+        """Open the shape of a region, and number its layers."""
         key = f"model.regions.{number}"
-        shape = make_shape(region, self.grid, key)
+        place = Place(region, self.grid, key)
         labels = None if region.labels is None else open_labels(region, self.grid, key)
         names = {None: region.material} if region.materials is None else region.materials
-
-        layers: dict[int | None, int] = {}
         for label, name in names.items():
-            layers[label] = len(self.layers)
             self.layers.append(Layer(number, self._filling(region, name), label))
-        return functools.partial(self._paint, number, shape, labels, layers)
+        return place, labels
 
-    def _paint(
-        self,
-        number: int,
-        shape: Shape,
-        labels: Labels | None,
-        layers: dict[int | None, int],
-        box: Box,
-        found: States,
-    ) -> None:
-        inside = shape(box)
+    def _paint(self, number: int, box: Box, found: States) -> None:
+        """Lay a region over the layers of a box."""
+        place, labels = self._shapes[number]
+        inside = place(box)
         if inside is None:
             return
 
-        if labels is None:
+        layers = {it.label: n for n, it in enumerate(self.layers) if it.region == number}
+        marked = None if labels is None else labels(box)
+        if marked is None:
             found[inside] = layers[None]
         # A single material: every label but 0 belongs to the region.
         elif None in layers:
-            inside = inside & (labels(box) != 0)
+            inside = inside & (marked != 0)
             found[inside] = layers[None]
         else:
-            self._paint_labels(number, inside, labels(box), layers, (box, found))
+            self._paint_labels(number, inside, marked, layers, (box, found))
 
         if inside.any():
             self.covered[0].add(number)
@@ -449,7 +282,7 @@ class RasterizedBody:
         number: int,
         inside: npt.NDArray[np.bool_],
         labels: npt.NDArray[np.generic],
-        layers: dict[int | None, int],
+        layers: Mapping[int | None, int],
         into: tuple[Box, States],
     ) -> None:
         box, found = into
@@ -492,13 +325,14 @@ class RasterizedBody:
             np.bool_,
         )
 
-    def _compute_block(self, index: tuple[int, ...]) -> States:
+    def _lay(self, index: tuple[int, ...]) -> tuple[States, tuple[Mask | None, ...]]:
+        """The layer of each point of a block, and where each source heats it."""
         box = block_box(self.grid.shape, index)
 
         # Later regions overwrite earlier ones: the painter's algorithm.
         layers = np.full(shape_of(box), _NOTHING, np.int32)
-        for paint in self._painters:
-            paint(box, layers)
+        for number in range(len(self._shapes)):
+            self._paint(number, box, layers)
 
         bare = layers == _NOTHING
         if bare.any() and "model.regions" not in self.mistakes:
@@ -509,16 +343,215 @@ class RasterizedBody:
             )
 
         # Sources refer to the layer seen at a point, which knows its region and material.
-        states = self._filling_of_layer[layers]
-        for number, shape, heated in self._sources:
-            inside = shape(box)
-            if inside is None:
-                continue
-            inside &= heated[layers]
-            if inside.any():
+        heated: list[Mask | None] = []
+        for number, place, of_layer in self._sources:
+            inside = place(box)
+            if inside is not None:
+                inside &= of_layer[layers]
+            if inside is not None and inside.any():
                 self.covered[1].add(number)
+                heated.append(inside)
+            else:
+                heated.append(None)
+        return layers, tuple(heated)
+
+    def _compute_block(self, index: tuple[int, ...]) -> States:
+        layers, heated = self._layered(index)
+        states = self._filling_of_layer[layers]
+        if self._is_inclined:
+            self._vary(index, states)
+        for (number, *_), inside in zip(self._sources, heated, strict=True):
+            if inside is not None:
                 states[inside] = self._with_source(states[inside], number)
         return states
+
+    def _vary(self, index: tuple[int, ...], states: States) -> None:
+        """Give cells beside inclined surfaces the states of variants of their fillings; the first
+        time that a block is seen, its surfaces are added up.
+        """
+        grid, box = self.grid, block_box(self.grid.shape, index)
+        is_new = index not in self._counted
+        self._counted.add(index)
+        shape = states.shape
+        # By axis: the sum of the shares of faces beside a cell, their number, the least share.
+        sums, counts = np.zeros((2, grid.ndim, *shape))
+        least = np.ones(shape)
+        cut = np.zeros(shape, np.bool_)
+
+        for axis in range(grid.ndim):
+            (low, high), n = box[axis], grid.shape[axis]
+            wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
+            layers, heated = self._wide(wide)
+            faces = self._crossed(axis, wide, layers)
+            own = faces.below[:, axis] >= low
+            if is_new:
+                self._add_sources(axis, wide, layers, heated, low)
+
+            fillings = self._filling_of_layer[layers]
+            step = np.array([int(it == axis) for it in range(grid.ndim)])
+            corner = np.array([first for first, _ in wide])
+            pair = [fillings[tuple((faces.below + it * step - corner).T)] for it in (0, 1)]
+            inclined = faces.crossings.share < 1
+            if is_new:
+                self._add_up(faces, pair, own)
+
+            # What a face means to the cells on both sides of it.
+            for side in (0, 1):
+                at = faces.below + side * step - np.array([first for first, _ in box])
+                here = (at[:, axis] >= 0) & (at[:, axis] < shape[axis])
+                is_cut = here & inclined & np.isfinite(faces.crossings.place)
+                is_cut &= self._stores[pair[side]]
+                cut[tuple(at[is_cut].T)] = True
+                carries = here & self._exchanges[pair[0], pair[1]]
+                carries &= self._carriers[pair[side], pair[1 - side]]
+                place = tuple(at[carries].T)
+                share = faces.crossings.share[carries]
+                np.add.at(sums[axis], place, share)
+                np.add.at(counts[axis], place, 1.0)
+                np.minimum.at(least, place, share)
+
+        directed = least < 1
+        self._number(states, (sums, counts), directed, cut, box if is_new else None)
+
+    def _wide(self, box: Box) -> tuple[States, list[Mask]]:
+        """Layers and sources of a box, from the blocks that it touches."""
+        layers = np.empty(shape_of(box), np.int32)
+        heated = [np.zeros(layers.shape, np.bool_) for _ in self._sources]
+        for index, inside in blocks_of(self.grid.shape, box):
+            block = block_box(self.grid.shape, index)
+            part, target = slices_in(inside, block), slices_in(inside, box)
+            own, marks = self._layered(index)
+            layers[target] = own[part]
+            for whole, mark in zip(heated, marks, strict=True):
+                if mark is not None:
+                    whole[target] = mark[part]
+        return layers, heated
+
+    def _crossed(self, axis: int, box: Box, layers: States) -> _Faces:
+        """The faces within a box across which fillings change."""
+        fillings = self._filling_of_layer[layers]
+        along = np.moveaxis(fillings, axis, 0)
+        places = np.argwhere(np.moveaxis(along[1:] != along[:-1], 0, axis))
+        step = np.array([int(it == axis) for it in range(self.grid.ndim)])
+        ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
+        below = places + np.array([first for first, _ in box])
+        return self._faces(axis, below, self._surface(axis, below, np.maximum(*ends)))
+
+    def _faces(self, axis: int, below: Places, crossings: Crossings) -> _Faces:
+        grid = self.grid
+        area = np.ones(len(below))
+        for other in (it for it in range(grid.ndim) if it != axis):
+            area *= grid.widths(other)[below[:, other]]
+        beyond = np.nan_to_num(crossings.place - grid.ends(axis)[below[:, axis] + 1])
+        # The squares of the shares of all axes add up to 1 on a surface, and where a surface is
+        # hardly seen along an axis its place is inaccurate and its share small.
+        return _Faces(below, crossings, area, crossings.share**2 * beyond * area)
+
+    def _surface(self, axis: int, below: Places, upper: States) -> Crossings:
+        """The surface of the later of two regions that meet; `upper` are its layers."""
+        share, place = np.ones(len(below)), np.full(len(below), np.nan)
+        for layer in np.unique(upper):
+            of = self.layers[layer]
+            its_place, labels = self._shapes[of.region]
+            here = upper == layer
+            if its_place.is_aligned and labels is None:
+                continue
+            found = its_place.crossings(axis, below[here], None)
+            if labels is not None:
+                found = found.sharper(labels.crossings(axis, below[here], of.label))
+            share[here], place[here] = found.share, found.place
+        return Crossings(share, place)
+
+    def _add_up(self, faces: _Faces, pair: Sequence[States], own: Mask) -> None:
+        """Add the areas of surfaces, and the volumes between them and the faces of cells."""
+        for a, b in np.unique(np.stack(pair)[:, own], axis=1).T.tolist():
+            here = own & (pair[0] == a) & (pair[1] == b)
+            area, gain = faces.area[here], float(faces.gain[here].sum())
+            total = np.array([(faces.crossings.share[here] * area).sum(), area.sum()])
+            key = (min(a, b), max(a, b))
+            self.areas[key] = self.areas.get(key, np.zeros(2)) + total
+            self._gains[a] += gain
+            self._gains[b] -= gain
+
+    def _add_sources(
+        self, axis: int, box: Box, layers: States, heated: Sequence[Mask], low: int
+    ) -> None:
+        """Add the volumes between the true surfaces of sources and the faces of their cells."""
+        step = np.array([int(it == axis) for it in range(self.grid.ndim)])
+        corner = np.array([first for first, _ in box])
+        for (number, place, _), inside in zip(self._sources, heated, strict=True):
+            along = np.moveaxis(inside, axis, 0)
+            places = np.argwhere(np.moveaxis(along[1:] != along[:-1], 0, axis))
+            places = places[places[:, axis] + corner[axis] >= low]
+            below = places + corner
+            ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
+            found = place.crossings(axis, below, None)
+            other = self._surface(axis, below, np.maximum(*ends))
+            changed = ends[0] != ends[1]
+            other = Crossings(np.where(changed, other.share, 1.0), other.place)
+            gain = self._faces(axis, below, found.sharper(other)).gain
+            sign = np.where(inside[tuple(places.T)], 1.0, -1.0)
+            self._source_gains[number] += float((sign * gain).sum())
+
+    def _number(
+        self,
+        states: States,
+        seen: tuple[Numbers, Numbers],
+        directed: Mask,
+        cut: Mask,
+        counted: Box | None,
+    ) -> None:
+        """Number the variants of fillings that a block has; `states` is changed.
+
+        Args:
+            states: the number of each cell's filling, which is that of its state.
+            seen: sums and counts of shares by axis.
+            directed: cells that know the direction of a surface.
+            cut: cells that the surface of their substance cuts.
+            counted: the box of the block, if its shares and volumes are to be added up.
+        """
+        cells = np.flatnonzero(directed | cut)
+        if not len(cells):
+            return
+        sums, counts = (it.reshape(len(it), -1)[:, cells] for it in seen)
+        base = states.reshape(-1)[cells]
+        is_cut, is_directed = cut.reshape(-1)[cells], directed.reshape(-1)[cells]
+        keys = np.column_stack(
+            [base, is_cut, np.where(is_directed, _direction(sums, counts), -1).T]
+        )
+        kinds, kind = np.unique(keys, axis=0, return_inverse=True)
+        kind = kind.reshape(-1)
+        volumes = None if counted is None else self.grid.volumes(counted).reshape(-1)[cells]
+
+        numbers = np.zeros(len(kinds), np.int32)
+        for n, (own, own_cut, *direction) in enumerate(kinds.tolist()):
+            filling = self._variant(own, None if direction[0] < 0 else tuple(direction), own_cut)
+            numbers[n] = self._state(filling, ())
+            if volumes is not None:
+                here = kind == n
+                self._cut_volumes[own] += volumes[here].sum() if own_cut else 0.0
+                total = np.stack([sums[:, here].sum(axis=1), counts[:, here].sum(axis=1)])
+                self._share_sums[filling - len(self._gains)] += total
+        states.reshape(-1)[cells] = numbers[kind]
+
+    def _variant(self, base: int, direction: tuple[int, ...] | None, is_cut: bool) -> int:
+        key = (base, direction, is_cut)
+        if key not in self._variants:
+            self._variants[key] = len(self.fillings)
+            self.fillings.append(
+                replace(self.fillings[base], direction=direction, is_cut=bool(is_cut))
+            )
+            self.bases.append(base)
+            self._share_sums.append(np.zeros((2, self.grid.ndim)))
+        return self._variants[key]
+
+    def _state(self, filling: int, sources: tuple[int, ...]) -> int:
+        """Return the number of a state, a new one if it is new."""
+        state = (filling, sources)
+        if state not in self._numbers:
+            self._numbers[state] = len(self.states)
+            self.states.append(state)
+        return self._numbers[state]
 
     def _with_source(self, states: States, source: int) -> States:
         """Return the states of points with one more source, numbering new states."""
@@ -526,12 +559,18 @@ class RasterizedBody:
         new = np.zeros(len(self.states), np.int32)
         for state in np.unique(states):
             filling, sources = self.states[state]
-            wanted = (filling, (*sources, source))
-            if wanted not in self._numbers:
-                self._numbers[wanted] = len(self.states)
-                self.states.append(wanted)
-            new[state] = self._numbers[wanted]
+            new[state] = self._state(filling, (*sources, source))
         return new[states]
+
+
+def _direction(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:
+    """Round the direction of the surface beside cells, (ndim, n), from the shares of its faces."""
+    known = counts > 0
+    share = np.divide(sums, counts, out=np.zeros_like(sums), where=known)
+    # Axes that show no face take what is left of a normal of length 1.
+    left = np.clip(1 - (share**2).sum(axis=0), 0.0, None) / np.maximum((~known).sum(axis=0), 1)
+    share = np.where(known, share, np.sqrt(left))
+    return np.asarray(np.rint(_LEVELS * share / share.sum(axis=0)), np.int64)
 
 
 def blocks_of(shape: tuple[int, ...], box: Box) -> list[tuple[tuple[int, ...], Box]]:

@@ -167,7 +167,8 @@ def make_enthalpy(
         kinds: the material of each id.
         spacing: between points per axis [m].
         factors: by which k is larger along an axis, (ndim, n_ids); 1 if not given.
-        resistance: between ids of different materials, (n_ids, n_ids), symmetric [m^2 K/W].
+        resistance: between ids of different materials, (n_ids, n_ids) or by axis (ndim, n_ids,
+            n_ids), symmetric [m^2 K/W].
     """
     pieces = [_pieces(material) for material in materials]
     most = max(len(it.temperature) for it in pieces)
@@ -185,7 +186,8 @@ def make_enthalpy(
         conductivity=Curve(conductivity[:, 0], conductivity[:, 1]),
         kinds=np.asarray(kinds, np.int64),
         half=steps[:, None] ** 2 / (2 * (ones if factors is None else factors)),
-        contact=steps[:, None, None] * np.broadcast_to(resistance, (len(kinds),) * 2),
+        contact=steps[:, None, None]
+        * np.broadcast_to(resistance, (len(steps), len(kinds), len(kinds))),
     )
 
 
@@ -336,15 +338,20 @@ def properties_of(filling: Filling) -> MaterialCurves:
 
 
 def enthalpy_of(
-    fillings: Sequence[Filling], kinds: Sequence[int], resistance: Numbers, spacing: Sequence[float]
+    fillings: Sequence[Filling],
+    of_id: Sequence[tuple[int, int]],
+    resistance: Numbers,
+    spacing: Sequence[float],
+    shares: Numbers,
 ) -> Enthalpy:
     """The curves of every id.
 
     Args:
         fillings: what points are filled with.
-        kinds: the number of the filling of each id.
-        resistance: of contacts, by filling (n, n) [m^2 K/W].
+        of_id: the numbers of the filling of each id, and of the one whose curves it has.
+        resistance: of contacts, by axis and filling (ndim, n, n) [m^2 K/W].
         spacing: array order [m].
+        shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
     """
     factors = np.ones((len(spacing), len(fillings)))
     closed = np.zeros(len(fillings), np.bool_)
@@ -352,19 +359,19 @@ def enthalpy_of(
         if it.substance is not None:
             factors[:, number] = it.substance.factors[: len(spacing)][::-1]
         elif it.fluid is not None and it.fluid.h > 0:
-            factors[:, number] = it.fluid.h * np.asarray(spacing) / 2
+            factors[:, number] = it.fluid.h * shares[number] * np.asarray(spacing) / 2
         else:
             closed[number] = True
 
     outside = np.array([it.substance is None for it in fillings])
     apart = np.logical_or.outer(closed, closed) | np.logical_and.outer(outside, outside)
-    of_id = np.ix_(kinds, kinds)
+    own, kinds = (list(it) for it in zip(*of_id, strict=True))
     return make_enthalpy(
         [properties_of(it) for it in fillings],
         kinds,
         spacing,
-        factors=factors[:, kinds],
-        resistance=np.where(apart, np.inf, resistance)[of_id],
+        factors=factors[:, own],
+        resistance=np.where(apart, np.inf, resistance)[:, own][:, :, own],
     )
 
 

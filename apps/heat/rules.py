@@ -363,19 +363,22 @@ def read_source(source: VolumeSource, key: str) -> Heating:
 def make_source_rule(
     heatings: Mapping[int, Heating],
     sources_of_id: Sequence[Sequence[int]],
-    volumes: Mapping[int, float],
+    extents: Mapping[int, tuple[float, float]],
 ) -> Rule:
     """The power per volume of every point [W/m^3].
 
     Args:
         heatings: by number of the source.
         sources_of_id: which of them heat the points of each id.
-        volumes: of the cells of each source [m^3].
+        extents: volume of the cells of each source, and within its true surface [m^3].
     """
     heats = {n: np.array([n in own for own in sources_of_id], np.float64) for n in heatings}
     for number, heating in heatings.items():
+        cells, true = extents[number]
         if heating.is_total:
-            heats[number] = heats[number] / volumes[number]
+            heats[number] = heats[number] / cells
+        elif true != cells:
+            heats[number] = heats[number] * (true / cells)
 
     everywhere = [n for n, heating in heatings.items() if not heating.strength.in_space]
     steady = sum(

@@ -27,6 +27,7 @@ from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_serie
 from tetris_sim.model.grid import Grid
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
+_LEAST_FULL = 0.5  # of a source smaller than its cells
 _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point
 
 
@@ -50,7 +51,8 @@ class GridScan:
     Attributes:
         painting: of the body.
         conductance: by axis and pair of fillings (ndim, n, n) [W/(m^3 K)].
-        resistance: of contacts, by pair of fillings (n, n) [m^2 K/W].
+        resistance: of contacts, by axis and pair of fillings (ndim, n, n) [m^2 K/W].
+        fullness: of the cells of each filling: volume of its substance per volume of the cells.
         volumes: of the cells by state [m^3].
         touching: pairs of fillings that lie side by side somewhere, smaller number first.
         dt_limit: largest stable time step [s].
@@ -60,6 +62,7 @@ class GridScan:
     painting: RasterizedBody
     conductance: Numbers
     resistance: Numbers
+    fullness: Numbers
     volumes: Numbers
     touching: frozenset[tuple[int, int]]
     dt_limit: float
@@ -82,8 +85,14 @@ class GridScan:
         """The numbers of the sources over each id."""
         return tuple(self.painting.states[state][1] for state in self.occurring)
 
-    def volume(self, source: int) -> float:
-        """Of the cells that a source heats [m^3]."""
+    def extent(self, source: int) -> tuple[float, float]:
+        """Volume of the cells that a source heats, and of the source within its true surface
+        [m^3].
+        """
+        cells = self._volume(source)
+        return cells, max(cells + self.painting.source_gain(source), _LEAST_FULL * cells)
+
+    def _volume(self, source: int) -> float:
         return sum(
             float(self.volumes[state])
             for state, sources in zip(self.occurring, self.sources, strict=True)
@@ -95,18 +104,28 @@ class GridScan:
         """The curves by id, if something in the body melts or depends on temperature."""
         if not any(it.substance is not None and it.substance.properties for it in self.fillings):
             return None
-        painting = self.painting
+        painting, of_id = self.painting, self.of_id
         return enthalpy_of(
-            painting.fillings, self._filling_of_id, self.resistance, painting.grid.spacing
+            painting.fillings,
+            [(it, self._kind(it)) for it in of_id],
+            self.resistance,
+            painting.grid.spacing,
+            painting.shares(),
         )
 
+    def _kind(self, filling: int) -> int:
+        """A filling whose curves are the same: that of the substance, without its surfaces."""
+        is_substance = self.painting.fillings[filling].substance is not None
+        return self.painting.bases[filling] if is_substance else filling
+
     @property
-    def _filling_of_id(self) -> list[int]:
+    def of_id(self) -> list[int]:
+        """The number of the filling of each id."""
         return [self.painting.states[state][0] for state in self.occurring]
 
     def medium(self) -> Medium:
         """The tables by id."""
-        of_id = np.array(self._filling_of_id)
+        of_id = np.array(self.of_id)
         number = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
         number[list(self.occurring)] = np.arange(len(of_id))
 
@@ -125,13 +144,16 @@ class GridScan:
         return Medium(
             ids=ids,
             conductance=np.stack([table[np.ix_(of_id, of_id)] for table in self.conductance]),
-            capacity=capacities(self.fillings),
+            capacity=capacities(self.fillings) * self.fullness[of_id],
             names=tuple(filling.name for filling in self.fillings),
         )
 
 
 def conductances(
-    fillings: Sequence[Filling], contacts: Iterable[ContactSection], spacing: Sequence[float]
+    fillings: Sequence[Filling],
+    resistance: Numbers,
+    spacing: Sequence[float],
+    shares: Numbers | float = 1.0,
 ) -> Numbers:
     """Conductance between neighbours, (ndim, n, n) [W/(m^3 K)].
 
@@ -141,11 +163,12 @@ def conductances(
 
     Args:
         fillings: what there is.
-        contacts: resistances of joints.
+        resistance: of joints, by axis (ndim, n, n) [m^2 K/W].
         spacing: array order [m].
+        shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
     """
     n = len(fillings)
-    resistance = resistances(fillings, contacts)
+    shares = np.broadcast_to(shares, (n, len(spacing)))
     outside = np.array([it.substance is None for it in fillings])
     tables = np.empty((len(spacing), n, n))
     for axis, h in enumerate(spacing):
@@ -155,8 +178,9 @@ def conductances(
             if filling.substance is not None:
                 k[number] = filling.substance.conductivity[direction]
             elif filling.fluid is not None:
-                k[number] = filling.fluid.h * h / 2  # so that half a cell resists by 1 / h
-        tables[axis] = in_series(h, k, resistance)
+                # So that half a cell resists by 1 / h, on the area of the surface.
+                k[number] = filling.fluid.h * h / 2 * shares[number, axis]
+        tables[axis] = in_series(h, k, resistance[axis])
         tables[axis][np.ix_(outside, outside)] = 0.0
         for number, filling in enumerate(fillings):
             if filling.substance is not None and filling.substance.properties is not None:
@@ -165,14 +189,25 @@ def conductances(
     return tables
 
 
-def resistances(fillings: Sequence[Filling], contacts: Iterable[ContactSection]) -> Numbers:
-    """Of the joints of fillings, (n, n) [m^2 K/W]."""
-    found = np.zeros((len(fillings), len(fillings)))
+def resistances(
+    painting: RasterizedBody, contacts: Iterable[ContactSection], shares: Numbers
+) -> Numbers:
+    """Of the joints of fillings, by axis (ndim, n, n), per area of the faces of cells [m^2 K/W].
+
+    Args:
+        painting: of the body.
+        contacts: resistances of joints.
+        shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
+    """
+    fillings = painting.fillings
+    found = np.zeros((shares.shape[1], len(fillings), len(fillings)))
     names = [it.name if it.substance is not None else None for it in fillings]
     for contact in contacts:
-        for a, b in (contact.between, contact.between[::-1]):
-            for i in (k for k, name in enumerate(names) if name == a):
-                found[i, [k for k, name in enumerate(names) if name == b]] = contact.resistance
+        sides = [[k for k, name in enumerate(names) if name == it] for it in contact.between]
+        for i, j in itertools.product(*sides):
+            with np.errstate(divide="ignore"):
+                own = contact.resistance / shares[painting.carrier(i, j)]
+            found[:, i, j] = found[:, j, i] = own
     return found
 
 
@@ -197,11 +232,15 @@ def survey(
     Raises:
         ConfigError: a condition is not finite somewhere, or a file cannot be read.
     """
-    fillings = painting.fillings
-    conductance = conductances(fillings, contacts, grid.spacing)
+    # Cells that a surface cuts may be lighter, and then count by themselves; what surfaces let pass
+    # is at most what the faces of cells would.
+    n = len(painting.fillings)
+    contacts = tuple(contacts)
+    resistance = resistances(painting, contacts, np.ones((n, grid.ndim)))
+    conductance = np.tile(conductances(painting.fillings, resistance, grid.spacing), (2, 2))
     # Beyond an insulated face lies one filling more, that lets nothing pass.
     walled = np.pad(conductance, ((0, 0), (0, 1), (0, 1)))
-    largest = np.zeros(len(fillings))  # sum of conductances around a point, by filling
+    largest = np.zeros(2 * n)  # sum of conductances around a point, by filling
     volumes: npt.NDArray[Any] = np.zeros(0)
     touching: set[tuple[int, int]] = set()
 
@@ -209,29 +248,37 @@ def survey(
         wider = tuple((low - 1, high + 1) for low, high in box)
         states = padded(painting, wider, grid.shape, openness.periodic)
         inside = states[(slice(1, -1),) * grid.ndim]
-        flat, n = inside.reshape(-1), len(painting.states)
+        flat = inside.reshape(-1)
         cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
-        own: npt.NDArray[Any] = np.bincount(flat, cells, n)
+        own: npt.NDArray[Any] = np.bincount(flat, cells, len(painting.states))
         own = own if grid.is_graded else own * grid.cell_volume
         own[: len(volumes)] += volumes
         volumes = own
 
-        of_state = np.array([filling for filling, _ in painting.states], np.int32)
+        of_state = np.array(
+            [painting.bases[it] + n * painting.fillings[it].is_cut for it, _ in painting.states],
+            np.int32,
+        )
         around = of_state[states]
         _wall(around, box, grid.shape, openness)
         touching |= _look_around(around, walled, largest)
 
-    rates = largest / capacities(fillings)
+    fillings, shares, fullness = painting.fillings, painting.shares(), painting.fullness()
+    emptiest = np.ones(n)
+    np.minimum.at(emptiest, painting.bases, fullness)
+    rates = largest / np.tile(capacities(fillings[:n]), 2) / np.append(np.ones(n), emptiest)
     limiting = int(np.argmax(rates))
     dt_limit = 1 / float(rates[limiting]) if rates[limiting] > 0 else math.inf
+    resistance = resistances(painting, contacts, shares)
     return GridScan(
         painting,
-        conductance,
-        resistances(fillings, contacts),
+        conductances(fillings, resistance, grid.spacing, shares),
+        resistance,
+        fullness,
         volumes,
-        frozenset(touching),
+        frozenset((min(a % n, b % n), max(a % n, b % n)) for a, b in touching if a % n != b % n),
         dt_limit,
-        fillings[limiting].name,
+        fillings[limiting % n].name,
     )
 
 
