@@ -19,8 +19,8 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.lowering import stacked
 from tetris_sim.model.method import Method, Parameters
-from tetris_sim.model.plane_stack import stacked
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 

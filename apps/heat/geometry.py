@@ -29,7 +29,8 @@ from tetris_sim.apps.heat.sections import (
     Substance,
     VolumeSource,
 )
-from tetris_sim.apps.heat.shapes import Crossings, Mask, Place, Places, Surfaces, open_labels
+from tetris_sim.apps.heat.shapes import Place, open_labels
+from tetris_sim.apps.heat.surfaces import Crossings, Mask, Places, Surfaces
 from tetris_sim.apps.initial import BLOCK_POINTS, block_shape, first_place, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
@@ -37,9 +38,8 @@ from tetris_sim.support.wording import listed
 
 Numbers = npt.NDArray[np.float64]
 States = npt.NDArray[np.int32]
-_LEVELS = 12  # of directions of a surface, from one axis to another
-_KEPT_BLOCKS = 8  # of 2^18 states each: a block and those that touch it
-_MOST_KEPT = 256
+_LEVELS = {2: 10, 3: 7}  # of directions of a surface, from one axis to another, by number of axes
+_KEPT_BLOCKS, _MOST_KEPT = 8, 256  # of 2^18 states each
 _LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _NOTHING = -1
 
@@ -106,6 +106,8 @@ class RasterizedBody:
         states: (filling, numbers of the sources) by number.
         covered: numbers of the regions and of the sources found at some point so far.
         mistakes: found so far, by key.
+        gains: by filling that is no variant, the volume between its true surface and the faces of
+            its cells [m^3].
         areas: of surfaces, by the pair of fillings that meet there, as the true surface and as the
             faces of cells [m^2]; only where some surface is not parallel to the axes.
     """
@@ -171,7 +173,7 @@ class RasterizedBody:
         )
         self._variants: dict[tuple[Any, ...], int] = {}
         self._share_sums: list[Numbers] = []  # of each variant, (2, ndim): sums and counts
-        self._gains, self._cut_volumes = np.zeros((2, n))
+        self.gains, self._cut_volumes = np.zeros((2, n))
         self._source_gains = dict.fromkeys((number for number, _ in sources), 0.0)
         self._counted: set[tuple[int, ...]] = set()
         self.areas: dict[tuple[int, int], Numbers] = {}
@@ -206,7 +208,7 @@ class RasterizedBody:
         """
         found = np.ones((len(self.fillings), self.grid.ndim))
         for filling, (total, count) in zip(
-            range(len(self._gains), len(found)), self._share_sums, strict=True
+            range(len(self.gains), len(found)), self._share_sums, strict=True
         ):
             found[filling] = np.divide(total, count, out=np.ones_like(total), where=count > 0)
         return found
@@ -217,7 +219,7 @@ class RasterizedBody:
         into the cells that the surface cuts.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.nan_to_num(self._gains / self._cut_volumes, nan=0.0, posinf=0.0, neginf=0.0)
+            ratio = np.nan_to_num(self.gains / self._cut_volumes, nan=0.0, posinf=0.0, neginf=0.0)
         of_base = np.clip(1 + ratio, _LEAST_FULL, 1 / _LEAST_FULL)
         cut = np.array([it.is_cut for it in self.fillings])
         return np.where(cut, of_base[self.bases], 1.0)
@@ -372,11 +374,10 @@ class RasterizedBody:
         grid, box = self.grid, block_box(self.grid.shape, index)
         is_new = index not in self._counted
         self._counted.add(index)
-        shape = states.shape
         # By axis: the sum of the shares of faces beside a cell, their number, the least share.
-        sums, counts = np.zeros((2, grid.ndim, *shape))
-        least = np.ones(shape)
-        cut = np.zeros(shape, np.bool_)
+        sums, counts = np.zeros((2, grid.ndim, *states.shape))
+        least = np.ones(states.shape)
+        cut = np.zeros(states.shape, np.bool_)
 
         for axis in range(grid.ndim):
             (low, high), n = box[axis], grid.shape[axis]
@@ -388,8 +389,8 @@ class RasterizedBody:
                 self._add_sources(axis, wide, layers, heated, low)
 
             fillings = self._filling_of_layer[layers]
-            step = np.array([int(it == axis) for it in range(grid.ndim)])
-            corner = np.array([first for first, _ in wide])
+            step = np.eye(grid.ndim, dtype=np.int64)[axis]
+            corner = np.array(wide)[:, 0]
             pair = [fillings[tuple((faces.below + it * step - corner).T)] for it in (0, 1)]
             inclined = faces.crossings.share < 1
             if is_new:
@@ -397,8 +398,8 @@ class RasterizedBody:
 
             # What a face means to the cells on both sides of it.
             for side in (0, 1):
-                at = faces.below + side * step - np.array([first for first, _ in box])
-                here = (at[:, axis] >= 0) & (at[:, axis] < shape[axis])
+                at = faces.below + side * step - np.array(box)[:, 0]
+                here = (at[:, axis] >= 0) & (at[:, axis] < states.shape[axis])
                 is_cut = here & inclined & np.isfinite(faces.crossings.place)
                 is_cut &= self._stores[pair[side]]
                 cut[tuple(at[is_cut].T)] = True
@@ -410,8 +411,7 @@ class RasterizedBody:
                 np.add.at(counts[axis], place, 1.0)
                 np.minimum.at(least, place, share)
 
-        directed = least < 1
-        self._number(states, (sums, counts), directed, cut, box if is_new else None)
+        self._number(states, (sums, counts), least < 1, cut, box if is_new else None)
 
     def _wide(self, box: Box) -> tuple[States, list[Mask]]:
         """Layers and sources of a box, from the blocks that it touches."""
@@ -432,9 +432,9 @@ class RasterizedBody:
         fillings = self._filling_of_layer[layers]
         along = np.moveaxis(fillings, axis, 0)
         places = np.argwhere(np.moveaxis(along[1:] != along[:-1], 0, axis))
-        step = np.array([int(it == axis) for it in range(self.grid.ndim)])
+        step = np.eye(self.grid.ndim, dtype=np.int64)[axis]
         ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
-        below = places + np.array([first for first, _ in box])
+        below = places + np.array(box)[:, 0]
         return self._faces(axis, below, self._surface(axis, below, np.maximum(*ends)))
 
     def _faces(self, axis: int, below: Places, crossings: Crossings) -> _Faces:
@@ -470,21 +470,22 @@ class RasterizedBody:
             total = np.array([(faces.crossings.share[here] * area).sum(), area.sum()])
             key = (min(a, b), max(a, b))
             self.areas[key] = self.areas.get(key, np.zeros(2)) + total
-            self._gains[a] += gain
-            self._gains[b] -= gain
+            self.gains[a] += gain
+            self.gains[b] -= gain
 
     def _add_sources(
         self, axis: int, box: Box, layers: States, heated: Sequence[Mask], low: int
     ) -> None:
         """Add the volumes between the true surfaces of sources and the faces of their cells."""
-        step = np.array([int(it == axis) for it in range(self.grid.ndim)])
-        corner = np.array([first for first, _ in box])
+        step = np.eye(self.grid.ndim, dtype=np.int64)[axis]
+        corner = np.array(box)[:, 0]
         for (number, place, _), inside in zip(self._sources, heated, strict=True):
             along = np.moveaxis(inside, axis, 0)
             places = np.argwhere(np.moveaxis(along[1:] != along[:-1], 0, axis))
             places = places[places[:, axis] + corner[axis] >= low]
             below = places + corner
             ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
+
             found = place.crossings(axis, below, None)
             other = self._surface(axis, below, np.maximum(*ends))
             changed = ends[0] != ends[1]
@@ -531,7 +532,7 @@ class RasterizedBody:
                 here = kind == n
                 self._cut_volumes[own] += volumes[here].sum() if own_cut else 0.0
                 total = np.stack([sums[:, here].sum(axis=1), counts[:, here].sum(axis=1)])
-                self._share_sums[filling - len(self._gains)] += total
+                self._share_sums[filling - len(self.gains)] += total
         states.reshape(-1)[cells] = numbers[kind]
 
     def _variant(self, base: int, direction: tuple[int, ...] | None, is_cut: bool) -> int:
@@ -570,7 +571,7 @@ def _direction(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:
     # Axes that show no face take what is left of a normal of length 1.
     left = np.clip(1 - (share**2).sum(axis=0), 0.0, None) / np.maximum((~known).sum(axis=0), 1)
     share = np.where(known, share, np.sqrt(left))
-    return np.asarray(np.rint(_LEVELS * share / share.sum(axis=0)), np.int64)
+    return np.asarray(np.rint(_LEVELS[len(share)] * share / share.sum(axis=0)), np.int64)
 
 
 def blocks_of(shape: tuple[int, ...], box: Box) -> list[tuple[tuple[int, ...], Box]]:

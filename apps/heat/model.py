@@ -254,6 +254,13 @@ class HeatModel(Section):
                     "what melts or depends on temperature is computed on equal cells; leave it out",
                 )
 
+    def notes(self, request: Request) -> tuple[str, ...]:
+        """Say how a body of cells differs from the one that is described."""
+        if self._is_plain(request):
+            return ()
+        body, _ = examine(self, request)
+        return () if body is None else body.found.extents()
+
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""
         return self._of_one and not self.sources and self._is_even(request)

@@ -99,6 +99,32 @@ class GridScan:
             if source in sources
         )
 
+    def extents(self) -> tuple[str, ...]:
+        """Say volumes of materials and areas of surfaces, true and as cells and their faces have
+        them, where they differ.
+        """
+        painting, ndim = self.painting, self.painting.grid.ndim
+        volume_unit, area_unit = (_power_of_metre(it) for it in (ndim, ndim - 1))
+
+        cells = np.zeros(len(painting.fillings))
+        for state, (filling, _) in enumerate(painting.states[: len(self.volumes)]):
+            cells[painting.bases[filling]] += self.volumes[state]
+
+        return (
+            *(
+                f"{painting.fillings[base].name}: volume {cells[base] + gain:.5g} {volume_unit}, "
+                f"{cells[base]:.5g} in its cells"
+                for base, gain in enumerate(painting.gains)
+                if gain and painting.fillings[base].substance is not None
+            ),
+            *(
+                f"{painting.fillings[a].name} to {painting.fillings[b].name}: area {true:.5g} "
+                f"{area_unit}, {faces:.5g} as faces of cells"
+                for (a, b), (true, faces) in sorted(painting.areas.items())
+                if true < faces
+            ),
+        )
+
     @functools.cached_property
     def enthalpy(self) -> Enthalpy | None:
         """The curves by id, if something in the body melts or depends on temperature."""
@@ -149,6 +175,10 @@ class GridScan:
         )
 
 
+def _power_of_metre(power: int) -> str:
+    return "m" if power == 1 else f"m^{power}"
+
+
 def conductances(
     fillings: Sequence[Filling],
     resistance: Numbers,
@@ -169,6 +199,7 @@ def conductances(
     """
     n = len(fillings)
     shares = np.broadcast_to(shares, (n, len(spacing)))
+
     outside = np.array([it.substance is None for it in fillings])
     tables = np.empty((len(spacing), n, n))
     for axis, h in enumerate(spacing):

@@ -35,7 +35,7 @@ from tetris_sim.model.deep_ghosts import (
     next_weight,
 )
 from tetris_sim.model.grid import LAST
-from tetris_sim.model.homogeneous import FaceTimeFunction, face_course
+from tetris_sim.model.lowering import FaceTimeFunction, face_course
 from tetris_sim.model.problem import PAIR, Problem
 from tetris_sim.model.slab import Slab
 

@@ -24,9 +24,8 @@ from tetris_sim.gpu_kernels.common.layout import (
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass, single_step
 from tetris_sim.model.deep_ghosts import lasting_sides
-from tetris_sim.model.homogeneous import one_stencil, stepwise
+from tetris_sim.model.lowering import in_planes, one_stencil, stepwise
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
-from tetris_sim.model.plane_stack import in_planes
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil

@@ -23,7 +23,7 @@ from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.conduction import Conduction, RuledFace
 from tetris_sim.model.equations import Equations
-from tetris_sim.model.homogeneous import one_stencil
+from tetris_sim.model.lowering import one_stencil
 from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, Machine

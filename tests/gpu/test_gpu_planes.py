@@ -18,8 +18,8 @@ from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.tensor_cores.trapezoid import METHOD as TRAPEZOID
 from tetris_sim.model.boundary import Boundary, Face, Neumann
+from tetris_sim.model.lowering import in_planes, stacked
 from tetris_sim.model.method import Method, Parameters
-from tetris_sim.model.plane_stack import in_planes, stacked
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 

@@ -23,7 +23,7 @@ from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import RuledFace
 from tetris_sim.model.deep_ghosts import contradictions, lasting_sides
-from tetris_sim.model.homogeneous import face_course, one_stencil, stepwise
+from tetris_sim.model.lowering import face_course, one_stencil, stepwise
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 

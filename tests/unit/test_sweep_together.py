@@ -18,7 +18,7 @@ from tetris_sim.api.sweep_workers import ProcessSlot, launch_batch, make_batches
 from tetris_sim.api.sweeping import make_cases
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import ExitCode
-from tetris_sim.model.plane_stack import together, why_not_planes
+from tetris_sim.model.lowering import together, why_not_planes
 from tetris_sim.model.slab import Slab
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.report import read_report

@@ -27,8 +27,8 @@ from typing import Any
 from tetris_sim.api.sweep_table import SweepCase
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, StopRequested, TetrisError
+from tetris_sim.model.lowering import together, why_not_planes
 from tetris_sim.model.method import Box
-from tetris_sim.model.plane_stack import together, why_not_planes
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint.directory import Checkpoints

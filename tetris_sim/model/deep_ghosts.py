@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from tetris_sim.model.boundary import Dirichlet, Face, Fixed, Neumann, Reflection, Robin
 from tetris_sim.model.conduction import RuledFace
-from tetris_sim.model.homogeneous import face_course, one_stencil
+from tetris_sim.model.lowering import face_course, one_stencil
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 

@@ -1,0 +1,415 @@
+"""Surfaces of regions: where they cross the lines between neighbouring cell centres.
+
+From the crossings follow areas and volumes that do not depend on how a surface lies in the grid:
+cells are stairs, whose area on a sphere is 1.5 times too large on any grid. A face of a cell whose
+normal is the axis e, on a surface of normal n, stands for |n e| times its own area: the sum over
+the faces of all axes of an inclined plane is sum |n e| A |n e| = A.
+
+Two kinds are known by files alone: closed surfaces of triangles (STL), and labels of cells.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.apps.initial import shape_of
+from tetris_sim.apps.initial_file import Box, Reader
+from tetris_sim.errors import ConfigError
+from tetris_sim.model.grid import Grid
+
+Numbers = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]  # global indices of cells (n, ndim), array order
+
+_ALIGNED = 1e-9  # a share this close to 1 is that of a wall across the axis
+_BALL = 4  # cells around a face in which stairs of labels are looked at as a whole
+_REACH = 24  # cells along which a step of stairs of labels is followed
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """Where a surface crosses the lines from cells to their upper neighbours along an axis.
+
+    Attributes:
+        share: |cosine| of the angle between the surface's normal and the axis, (n,): the area of
+            the surface that the face between the cells stands for, per area of the face.
+        place: coordinate along the axis [m], (n,); NaN where only cells are known.
+    """
+
+    share: Numbers
+    place: Numbers
+
+    def sharper(self, other: Crossings) -> Crossings:
+        """Of two surfaces, on each line the one that is less across the axis."""
+        own = self.share <= other.share
+        return Crossings(
+            np.where(own, self.share, other.share), np.where(own, self.place, other.place)
+        )
+
+
+def aligned(n: int) -> Crossings:
+    """The crossings of n lines by walls across the axis, at the faces of cells."""
+    return Crossings(np.ones(n), np.full(n, np.nan))
+
+
+def crossings_of(share: Numbers, place: Numbers) -> Crossings:
+    """Snap walls across the axis, whose cells are not to be changed."""
+    share = np.where(np.isfinite(share), share, 1.0)
+    flat = share > 1 - _ALIGNED
+    return Crossings(np.where(flat, 1.0, share), np.where(flat, np.nan, place))
+
+
+class Surfaces(Protocol):
+    """The cells of something, and the surface around them."""
+
+    def __call__(self, box: Box) -> npt.NDArray[Any] | None:
+        """The label, or whether it is inside, of each cell of a box; None if all are outside."""
+
+    def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
+        """Where the surface crosses the lines from some cells to the next along an axis; lines that
+        do not cross it are as if a wall of cells did.
+
+        Args:
+            axis: array order.
+            below: the lower cell of each line.
+            label: of the inside; any but 0 if None.
+        """
+
+
+# Closed surfaces of triangles (STL).
+#
+# Every line of cell centres along an axis is cut with all triangles. A cut counts 1 where the line
+# enters the body and -1 where it leaves, so that overlapping solids of one file are one body; where
+# the file does not tell inside from outside by the order of corners, an odd number of cuts is
+# inside. Whether a line meets a triangle is decided with the signs of three areas, and a line
+# exactly through an edge that two triangles share counts for one of them, so that a closed surface
+# has as many cuts in as out on every line. (trimesh, which reads and checks the file, tests points
+# one by one; a body of 10^8 cells needs lines.)
+
+_PAIRS = 1 << 20  # of a triangle and a line, tested at once
+
+
+class TriangleSurface:
+    """A closed surface of triangles: 1 inside, 0 outside.
+
+    Args:
+        path: the STL file.
+        scale: unit of its coordinates [m].
+        offset: where its origin lies, x, y, z [m].
+        grid: of three axes.
+        key: for messages.
+
+    Raises:
+        ConfigError: the file cannot be read, its surface is not closed, or trimesh is missing.
+    """
+
+    def __init__(
+        self, path: Path, scale: float, offset: tuple[float, ...], grid: Grid, key: str
+    ) -> None:
+        if grid.ndim != 3:
+            msg = (
+                f"{key}: {path} is a body in space, and the grid has {grid.ndim} axes; it needs "
+                "three"
+            )
+            raise ConfigError(msg)
+        corners, self._ordered = _read(path, key)
+        self._triangles, self._grid = corners * scale + np.array(offset), grid
+        self._cuts_along = functools.cache(self._cut)
+
+    def __call__(self, box: Box) -> npt.NDArray[np.uint8]:
+        """Return 1 for the cells of a box inside the body and 0 for those outside."""
+        cuts, n = self._cuts_along(2), self._grid.shape
+        planes = np.searchsorted(cuts.line, (box[0][0] * n[1], box[0][1] * n[1]))
+        here = slice(*planes)
+        k, j = np.divmod(cuts.line[here], n[1])
+        rows = (j >= box[1][0]) & (j < box[1][1])
+        # Cuts below the first centre of the box count for all of its cells.
+        first = np.maximum(cuts.above[here][rows] - box[2][0], 0)
+        within = first < box[2][1] - box[2][0]
+        turns = np.zeros(shape_of(box), np.int32)
+        place = (k[rows] - box[0][0], j[rows] - box[1][0], first)
+        np.add.at(turns, tuple(it[within] for it in place), cuts.turn[here][rows][within])
+        around = np.cumsum(turns, axis=2)
+        return np.asarray(around != 0 if self._ordered else around % 2, np.uint8)
+
+    def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
+        """See `Surfaces`."""
+        cuts, n = self._cuts_along(axis), self._grid.shape
+        slow, fast = (it for it in range(3) if it != axis)
+        line = below[:, slow] * n[fast] + below[:, fast]
+        keys = cuts.line * (n[axis] + 1) + cuts.above
+        wanted = line * (n[axis] + 1) + below[:, axis] + 1
+        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        if not len(keys):
+            return aligned(len(below))
+        met = keys[found] == wanted
+        return crossings_of(
+            np.where(met, cuts.share[found], 1.0), np.where(met, cuts.at[found], np.nan)
+        )
+
+    def _cut(self, axis: int) -> _Cuts:
+        """Intersect the lines of cell centres along an axis with all triangles."""
+        grid = self._grid
+        slow, fast = (it for it in range(3) if it != axis)
+        along, rows, columns = (grid.coordinates(it) for it in (axis, slow, fast))
+        # Corners as (along the line, fast, slow); the axes of arrays are z, y, x.
+        corners = self._triangles[:, :, [2 - axis, 2 - fast, 2 - slow]]
+
+        lines, at, turn, share = [], [], [], []
+        for which, i, j in _pairs(corners, columns, rows):
+            meets, place, area = _meets(corners[which], columns[j], rows[i])
+            which, i, j = which[meets], i[meets], j[meets]
+            lines.append(i * len(columns) + j)
+            at.append(place[meets])
+            turn.append(np.where((area[meets] > 0) & self._ordered, -1, 1))
+            edges = corners[which, 1:] - corners[which, :1]
+            normal = np.cross(edges[:, 0], edges[:, 1])
+            share.append(np.abs(normal[:, 0]) / np.linalg.norm(normal, axis=1))
+        line, place = np.concatenate([*lines, np.empty(0, np.int64)]), np.concatenate([*at, []])
+        order = np.lexsort((place, line))
+        return _Cuts(
+            line[order],
+            place[order],
+            np.searchsorted(along, place[order], "right"),
+            np.concatenate([*turn, np.empty(0, np.int64)])[order],
+            np.concatenate([*share, []])[order],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Cuts:
+    """Cuts of lines along an axis, sorted by line and place.
+
+    Attributes:
+        line: slower index * length of the faster axis + faster index.
+        at: coordinate along the axis [m].
+        above: index of the first cell centre beyond it.
+        turn: along x, 1 into the body and -1 out of it; 1 where the file does not tell.
+        share: see `Crossings`.
+    """
+
+    line: npt.NDArray[np.int64]
+    at: Numbers
+    above: npt.NDArray[np.int64]
+    turn: npt.NDArray[np.int64]
+    share: Numbers
+
+
+def _read(path: Path, key: str) -> tuple[Numbers, bool]:
+    """Read the corners of the triangles, (n, 3, 3), in the units of the file, and whether the order
+    of corners tells inside from outside.
+    """
+    try:
+        import trimesh
+    except ImportError as error:
+        msg = f"{key}: {path} needs trimesh, which is not installed: pip install 'tetris-sim[stl]'"
+        raise ConfigError(msg) from error
+
+    try:
+        mesh: Any = trimesh.load_mesh(path)
+        corners = np.asarray(mesh.triangles, np.float64)
+    except Exception as error:  # a damaged file makes it raise whatever comes
+        msg = f"{key}: {path} cannot be read as a surface of triangles ({error})"
+        raise ConfigError(msg) from error
+    if not len(corners):
+        msg = f"{key}: {path} holds no triangles"
+        raise ConfigError(msg)
+    if not mesh.is_watertight:
+        msg = (
+            f"{key}: the surface in {path} is not closed, so it has no inside; mend it in the "
+            "program that wrote it"
+        )
+        raise ConfigError(msg)
+    return corners, bool(mesh.is_winding_consistent)
+
+
+def _pairs(
+    corners: Numbers, columns: Numbers, rows: Numbers
+) -> Iterator[tuple[npt.NDArray[np.int64], ...]]:
+    """Yield (triangle, row, column) of lines within the bounding boxes of triangles, in parts."""
+    low, high = corners[:, :, 1:].min(axis=1), corners[:, :, 1:].max(axis=1)
+    first = np.stack([np.searchsorted(it, low[:, k]) for k, it in enumerate((columns, rows))])
+    last = np.stack(
+        [np.searchsorted(it, high[:, k], "right") for k, it in enumerate((columns, rows))]
+    )
+
+    # Parts of at most `_PAIRS`, or of one triangle.
+    counts = np.maximum(last - first, 0).prod(axis=0)
+    ends = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        done = int(ends[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(ends, done + _PAIRS, "right")), begin + 1)
+        n = counts[begin:end]
+        which = np.repeat(np.arange(begin, end), n)
+        number = np.arange(len(which)) - np.repeat(np.cumsum(n) - n, n)
+        width = (last - first)[0, which]
+        yield which, first[1, which] + number // width, first[0, which] + number % width
+        begin = end
+
+
+def _meets(corners: Numbers, y: Numbers, z: Numbers) -> tuple[Mask, Numbers, Numbers]:
+    """Test lines (y, z) along x against one triangle each: whether they meet, at which x [m], and
+    the signed area of the triangle seen along x.
+    """
+    weights, left = [], []
+    for n in range(3):
+        a, b = corners[:, (n + 1) % 3, 1:], corners[:, (n + 2) % 3, 1:]
+        # The two triangles of an edge see it in opposite directions: computed from the same end,
+        # their areas are exactly opposite.
+        swapped = (b[:, 0] < a[:, 0]) | ((b[:, 0] == a[:, 0]) & (b[:, 1] < a[:, 1]))
+        first = np.where(swapped[:, None], b, a)
+        step = np.where(swapped[:, None], a, b) - first
+        area = step[:, 0] * (z - first[:, 1]) - step[:, 1] * (y - first[:, 0])
+        area = np.where(swapped, -area, area)
+        # A line on the edge belongs to the triangle that sees the edge this way round.
+        left.append((area > 0) | ((area == 0) & ~swapped))
+        weights.append(area)
+
+    # Inside if all areas have the same sign; they are the barycentric weights of the intersection.
+    total = weights[0] + weights[1] + weights[2]
+    inside = (left[0] & left[1] & left[2]) | ~(left[0] | left[1] | left[2])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x = sum(weight * corners[:, n, 0] for n, weight in enumerate(weights)) / total
+    return inside & (total != 0), np.asarray(x), total
+
+
+@dataclass(frozen=True, eq=False)
+class Voxels:
+    """Labels of cells, whose surfaces are known by their stairs only.
+
+    How steep stairs are along another axis follows from the length of the step at a face and the
+    heights of those at its ends; where all are short, from the centre of what is inside in a ball
+    around the face. Stairs that do not go on in one direction are walls parallel to the axes.
+
+    Attributes:
+        labels: of the cells of a box.
+        grid: where points lie.
+    """
+
+    labels: Reader
+    grid: Grid
+
+    def __call__(self, box: Box) -> npt.NDArray[Any]:
+        """The labels of the cells of a box."""
+        return self.labels(box)
+
+    def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
+        """See `Surfaces`."""
+        near = _Neighbourhood(self, axis, below, label)
+        moments = near.moments()
+        square = np.zeros(len(below))
+        for other in (it for it in range(self.grid.ndim) if it != axis):
+            ratio = (
+                self.grid.widths(axis)[below[:, axis]] / self.grid.widths(other)[below[:, other]]
+            )
+            with np.errstate(invalid="ignore", divide="ignore"):
+                in_ball = np.abs(moments[other] / moments[axis])
+            slope = near.slope(other, in_ball) * ratio
+            square += np.where(np.isfinite(slope), slope, 0.0) ** 2
+        share = np.where(near.turns, 1 / np.sqrt(1 + square), 1.0)
+        return crossings_of(share, np.full(len(below), np.nan))
+
+
+class _Neighbourhood:
+    """The cells around faces of voxels.
+
+    Attributes:
+        turns: whether a face lies between inside and outside.
+    """
+
+    def __init__(self, voxels: Voxels, axis: int, below: Places, label: int | None) -> None:
+        """Read the labels around faces; see `Voxels.crossings`."""
+        self._shape = np.array(voxels.grid.shape)
+        self._below, self._ndim, self._axis = below, voxels.grid.ndim, axis
+        self._low = np.maximum(below.min(axis=0) - _REACH - 1, 0)
+        high = np.minimum(below.max(axis=0) + _REACH + 2, self._shape)
+        read = voxels.labels(tuple(zip(self._low.tolist(), high.tolist(), strict=True)))
+        self._inside = np.asarray(read != 0 if label is None else read == label)
+        self._first = self._at({})
+        self.turns = self._first != self._at({axis: 1})
+
+    def _at(self, offset: Mapping[int, int | Places]) -> Mask:
+        """Whether the cells at distances from the lower ones, by axis, are inside; beyond the grid
+        lies what lies at its edge.
+        """
+        at = []
+        for axis, (n, low) in enumerate(zip(self._shape, self._low, strict=True)):
+            at.append(np.clip(self._below[:, axis] + offset.get(axis, 0), 0, n - 1) - low)
+        return np.asarray(self._inside[tuple(at)])
+
+    def moments(self) -> Numbers:
+        """Of what is inside a ball around each face, by axis, in units of those of the ball, (ndim,
+        n); weights fall off smoothly, so that no cell at its rim decides.
+        """
+        found, whole = np.zeros((self._ndim, len(self._below))), np.zeros(self._ndim)
+        for offset in itertools.product(range(-_BALL, _BALL + 2), repeat=self._ndim):
+            arm = np.array(offset, np.float64)
+            arm[self._axis] -= 0.5
+            weight = max(1 - float(arm @ arm) / (_BALL + 1) ** 2, 0.0) ** 2
+            inside = self._at(dict(enumerate(offset)))
+            found += np.where(inside, weight * arm[:, None], 0.0)
+            whole += weight * arm**2
+        return found / whole[:, None]
+
+    def slope(self, other: int, in_ball: Numbers) -> Numbers:
+        """How many cells the stairs rise per cell along another axis, (n,)."""
+        ends = [self._end(other, sign) for sign in (1, -1)]
+        length = ends[0][0] + ends[1][0] - 1
+        rises = [
+            self._rise(other, (sign, distance), turn, length)
+            for sign, (distance, turn) in zip((1, -1), ends, strict=True)
+        ]
+        least, most = np.minimum(*rises), np.maximum(*rises)
+        # Long steps that meet are an edge of two walls.
+        is_edge = (length >= _BALL) & (least >= _BALL)
+        goes_on = (ends[0][1] * ends[1][1] == -1) & (most < _REACH) & ~is_edge
+        mean = (least + most) / 2 / length
+        return np.where(goes_on, np.where(np.maximum(length, most) >= _BALL, mean, in_ball), 0.0)
+
+    def _end(self, other: int, sign: int) -> tuple[Places, Places]:
+        """How far a step goes on along an axis, and whether the surface turns outward (1) or inward
+        (-1) there; 0 if it goes on out of sight.
+        """
+        distance = np.full(len(self._below), _REACH)
+        turn = np.zeros(len(self._below), np.int64)
+        for step in range(1, _REACH):
+            lower = self._at({other: sign * step})
+            upper = self._at({other: sign * step, self._axis: 1})
+            ends = (turn == 0) & ((lower != self._first) | (upper == self._first))
+            distance[ends] = step
+            turn[ends] = np.where(lower & upper, 1, np.where(lower | upper, 2, -1))[ends]
+        return distance, turn
+
+    def _rise(self, other: int, end: tuple[int, Places], turn: Places, length: Places) -> Numbers:
+        """How many cells the surface moves along its own axis at the end of a step: half of what it
+        does on the top of something round, and out of sight at the end of something straight.
+        """
+        sign, distance = end
+        outward = np.where(self._first, 1, -1)
+        # The outer one of the two cells of the face, if the surface turns outward, else the inner.
+        start = np.where((outward > 0) == (turn > 0), 1, 0)
+        within, beyond = (
+            sign * np.where(turn * side > 0, distance, distance - 1) for side in (1, -1)
+        )
+
+        rise = np.full(len(distance), float(_REACH))
+        goes_on = np.ones(len(distance), np.bool_)
+        for step in range(1, _REACH):
+            along = start + turn * outward * step
+            filled = self._at({other: within, self._axis: along})
+            bare = ~self._at({other: beyond, self._axis: along})
+            stops = goes_on & ~(filled & bare)
+            is_top = np.where(turn > 0, ~bare, ~filled)
+            top = np.where(length < step, max(step / 2, 1.0), _REACH)
+            rise[stops] = np.where(is_top, top, step)[stops]
+            goes_on &= ~stops
+        return rise

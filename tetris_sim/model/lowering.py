@@ -1,0 +1,167 @@
+"""Lowering: problems for which a simpler one stands, with the same bits.
+
+A body of one material without sources makes the step of a stencil; only its boundary conditions
+need rules. Kernels for one stencil without faces advance its interior, and the boundary strip along
+the faces follows the rules (`gpu_kernels/boundary/frame.py`).
+
+Several 2D grids stand as the planes of one 3D grid with no coupling along its first axis: methods
+advance an ensemble of small grids together, every point by the same chain as alone
+(docs/decisions/0042).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tetris_sim.model.boundary import Boundary, Face, Neumann
+from tetris_sim.model.conduction import Parameter, RuledFace, star_mean
+from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import Stencil
+
+
+def one_stencil(problem: Problem) -> Stencil | None:
+    """Return the single stencil that advances every point, faces aside; None if points differ.
+
+    None in float16 for any problem with conduction: its rounding errors are bounded by the chain of
+    operations of conduction.
+    """
+    if problem.equations is not None:
+        return None
+    it = problem.conduction
+    if it is None:
+        return problem.stencil
+    if it.source is not None or it.coefficients is not None or it.enthalpy is not None:
+        return None
+    medium = it.medium
+    if medium.n_ids > 1 or not np.isfinite(medium.capacity).all() or problem.dtype == np.float16:
+        return None
+
+    # Collect the chain of conduction into weights: dt K / (rho c) per neighbour, and the rest at
+    # the centre, so that the weights sum to 1.
+    offsets = star_mean(problem.grid.ndim).offsets
+    beside = [float(rate) for rate in it.rates(problem.dt)[0] * medium.conductance[:, 0, 0]]
+    along = {offset: beside[k] for offset in offsets for k, step in enumerate(offset) if step}
+    centre = 1 - 2 * sum(beside)
+    return Stencil(offsets, tuple(along.get(offset, centre) for offset in offsets))
+
+
+@dataclass(frozen=True, eq=False)
+class FaceTimeFunction:
+    """An affine face, ghost = a + b * mirror, with one time function a for the whole face.
+
+    Attributes:
+        a: a number, or numbers by time.
+        b: from -1 to 1.
+    """
+
+    a: Parameter
+    b: float
+
+
+def face_course(face: Face) -> FaceTimeFunction | None:
+    """Extract the time function of a ruled face of a homogeneous body; None if it has none."""
+    if not isinstance(face, RuledFace) or face.stepwise or face.patches is not None:
+        return None
+    if not face.is_affine:
+        return None
+    given = {parameter.name: parameter for parameter in face.rule.parameters}
+
+    # `AFFINE` names its inputs a and b. |b| <= 1 keeps the recurrence of deep ghosts from growing.
+    a, b = given["a"], given["b"]
+    if callable(b.values) or b.values.size != 1 or not abs(float(b.values[0])) <= 1:
+        return None
+    return FaceTimeFunction(a, float(b.values[0]))
+
+
+def stepwise(problem: Problem) -> Problem:
+    """Mark all faces with a time function as `stepwise`: their ghosts follow from the step before
+    at every step. Faces that last without one are unchanged.
+    """
+
+    def marked(face: Face) -> Face:
+        if isinstance(face, RuledFace) and face_course(face) is not None:
+            return replace(face, stepwise=True)
+        return face
+
+    faces = problem.boundary.faces
+    return replace(problem, boundary=Boundary(tuple((marked(a), marked(b)) for a, b in faces)))
+
+
+def stacked(stencil: Stencil) -> Stencil:
+    """Apply a stencil within every plane of one more, leading axis.
+
+    >>> stacked(Stencil(((-1,), (1,)), (0.25, 0.75)))
+    Stencil(offsets=((0, -1), (0, 1)), weights=(0.25, 0.75))
+    """
+    return Stencil(tuple((0, *offset) for offset in stencil.offsets), stencil.weights)
+
+
+def in_planes(stencil: Stencil) -> Stencil:
+    """Drop the leading axis of a stencil that stays within a plane.
+
+    >>> in_planes(Stencil(((0, -1), (0, 1)), (0.25, 0.75)))
+    Stencil(offsets=((-1,), (1,)), weights=(0.25, 0.75))
+
+    Raises:
+        ValueError: it reads other planes.
+    """
+    if stencil.radii[0] != 0:
+        msg = f"the stencil reads {stencil.radii[0]} planes far"
+        raise ValueError(msg)
+    return Stencil(tuple(offset[1:] for offset in stencil.offsets), stencil.weights)
+
+
+def why_not_planes(problems: Sequence[Problem]) -> str | None:
+    """Say why problems cannot be the planes of one, as a sentence; None if they can.
+
+    They may differ in their initial field only, and a step must be one stencil on a grid of two
+    axes.
+    """
+    first = problems[0]
+    if (why_not := first.why_not_one_stencil) is not None:
+        return why_not
+    if first.grid.ndim != 2:
+        return f"the grids have {first.grid.ndim} axes, and planes have two"
+    if first.grid.edges:
+        return "cells along an axis differ in width"
+    if first.view is not None:
+        return "what is written down is not the state itself"
+
+    # Everything that determines a step must agree; `initial` and `dt_limit` need not.
+    for name in ("grid", "stencil", "boundary", "dt", "steps", "dtype", "variables", "start"):
+        if any(getattr(problem, name) != getattr(first, name) for problem in problems[1:]):
+            return f"they differ in more than their initial fields: {name}"
+    return None
+
+
+def together(problems: Sequence[Problem]) -> Problem:
+    """Stack problems into one whose plane k is the whole grid of problem k.
+
+    Raises:
+        ValueError: for the reason that `why_not_planes` gives.
+    """
+    if (why_not := why_not_planes(problems)) is not None:
+        raise ValueError(why_not)
+    first = problems[0]
+    grid = first.grid
+
+    # A slab of the stack may hold some of the planes only; each is initialized by its own problem.
+    def initial(slab: Slab) -> Field:
+        part = Slab.box(slab.spans[1:])
+        members = problems[slab.start[0] : slab.stop[0]]
+        return np.stack([problem.initial(part) for problem in members], axis=1)
+
+    # Spacing and origin of the stacking axis are arbitrary, since nothing is read along it.
+    return replace(
+        first,
+        grid=Grid((len(problems), *grid.shape), (1.0, *grid.spacing), (0.0, *grid.origin)),
+        stencil=stacked(first.stencil),
+        # No stencil reads beyond the first and the last plane.
+        boundary=Boundary(((Neumann(), Neumann()), *first.boundary.faces)),
+        initial=initial,
+    )
