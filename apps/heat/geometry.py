@@ -30,7 +30,14 @@ from tetris_sim.apps.heat.sections import (
     VolumeSource,
 )
 from tetris_sim.apps.heat.shapes import Place, open_labels
-from tetris_sim.apps.heat.surfaces import Crossings, Mask, Places, Surfaces
+from tetris_sim.apps.heat.surfaces import (
+    Crossings,
+    Mask,
+    Places,
+    Surfaces,
+    changes,
+    unique_rows,
+)
 from tetris_sim.apps.initial import BLOCK_POINTS, block_shape, first_place, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
@@ -374,44 +381,34 @@ class RasterizedBody:
         grid, box = self.grid, block_box(self.grid.shape, index)
         is_new = index not in self._counted
         self._counted.add(index)
-        # By axis: the sum of the shares of faces beside a cell, their number, the least share.
-        sums, counts = np.zeros((2, grid.ndim, *states.shape))
-        least = np.ones(states.shape)
-        cut = np.zeros(states.shape, np.bool_)
+        # Of cells beside faces, a cell more than once: number, axis (-1: is cut) and share.
+        seen: list[tuple[Places, npt.NDArray[np.int64], Numbers]] = []
 
         for axis in range(grid.ndim):
             (low, high), n = box[axis], grid.shape[axis]
             wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
             layers, heated = self._wide(wide)
-            faces = self._crossed(axis, wide, layers)
-            own = faces.below[:, axis] >= low
             if is_new:
                 self._add_sources(axis, wide, layers, heated, low)
-
-            fillings = self._filling_of_layer[layers]
-            step = np.eye(grid.ndim, dtype=np.int64)[axis]
-            corner = np.array(wide)[:, 0]
-            pair = [fillings[tuple((faces.below + it * step - corner).T)] for it in (0, 1)]
-            inclined = faces.crossings.share < 1
+            faces, pair = self._crossed(axis, wide, layers)
             if is_new:
-                self._add_up(faces, pair, own)
+                self._add_up(faces, pair, faces.below[:, axis] >= low)
 
             # What a face means to the cells on both sides of it.
+            share = faces.crossings.share
+            is_cut = (share < 1) & np.isfinite(faces.crossings.place)
+            exchanges = self._exchanges[pair[0], pair[1]]
             for side in (0, 1):
-                at = faces.below + side * step - np.array(box)[:, 0]
+                at = faces.below - np.array(box)[:, 0]
+                at[:, axis] += side
                 here = (at[:, axis] >= 0) & (at[:, axis] < states.shape[axis])
-                is_cut = here & inclined & np.isfinite(faces.crossings.place)
-                is_cut &= self._stores[pair[side]]
-                cut[tuple(at[is_cut].T)] = True
-                carries = here & self._exchanges[pair[0], pair[1]]
-                carries &= self._carriers[pair[side], pair[1 - side]]
-                place = tuple(at[carries].T)
-                share = faces.crossings.share[carries]
-                np.add.at(sums[axis], place, share)
-                np.add.at(counts[axis], place, 1.0)
-                np.minimum.at(least, place, share)
-
-        self._number(states, (sums, counts), least < 1, cut, box if is_new else None)
+                number = np.ravel_multi_index(tuple(at.T), states.shape, mode="clip")
+                cut = here & is_cut & self._stores[pair[side]]
+                carries = here & exchanges & self._carriers[pair[side], pair[1 - side]]
+                for marked, kind in ((cut, -1), (carries, axis)):
+                    cells = number[marked]
+                    seen.append((cells, np.full(len(cells), kind), share[marked]))
+        self._number(states, seen, box if is_new else None)
 
     def _wide(self, box: Box) -> tuple[States, list[Mask]]:
         """Layers and sources of a box, from the blocks that it touches."""
@@ -427,15 +424,15 @@ class RasterizedBody:
                     whole[target] = mark[part]
         return layers, heated
 
-    def _crossed(self, axis: int, box: Box, layers: States) -> _Faces:
-        """The faces within a box across which fillings change."""
-        fillings = self._filling_of_layer[layers]
-        along = np.moveaxis(fillings, axis, 0)
-        places = np.argwhere(np.moveaxis(along[1:] != along[:-1], 0, axis))
-        step = np.eye(self.grid.ndim, dtype=np.int64)[axis]
+    def _crossed(self, axis: int, box: Box, layers: States) -> tuple[_Faces, list[States]]:
+        """The faces within a box across which fillings change, and the fillings on both sides."""
+        places, step = changes(layers, axis)
         ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
-        below = places + np.array(box)[:, 0]
-        return self._faces(axis, below, self._surface(axis, below, np.maximum(*ends)))
+        pair = [self._filling_of_layer[it] for it in ends]
+        differ = pair[0] != pair[1]
+        below, upper = (places + np.array(box)[:, 0])[differ], np.maximum(*ends)[differ]
+        faces = self._faces(axis, below, self._surface(axis, below, upper))
+        return faces, [it[differ] for it in pair]
 
     def _faces(self, axis: int, below: Places, crossings: Crossings) -> _Faces:
         grid = self.grid
@@ -477,11 +474,9 @@ class RasterizedBody:
         self, axis: int, box: Box, layers: States, heated: Sequence[Mask], low: int
     ) -> None:
         """Add the volumes between the true surfaces of sources and the faces of their cells."""
-        step = np.eye(self.grid.ndim, dtype=np.int64)[axis]
         corner = np.array(box)[:, 0]
         for (number, place, _), inside in zip(self._sources, heated, strict=True):
-            along = np.moveaxis(inside, axis, 0)
-            places = np.argwhere(np.moveaxis(along[1:] != along[:-1], 0, axis))
+            places, step = changes(inside, axis)
             places = places[places[:, axis] + corner[axis] >= low]
             below = places + corner
             ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
@@ -497,41 +492,41 @@ class RasterizedBody:
     def _number(
         self,
         states: States,
-        seen: tuple[Numbers, Numbers],
-        directed: Mask,
-        cut: Mask,
+        seen: Sequence[tuple[Places, npt.NDArray[np.int64], Numbers]],
         counted: Box | None,
     ) -> None:
         """Number the variants of fillings that a block has; `states` is changed.
 
         Args:
             states: the number of each cell's filling, which is that of its state.
-            seen: sums and counts of shares by axis.
-            directed: cells that know the direction of a surface.
-            cut: cells that the surface of their substance cuts.
+            seen: cells that a surface cuts (-1), and those beside faces of an axis that exchange
+                heat, with the share of the face.
             counted: the box of the block, if its shares and volumes are to be added up.
         """
-        cells = np.flatnonzero(directed | cut)
-        if not len(cells):
-            return
-        sums, counts = (it.reshape(len(it), -1)[:, cells] for it in seen)
-        base = states.reshape(-1)[cells]
-        is_cut, is_directed = cut.reshape(-1)[cells], directed.reshape(-1)[cells]
-        keys = np.column_stack(
-            [base, is_cut, np.where(is_directed, _direction(sums, counts), -1).T]
-        )
-        kinds, kind = np.unique(keys, axis=0, return_inverse=True)
-        kind = kind.reshape(-1)
+        number, axis, share = (np.concatenate(it) for it in zip(*seen, strict=True))
+        cells, place = np.unique(number, return_inverse=True)
+        sums, counts = np.zeros((2, self.grid.ndim + 1, len(cells)))  # the last: is cut
+        least = np.ones(len(cells))
+        np.add.at(sums, (axis, place), share)
+        np.add.at(counts, (axis, place), 1.0)
+        np.minimum.at(least, place[axis >= 0], share[axis >= 0])
+
+        # Cells without an inclined surface keep their states.
+        varies = (least < 1) | (counts[-1] > 0)
+        cells, sums, counts = cells[varies], sums[:-1, varies], counts[:, varies]
+        direction = np.where(least[varies] < 1, _direction(sums, counts[:-1]), -1)
+        keys = (states.reshape(-1)[cells], counts[-1] > 0, *direction)
+        kinds, kind = unique_rows(keys)
         volumes = None if counted is None else self.grid.volumes(counted).reshape(-1)[cells]
 
         numbers = np.zeros(len(kinds), np.int32)
-        for n, (own, own_cut, *direction) in enumerate(kinds.tolist()):
-            filling = self._variant(own, None if direction[0] < 0 else tuple(direction), own_cut)
+        for n, (own, own_cut, *towards) in enumerate(kinds.tolist()):
+            filling = self._variant(own, None if towards[0] < 0 else tuple(towards), own_cut)
             numbers[n] = self._state(filling, ())
             if volumes is not None:
                 here = kind == n
                 self._cut_volumes[own] += volumes[here].sum() if own_cut else 0.0
-                total = np.stack([sums[:, here].sum(axis=1), counts[:, here].sum(axis=1)])
+                total = np.stack([it[: self.grid.ndim, here].sum(axis=1) for it in (sums, counts)])
                 self._share_sums[filling - len(self.gains)] += total
         states.reshape(-1)[cells] = numbers[kind]
 

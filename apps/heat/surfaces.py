@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -413,3 +414,24 @@ class _Neighbourhood:
             rise[stops] = np.where(is_top, top, step)[stops]
             goes_on &= ~stops
         return rise
+
+
+def changes(values: npt.NDArray[Any], axis: int) -> tuple[Places, npt.NDArray[np.int64]]:
+    """Cells of a box whose upper neighbour along an axis has another value, (n, ndim), and the step
+    from one to the other.
+    """
+    flat, stride = values.reshape(-1), math.prod(values.shape[axis + 1 :])
+    changed = np.flatnonzero(flat[stride:] != flat[:-stride])
+    places = np.stack(np.unravel_index(changed, values.shape), axis=1)
+    # The last cells along the axis have no neighbour in the box.
+    places = places[places[:, axis] < values.shape[axis] - 1]
+    return places, np.eye(values.ndim, dtype=np.int64)[axis]
+
+
+def unique_rows(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], Places]:
+    """The different rows of some columns of small whole numbers, sorted, and the number of each."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        code = code * 16 + column + 1  # levels and flags are below 15
+    _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    return np.column_stack(columns)[first], number.reshape(-1)
