@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.multigrid import (
@@ -37,8 +38,21 @@ _LESS = 0.6  # of the points of the finer one, at most; else going twice takes t
 # residual is still so large relative to the first one.
 _PATIENCE, _SOONER, _SLOWLY = 40, 10, 1e-2
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
+Numbers = npt.NDArray[np.float64]
 Heard = Callable[[], bool]  # whether to interrupt a solution
 _RISE = 10.0  # times the least residual since directions began: they have gone wrong
+
+
+# Where the residual has fallen so slowly over the last iterations that more than these in all are
+# to be expected, levels follow the links of cells.
+_EXPECTED, _LOOKED_BACK = 60, 4
+_SOLVED = 2000  # unknowns of the coarsest such level
+_JOINED = 0.8  # of the unknowns of a level, at most, on the next one
+_SHIFT = 1e-12  # of a diagonal
+_ENOUGH = 0.25  # of a residual: one step leaves less
+_STRONG = 0.5  # of the strongest link of a cell: one that may join it to another
+_ALONE = 5.0  # times the links of a cell: a diagonal of one that needs no coarser level
+_NOISE, _ROUNDS = 1e-4, 8  # in choosing pairs
 
 
 class LeftOffError(Exception):
@@ -242,17 +256,212 @@ def largest_of(operator: Operator) -> float:
     return max(float(it.max()) for it in operator)
 
 
+class AggregationCycle:
+    """A cycle over levels of cells that strong links join, for systems that geometric levels do not
+    suit: these mix cells on both sides of a curved contact, of an insulation, of a checkerboard.
+
+    Pairs of cells are joined by their strongest link, and pairs of pairs, until few are left, which
+    are solved exactly; every level is solved by up to two steps of conjugate gradients whose
+    preconditioner is the next one (K-cycle: Y. Notay, Electron. Trans. Numer. Anal. 37 (2010) 123).
+    It runs on the host.
+
+    Args:
+        operator: K by axis, and d.
+        arithmetic: of the device that holds whole arrays.
+
+    Attributes:
+        f: right-hand side.
+        goes_twice: whether coarse levels may be visited twice; see `Cycle`.
+    """
+
+    goes_twice = False
+
+    def __init__(self, operator: Operator, arithmetic: Arithmetic) -> None:
+        from scipy.sparse.linalg import splu
+
+        host = [it if isinstance(it, np.ndarray) else it.get() for it in operator]
+        self._xp = arithmetic.xp
+        self.f = self._xp.zeros(host[-1].shape, np.float32)
+        self._levels: list[_Aggregated] = []
+        matrix = _matrix_of(host)
+        while matrix.shape[0] > _SOLVED:
+            level = _Aggregated(matrix)
+            if level.matrix_below.shape[0] > _JOINED * matrix.shape[0]:
+                break
+            self._levels.append(level)
+            matrix = level.matrix_below
+        # The balances of a body that exchanges nothing are singular.
+        matrix.setdiag(matrix.diagonal() * (1 + _SHIFT) + (matrix.diagonal() == 0))
+        options = {"SymmetricMode": True}
+        self._solve = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", options=options).solve
+
+    def run(self) -> Values:
+        """Return u with A u = f, approximately."""
+        f = self.f if isinstance(self.f, np.ndarray) else self.f.get()
+        u = self._visit(0, f.reshape(-1).astype(np.float64))
+        return self._xp.asarray(u.reshape(f.shape).astype(np.float32))
+
+    def go_once(self) -> None:
+        """Nothing changes: see `Cycle.go_once`."""
+
+    def _visit(self, number: int, f: Numbers) -> Numbers:
+        if number == len(self._levels):
+            return np.asarray(self._solve(f))
+        level = self._levels[number]
+        u = level.smooth(np.zeros_like(f), f)
+        coarse = self._below(number, level.restrict(f - level.matrix @ u))
+        return level.smooth(u + level.prolong(coarse), f)
+
+    def _below(self, number: int, f: Numbers) -> Numbers:
+        """Solve the next coarser level by one or two steps of conjugate gradients."""
+        first = self._visit(number + 1, f)
+        if number + 1 == len(self._levels):
+            return first
+        matrix = self._levels[number].matrix_below
+        v = matrix @ first
+        energy, gain = float(first @ v), float(first @ f)
+        if not _is_positive(energy):
+            return first
+        length = gain / energy
+        left = f - length * v
+        if np.linalg.norm(left) <= _ENOUGH * np.linalg.norm(f):
+            return np.asarray(length * first)
+
+        second = self._visit(number + 1, left)
+        w = matrix @ second
+        mixed, more = float(second @ v), float(second @ left)
+        rest = float(second @ w) - mixed * mixed / energy
+        if not _is_positive(rest):
+            return np.asarray(length * first)
+        step = more / rest
+        return np.asarray((length - mixed * step / energy) * first + step * second)
+
+
+class _Aggregated:
+    """A level of `AggregationCycle`.
+
+    Args:
+        matrix: sparse, of the level.
+
+    Attributes:
+        matrix: of the level.
+        matrix_below: of the next coarser one.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        diagonal = matrix.diagonal()
+        self._inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+        below, joined = matrix, np.arange(matrix.shape[0])
+        for _ in range(2):
+            pairs, n = _pair_up(below)
+            below = _joined(below, pairs, n)
+            joined = np.append(pairs, n)[joined]
+        self._joined, self._n, self.matrix_below = joined, n, below
+
+    def smooth(self, u: Numbers, f: Numbers) -> Numbers:
+        """Make two Jacobi steps."""
+        for weight in _WEIGHTS:
+            u = u + weight * self._inverse * (f - self.matrix @ u)
+        return u
+
+    def restrict(self, r: Numbers) -> Numbers:
+        """Add up what cells of a coarser cell lack."""
+        return np.asarray(np.bincount(self._joined, r, self._n + 1)[: self._n], np.float64)
+
+    def prolong(self, u: Numbers) -> Numbers:
+        """Give cells the value of their coarser cell."""
+        return np.append(u, 0.0)[self._joined]
+
+
+def _matrix_of(operator: Sequence[Numbers]) -> Any:
+    """The sparse matrix of an operator, (n, n) in CSR form."""
+    from scipy.sparse import coo_matrix
+
+    *links, d = operator
+    cells = np.arange(d.size).reshape(d.shape)
+    diagonal, entries = d.copy(), []
+    for axis, k in enumerate(links):
+        # The link of the last cell of a ring leads to the first; elsewhere it is 0.
+        diagonal += k + np.roll(k, 1, axis)
+        joined = k > 0
+        one, other, between = cells[joined], np.roll(cells, -1, axis)[joined], -k[joined]
+        entries += [(one, other, between), (other, one, between)]
+    entries.append((cells.reshape(-1), cells.reshape(-1), diagonal.reshape(-1)))
+    rows, columns, values = (np.concatenate(it) for it in zip(*entries, strict=True))
+    return coo_matrix((values, (rows, columns)), shape=(d.size, d.size)).tocsr()
+
+
+def _pair_up(matrix: Any) -> tuple[Places, int]:
+    """Join cells in pairs by their strongest links: the number of each cell's pair, and how many
+    there are, which is the number of cells of no pair: those that exchange much more with what is
+    given than with others.
+
+    A link is as strong as it is beside the smaller diagonal of its two cells.
+    """
+    it, diagonal, n = matrix.tocoo(), matrix.diagonal(), matrix.shape[0]
+    off = (it.row != it.col) & (it.data < 0)
+    rows, columns, links = it.row[off].astype(np.int64), it.col[off].astype(np.int64), -it.data[off]
+    alone = diagonal >= _ALONE * np.bincount(rows, links, n)
+    strength = links / np.minimum(diagonal[rows], diagonal[columns])
+    # Ties would let every cell choose its lower neighbour, and hardly any the same as it is chosen
+    # by: a little noise, the same from both sides, breaks them.
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    strength *= 1 + _NOISE * ((low * 7919 + high * 104729) % 1009)
+    best = _largest(rows, strength, n)
+    strong = strength >= _STRONG * np.minimum(best[rows], best[columns])
+    strong &= ~(alone[rows] | alone[columns])
+
+    mate = np.full(n, -1)
+    for _ in range(_ROUNDS):
+        rows, columns, strength = rows[strong], columns[strong], strength[strong]
+        chosen = np.full(n, -1)
+        first = strength == _largest(rows, strength, n)[rows]
+        chosen[rows[first]] = columns[first]
+        mutual = (chosen >= 0) & (chosen[chosen] == np.arange(n))
+        mate[mutual] = chosen[mutual]
+        strong = (mate[rows] < 0) & (mate[columns] < 0)
+
+    # The lower cell of a pair numbers it.
+    leads = ~alone & ((mate < 0) | (mate > np.arange(n)))
+    number = np.cumsum(leads) - 1
+    count = int(leads.sum())
+    pairs = np.where(leads, number, number[mate])
+    return np.where(alone, count, pairs), count
+
+
+def _largest(rows: Places, values: Numbers, n: int) -> Numbers:
+    """The largest value of each row, 0 of empty ones; rows ascend."""
+    found = np.zeros(n)
+    if len(rows):
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        found[rows[starts]] = np.maximum.reduceat(values, starts)
+    return found
+
+
+def _joined(matrix: Any, pairs: Places, n: int) -> Any:
+    """The matrix of groups of cells: sums over the cells of each; `n` marks cells of none."""
+    from scipy.sparse import coo_matrix
+
+    it = matrix.tocoo()
+    rows, columns = pairs[it.row], pairs[it.col]
+    inner = (rows < n) & (columns < n)
+    entries = (it.data[inner], (rows[inner], columns[inner]))
+    return coo_matrix(entries, shape=(n, n)).tocsr()
+
+
 def conjugate_gradients(
     operator: Operator,
     f: Values,
     u: Values,
     arithmetic: Arithmetic,
-    cycle: Cycle,
+    cycle: Cycle | AggregationCycle,
     *,
     tolerance: float,
     scale: float,
     limit: int,
     heard: Heard = nobody,
+    other: Callable[[], AggregationCycle] | None = None,
 ) -> Solved:
     """Solve A u = f.
 
@@ -266,6 +475,7 @@ def conjugate_gradients(
         scale: of this norm.
         limit: of iterations.
         heard: interruption request, polled before each iteration.
+        other: makes another cycle of the operator, for systems that converge slowly.
 
     Raises:
         LeftOffError: the solution was interrupted.
@@ -287,9 +497,16 @@ def conjugate_gradients(
     done, energy, length, wanted = 0, 1.0, 0.0, tolerance * scale / begun
     size = least = 1.0
     gained = 0.0
+    sizes = [size]
     while size > wanted and done < limit:
         if heard():
             raise LeftOffError
+        if other is not None and _is_slow(sizes, wanted):
+            # The directions so far are not conjugate to what comes: begin anew, from u as it is.
+            arithmetic.turn(small, 0.0, length, p, u)
+            cycle, other, energy, length, q[:] = other(), None, 1.0, 0.0, 0.0
+            small = cycle.f
+            small[:] = r
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
         slow = done == _SOONER and size > _SLOWLY
@@ -314,6 +531,7 @@ def conjugate_gradients(
         size = math.sqrt(arithmetic.descend(length, q, r, small))
         least = min(least, size)
         done += 1
+        sizes.append(size)
 
     # The last update of u is still pending; with share 0, p is overwritten but never used.
     arithmetic.turn(small, 0.0, length, p, u)
@@ -328,6 +546,15 @@ def conjugate_gradients(
         )
         raise NumericsError(msg)
     return Solved(done, residual)
+
+
+def _is_slow(sizes: Sequence[float], wanted: float) -> bool:
+    """Whether the norms of residuals so far, from the first, promise too many iterations."""
+    done = len(sizes) - 1
+    if done < 2 * _LOOKED_BACK:
+        return False
+    rate = math.log(max(sizes[-1] / sizes[-1 - _LOOKED_BACK], 1e-300)) / _LOOKED_BACK
+    return rate >= 0 or done + math.log(wanted / sizes[-1]) / rate > _EXPECTED
 
 
 def _is_positive(number: float) -> bool:

@@ -6,6 +6,7 @@ a new operator, a cycle for it, a solution, and the other ranks take part with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.solvers.balance import LinearSystem
 from tetris_sim.solvers.distributed import GHOSTS, PartArithmetic
 from tetris_sim.solvers.krylov import (
+    AggregationCycle,
     Arithmetic,
     Cycle,
     Heard,
@@ -119,7 +121,15 @@ class OneDevice:
         """Iterate on the device."""
         xp = self._arithmetic.xp
         right, unknown = xp.asarray(f), xp.asarray(u)
-        solved = _iterate(self._arithmetic, operator, (right, unknown), cycle, aim, heard)
+        solved = _iterate(
+            self._arithmetic,
+            operator,
+            (right, unknown),
+            cycle,
+            aim,
+            heard,
+            lambda: AggregationCycle(operator, self._arithmetic),
+        )
         # The result returns to the host only if the guess came from there.
         there = isinstance(unknown, np.ndarray) or not isinstance(u, np.ndarray)
         return unknown if there else unknown.get(), solved
@@ -269,6 +279,7 @@ def _iterate(
     cycle: Cycle,
     aim: Aim,
     heard: Heard,
+    other: Callable[[], AggregationCycle] | None = None,
 ) -> Solved:
     return conjugate_gradients(
         operator,
@@ -279,6 +290,7 @@ def _iterate(
         scale=aim.scale,
         limit=aim.limit,
         heard=heard,
+        other=other,
     )
 
 
