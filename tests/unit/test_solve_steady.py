@@ -14,7 +14,7 @@ from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError, UnsupportedError
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
-from tetris_sim.solvers import steady
+from tetris_sim.solvers import solver, steady
 from tetris_sim.solvers.solver import OneDevice, Solver
 from tetris_sim.solvers.steady import Steady, solve_steady
 
@@ -201,6 +201,7 @@ def test_what_does_not_converge_is_said(
     arithmetic: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steady, "_LIMIT", 3)
+    monkeypatch.setattr(solver, "SMALL", 100)  # so that it is not factorised
     problem = build(grid=grid(30, 30), boundaries=ANY_FACES)
     with pytest.raises(NumericsError, match="after 3 iterations the heat balance is off"):
         solve(problem, arithmetic)

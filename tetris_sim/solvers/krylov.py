@@ -46,9 +46,10 @@ _RISE = 10.0  # times the least residual since directions began: they have gone 
 # Where the residual has fallen so slowly over the last iterations that more than these in all are
 # to be expected, levels follow the links of cells.
 _EXPECTED, _LOOKED_BACK = 60, 4
-_SOLVED = 2000  # unknowns of the coarsest such level
+_SOLVED = 2000  # unknowns of the coarsest such level of a larger system
 _JOINED = 0.8  # of the unknowns of a level, at most, on the next one
-_SHIFT = 1e-12  # of a diagonal
+_SHIFT = 1e-12  # of a diagonal, since balances may be singular
+SMALL = 20_000  # unknowns of a system that is factorised
 _ENOUGH = 0.25  # of a residual: one step leaves less
 _STRONG = 0.5  # of the strongest link of a cell: one that may join it to another
 _ALONE = 5.0  # times the links of a cell: a diagonal of one that needs no coarser level
@@ -147,6 +148,24 @@ class LevelWork(Protocol):
 
     def solve(self) -> None:
         """U = f / d, for a single point; 0 if d is 0."""
+
+
+class Preconditioner(Protocol):
+    """Approximately the inverse of an operator, up to a factor.
+
+    Attributes:
+        f: right-hand side, in the precision of the preconditioner.
+        goes_twice: whether it may fail to be positive, unless told to go once.
+    """
+
+    f: Values
+    goes_twice: bool
+
+    def run(self) -> Values:
+        """Return u with A u = f, approximately."""
+
+    def go_once(self) -> None:
+        """Be positive from now on."""
 
 
 @dataclass(frozen=True)
@@ -261,9 +280,9 @@ class AggregationCycle:
     suit: these mix cells on both sides of a curved contact, of an insulation, of a checkerboard.
 
     Pairs of cells are joined by their strongest link, and pairs of pairs, until few are left, which
-    are solved exactly; every level is solved by up to two steps of conjugate gradients whose
-    preconditioner is the next one (K-cycle: Y. Notay, Electron. Trans. Numer. Anal. 37 (2010) 123).
-    It runs on the host.
+    are factorised, as a small system is at once; every level is solved by up to two steps of
+    conjugate gradients whose preconditioner is the next one (K-cycle: Y. Notay, Electron. Trans.
+    Numer. Anal. 37 (2010) 123). It runs on the host.
 
     Args:
         operator: K by axis, and d.
@@ -277,20 +296,26 @@ class AggregationCycle:
     goes_twice = False
 
     def __init__(self, operator: Operator, arithmetic: Arithmetic) -> None:
+        from scipy.sparse.csgraph import connected_components
         from scipy.sparse.linalg import splu
 
         host = [it if isinstance(it, np.ndarray) else it.get() for it in operator]
         self._xp = arithmetic.xp
-        self.f = self._xp.zeros(host[-1].shape, np.float32)
+        # The passes of CPUs take double precision as well, those of GPUs are made for single.
+        self._dtype = np.float64 if self._xp is np else np.float32
+        self.f = self._xp.zeros(host[-1].shape, self._dtype)
         self._levels: list[_Aggregated] = []
         matrix = _matrix_of(host)
-        while matrix.shape[0] > _SOLVED:
+        # A part that exchanges nothing keeps its mean: its balance does not determine it.
+        _, self._parts = connected_components(matrix, directed=False)
+        self._sizes = np.bincount(self._parts)
+        self._floats = np.bincount(self._parts, host[-1].reshape(-1)) == 0
+        while matrix.shape[0] > (SMALL if matrix.shape[0] == host[-1].size else _SOLVED):
             level = _Aggregated(matrix)
             if level.matrix_below.shape[0] > _JOINED * matrix.shape[0]:
                 break
             self._levels.append(level)
             matrix = level.matrix_below
-        # The balances of a body that exchanges nothing are singular.
         matrix.setdiag(matrix.diagonal() * (1 + _SHIFT) + (matrix.diagonal() == 0))
         options = {"SymmetricMode": True}
         self._solve = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", options=options).solve
@@ -299,7 +324,10 @@ class AggregationCycle:
         """Return u with A u = f, approximately."""
         f = self.f if isinstance(self.f, np.ndarray) else self.f.get()
         u = self._visit(0, f.reshape(-1).astype(np.float64))
-        return self._xp.asarray(u.reshape(f.shape).astype(np.float32))
+        if self._floats.any():
+            means = np.bincount(self._parts, u) / self._sizes
+            u -= np.where(self._floats, means, 0.0)[self._parts]
+        return self._xp.asarray(u.reshape(f.shape).astype(self._dtype))
 
     def go_once(self) -> None:
         """Nothing changes: see `Cycle.go_once`."""
@@ -455,13 +483,13 @@ def conjugate_gradients(
     f: Values,
     u: Values,
     arithmetic: Arithmetic,
-    cycle: Cycle | AggregationCycle,
+    cycle: Preconditioner,
     *,
     tolerance: float,
     scale: float,
     limit: int,
     heard: Heard = nobody,
-    other: Callable[[], AggregationCycle] | None = None,
+    other: Callable[[], Preconditioner] | None = None,
 ) -> Solved:
     """Solve A u = f.
 

@@ -18,11 +18,13 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.solvers.balance import LinearSystem
 from tetris_sim.solvers.distributed import GHOSTS, PartArithmetic
 from tetris_sim.solvers.krylov import (
+    SMALL,
     AggregationCycle,
     Arithmetic,
     Cycle,
     Heard,
     LeftOffError,
+    Preconditioner,
     Solved,
     conjugate_gradients,
     nobody,
@@ -59,11 +61,17 @@ class Solver(Protocol):
     def lay(self, operator: Operator) -> Operator:
         """Bring an operator to where it is needed."""
 
-    def cycle(self, operator: Operator, widths: Widths) -> Cycle:
+    def cycle(self, operator: Operator, widths: Widths) -> Preconditioner:
         """Make the preconditioner of the operator that was laid last."""
 
     def solve(
-        self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
+        self,
+        operator: Operator,
+        f: Numbers,
+        u: Numbers,
+        cycle: Preconditioner,
+        aim: Aim,
+        heard: Heard,
     ) -> tuple[Numbers, Solved]:
         """Solve with the operator that was laid last and the cycle that was made last.
 
@@ -111,12 +119,20 @@ class OneDevice:
         """Copy the operator to the device."""
         return tuple(self._arithmetic.xp.asarray(it) for it in operator)
 
-    def cycle(self, operator: Operator, widths: Widths) -> Cycle:
-        """Make the device's cycle."""
+    def cycle(self, operator: Operator, widths: Widths) -> Preconditioner:
+        """Make the device's cycle; a small system is factorised."""
+        if operator[-1].size <= SMALL:
+            return AggregationCycle(operator, self._arithmetic)
         return self._arithmetic.cycle(operator, widths)
 
     def solve(
-        self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
+        self,
+        operator: Operator,
+        f: Numbers,
+        u: Numbers,
+        cycle: Preconditioner,
+        aim: Aim,
+        heard: Heard,
     ) -> tuple[Numbers, Solved]:
         """Iterate on the device."""
         xp = self._arithmetic.xp
@@ -170,7 +186,13 @@ class Together:
         return self._part.cycle(operator, widths)
 
     def solve(
-        self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
+        self,
+        operator: Operator,
+        f: Numbers,
+        u: Numbers,
+        cycle: Preconditioner,
+        aim: Aim,
+        heard: Heard,
     ) -> tuple[Numbers, Solved]:
         """Iterate on all ranks."""
         # Every rank enters the same loop; its reductions keep the iterations in step.
@@ -230,7 +252,7 @@ class Together:
     def _serve_solution(
         self,
         operator: Operator,
-        cycle: Cycle,
+        cycle: Preconditioner,
         shape: tuple[int, ...],
         aim: Aim,
         heard: Heard,
@@ -276,10 +298,10 @@ def _iterate(
     arithmetic: Arithmetic,
     operator: Operator,
     fields: tuple[Values, Values],
-    cycle: Cycle,
+    cycle: Preconditioner,
     aim: Aim,
     heard: Heard,
-    other: Callable[[], AggregationCycle] | None = None,
+    other: Callable[[], Preconditioner] | None = None,
 ) -> Solved:
     return conjugate_gradients(
         operator,
@@ -313,7 +335,7 @@ class Kept:
     """
 
     parts: tuple[Numbers, ...] = ()
-    cycle: Cycle | None = None
+    cycle: Preconditioner | None = None
     loose: bool = False
 
     def fits(self, parts: tuple[Numbers, ...], *, nearly: bool) -> bool:
@@ -373,7 +395,7 @@ def settle(
         parts = (own,) if made.contents is None else (own, made.whole)
     kept = kept or Kept()
 
-    def solve(cycle: Cycle) -> tuple[Numbers, Solved]:
+    def solve(cycle: Preconditioner) -> tuple[Numbers, Solved]:
         guess = np.where(held, 0.0, u) if made.any_held else u.copy()
         aim = Aim(tolerance, scale, limit)
         return solver.solve(operator, right, guess.reshape(shape), cycle, aim, heard)
