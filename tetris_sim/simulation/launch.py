@@ -261,6 +261,7 @@ def _attach(
         ranks=ranks,
         recovery=recovery,
         until=launched.config.time.until,
+        change=None if launched.start.state is None else launched.start.state.change,
         vary=vary,
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None

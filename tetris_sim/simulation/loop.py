@@ -55,6 +55,7 @@ class Simulation(WorkerGroup):
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks, attached.beside)
         self._watch = FiniteWatch(step, attached.saving, self._writing.settle)
         self._change = ChangeWatch(problem, attached.until)
+        self.change = None if attached.change is None else (step, attached.change)
 
     @property
     def time(self) -> float:
@@ -167,6 +168,7 @@ class Simulation(WorkerGroup):
             worker.stepper.load(initial, self.step)
         self._watch.forget()
         self._change.forget()
+        self.change = self._change.reason = None
         recovery = self._attached.recovery
         if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
             recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
@@ -226,13 +228,13 @@ class Simulation(WorkerGroup):
         self._change.look(self)
         self._show_progress()
         due = self.ranks.tell(self._next_due())
-        agreed = Agreed(due, check=False, save=False, reason=ending)
+        reason = ending or self._change.reason  # the run that is continued was over
+        agreed = Agreed(due, check=False, save=False, reason=reason)
 
         while self.step < self._goal.last and agreed.reason is None:
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
                 self._write_outputs()
-                self._change.look(self)
                 self._goal.call_if_due(self)
             self._show_progress()
 
@@ -267,6 +269,7 @@ class Simulation(WorkerGroup):
     def _write_outputs(self) -> None:
         """Hand the state to every output, and to the checkpoint, that wanted it at this step."""
         self._watch.check(self)
+        self._change.look(self)  # a checkpoint of this step says what it found
         self._writing.write(self)
         if self._writing.due_to_save(self.step):
             self._writing.save(self)
@@ -329,6 +332,7 @@ class Simulation(WorkerGroup):
 
         self._watch.forget()
         self._change.forget()
+        self.change = None
         return go_on_without(self, failure, recovery, first_step=self._first_step)
 
 
