@@ -173,7 +173,12 @@ def underway(
             _end_if_asked(launched)
             on_root(ranks, lambda: _clear_the_way(launched, overwrite=overwrite))
             run = Underway(simulation, launched.directory, clock)
-            yield run
+            try:
+                yield run
+            except (Exception, KeyboardInterrupt, SystemExit):
+                simulation.leave_failed()
+                raise
+            simulation.turn.refuse_child()
             if run.reason is None and simulation.step < problem.steps:
                 simulation.leave()
                 run.reason = StopReason(ExitCode.OK, "nobody asked for more")

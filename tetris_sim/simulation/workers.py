@@ -416,7 +416,7 @@ class WorkerGroup:
 
     def dissolve(self, exchange: Exchange) -> None:
         """Close all workers; from now on the state is what an exchange without workers gathers."""
-        self.close()
+        WorkerGroup.close(self)
         self.workers, self.exchange = [], exchange
 
     def close(self) -> None:
