@@ -67,7 +67,7 @@ def test_a_block_that_ends_early_leaves_a_checkpoint_to_go_on_from(tmp_path: Pat
     np.testing.assert_array_equal(rest.field(), ts.run(plate(), progress=False).field())
 
 
-class Odd(Exception):
+class OddError(Exception):
     """What is raised by the code around a simulation."""
 
 
@@ -75,19 +75,24 @@ def raised(failure: BaseException) -> None:
     raise failure
 
 
-@pytest.mark.parametrize("failure", [Odd(), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("failure", [OddError(), KeyboardInterrupt(), SystemExit(3)])
 @pytest.mark.parametrize("inside", ["block", "call", "after a set field"])
 def test_so_does_one_that_an_exception_ends(
     failure: BaseException, inside: str, tmp_path: Path
 ) -> None:
     output = {"statistics": {"every": "4 steps"}, "pictures": False}
-    with pytest.raises(type(failure)), ts.simulate(plate(output=output), tmp_path) as sim:
-        if inside == "call":
-            sim.run(every=f"{4 * DT} s", call=lambda _: raised(failure))
-        sim.run(until=4 * DT)
-        if inside == "after a set field":
-            sim.set_field(sim.field())
-        raise failure
+
+    def drive() -> None:
+        with ts.simulate(plate(output=output), tmp_path) as sim:
+            if inside == "call":
+                sim.run(every=f"{4 * DT} s", call=lambda _: raised(failure))
+            sim.run(until=4 * DT)
+            if inside == "after a set field":
+                sim.set_field(sim.field())
+            raise failure
+
+    with pytest.raises(type(failure)):
+        drive()
     rest = ts.run(plate(output=output), tmp_path, resume="auto", progress=False)
     assert (rest.report.first_step, rest.report.step) == (4, 10)
     whole = ts.run(plate(output=output), tmp_path / "whole", progress=False)
@@ -99,16 +104,24 @@ def test_a_state_that_was_left_half_advanced_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is one that holds a NaN; what ended the block is what the user sees."""
-    with pytest.raises(Odd), ts.simulate(plate(), tmp_path / "half") as sim:
-        sim.advance(2)
-        monkeypatch.setattr(sim.workers[0].stepper, "wait", lambda: raised(Odd()))
-        sim.advance(2)
-    assert not list((tmp_path / "half").rglob("*.h5"))
 
-    with pytest.raises(Odd), ts.simulate(plate(), tmp_path / "nan") as sim:
-        sim.advance(2)
-        sim.workers[0].stepper.load(lambda slab: np.full((1, *slab.shape), np.nan), 2)
-        raise Odd
+    def half() -> None:
+        with ts.simulate(plate(), tmp_path / "half") as sim:
+            sim.advance(2)
+            monkeypatch.setattr(sim.workers[0].stepper, "wait", lambda: raised(OddError()))
+            sim.advance(2)
+
+    def nan() -> None:
+        with ts.simulate(plate(), tmp_path / "nan") as sim:
+            sim.advance(2)
+            sim.workers[0].stepper.load(lambda slab: np.full((1, *slab.shape), np.nan), 2)
+            raise OddError
+
+    with pytest.raises(OddError):
+        half()
+    assert not list((tmp_path / "half").rglob("*.h5"))
+    with pytest.raises(OddError):
+        nan()
     assert not list((tmp_path / "nan").rglob("checkpoint_*.h5"))
 
 

@@ -219,7 +219,7 @@ class Folder:
 
 
 def _remove(path: Path, process: int) -> None:
-    """Remove a folder, unless this is a forked child, which ends before the process that made it."""
+    """Remove a folder, unless this is a forked child of the process that made it."""
     if os.getpid() == process:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -29,7 +29,6 @@ from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import table
 
-
 log = logging.getLogger("tetris_sim")
 
 
