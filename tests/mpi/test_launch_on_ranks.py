@@ -108,14 +108,94 @@ def test_a_full_disk_is_refused_once_for_all_before_anything_is_written(
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
 
 
-def test_ranks_that_read_different_files_are_refused(tmp_path: Path) -> None:
+BUMP = "initial={type: gaussian, amplitude: %s, sigma: 4 mm, background: %s}"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ("model.material=copper", "model.material=aluminium", "model.material is aluminium, and"),
+        (BUMP % (100, 0), BUMP % (50, 0), "initial.amplitude is 50"),
+        (BUMP % (100, 0), BUMP % (100, 5), "initial.background is 5"),
+        ("initial={type: random, seed: 1}", "initial={type: random, seed: 2}", "initial.seed is 2"),
+        ("initial={type: constant, value: 1}", BUMP % (1, 0), "initial.type is gaussian"),
+        ("time.steps=60", "time.steps=61", "time.steps is 61, and 60 there"),
+        ("time.until.change=1 K/s", "time.until.change=2 K/s", "time.until.change is 2"),
+        ("checkpoint.per_rank=true", "checkpoint.per_rank=false", "checkpoint.per_rank is False"),
+        ("checkpoint.every=20 steps", "checkpoint.every=10 steps", "checkpoint.every is 10 steps"),
+        ("output.fields.every=9 steps", "output.fields=null", "output.fields.every is not given"),
+        ("boundaries.x-.value=50", "boundaries.x-.value=50 + 0*t", "boundaries.x-.value is"),
+        ("compute.precision=float64", "compute.precision=float32", "compute.precision is float32"),
+    ],
+)
+def test_ranks_that_are_asked_for_different_things_are_refused(
+    one: str, other: str, words: str, tmp_path: Path
+) -> None:
+    def work(ranks: Communicator) -> tuple[str, int]:
+        with pytest.raises((ConfigError, ElsewhereError)) as caught:
+            launch(config_of(tmp_path / "out", one if ranks.rank < 2 else other), ranks=ranks)
+        return str(caught.value), int(caught.value.exit_code)
+
+    found = run_ranks(3, work)
+    assert {code for _, code in found} == {2}
+    assert "rank 2 was asked for something else than rank 0: " in found[0][0]
+    assert words in found[0][0]
+    assert not list(tmp_path.rglob("*.h5"))
+
+
+def initial_from(path: Path) -> str:
+    return f"initial={{type: file, path: {path}}}"
+
+
+def test_ranks_that_read_different_initial_fields_are_refused(tmp_path: Path) -> None:
+    """Two places with the same content are the same field, as on computers with disks of theirs."""
+    state = np.arange(31.0 * 23).reshape(23, 31)
+    for name, values in (("one", state), ("same", state), ("other", state + 1)):
+        np.save(tmp_path / f"{name}.npy", values)
+
     def work(ranks: Communicator) -> str:
-        material = "copper" if ranks.rank < 2 else "aluminium"
-        with pytest.raises((UnsupportedError, ElsewhereError)) as caught:
-            launch(config_of(tmp_path / "out", f"model.material={material}"), ranks=ranks)
+        name = "one" if ranks.rank == 0 else second
+        config = config_of(
+            tmp_path / second, initial_from(tmp_path / f"{name}.npy"), "time.steps=4"
+        )
+        try:
+            return launch(config, ranks=ranks).ended
+        except (ConfigError, ElsewhereError) as error:
+            return str(error)
+
+    second = "same"
+    assert run_ranks(2, work) == ["Done", "Done"]
+    second = "other"
+    assert "initial.path is a file with digest" in run_ranks(2, work)[0]
+
+
+def test_ranks_whose_schedules_differ_late_are_refused(tmp_path: Path) -> None:
+    """Tables of numbers that change with time, which the first steps do not show."""
+    for name, last in (("one", 5.0), ("other", 7.0)):
+        (tmp_path / f"{name}.csv").write_text(f"0, 1\n1000, 1\n2000, {last}\n")
+
+    def work(ranks: Communicator) -> str:
+        table = tmp_path / ("one.csv" if ranks.rank == 0 else "other.csv")
+        source = f"model.sources=[{{power: 3 W, over_time: {table}, box: {{x: [0, 1 mm]}}}}]"
+        with pytest.raises((ConfigError, ElsewhereError)) as caught:
+            launch(config_of(tmp_path / "out", source), ranks=ranks)
         return str(caught.value)
 
-    assert "rank 2 builds another problem" in run_ranks(3, work)[0]
+    assert "model.sources[0].over_time.table is a file with digest" in run_ranks(2, work)[0]
+
+
+def test_ranks_that_go_on_from_different_results_are_refused(tmp_path: Path) -> None:
+    for name, value in (("one", 50), ("other", 40)):
+        launch_on(1, tmp_path / name, f"boundaries.x-.value={value}", "time.steps=8")
+
+    def work(ranks: Communicator) -> str:
+        earlier = tmp_path / ("one" if ranks.rank == 0 else "other")
+        initial = f"initial={{type: run, from: {earlier}}}"
+        with pytest.raises((ConfigError, ElsewhereError)) as caught:
+            launch(config_of(tmp_path / "next", initial), ranks=ranks)
+        return str(caught.value)
+
+    assert "initial.from is a folder with digest" in run_ranks(2, work)[0]
 
 
 @pytest.mark.parametrize(("writes", "apart"), [("write_record", "false"), ("begin_record", "auto")])

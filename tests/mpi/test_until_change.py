@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from tests.support.thread_ranks import run_ranks
+from tetris_sim.api.running import simulate
 from tetris_sim.config import Config, read_config
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.outputs.checkpoint import open_checkpoint
@@ -105,6 +108,76 @@ def test_a_restart_ends_at_the_same_step(
     assert report.step == (end if before else end + 70)
     if before:
         assert np.array_equal(last_field(short, end), last_field(directory, end))
+
+
+def contents(directory: Path) -> dict[str, object]:
+    """What a run leaves behind: bytes of its tables, values of its fields, names of the rest."""
+    found: dict[str, object] = {"checkpoints": sorted(it.name for it in directory.rglob("check*"))}
+    found |= {it.name: it.read_bytes() for it in directory.rglob("*.csv")}
+    for record in sorted((directory / "fields").iterdir()):
+        with h5py.File(record) as file:
+            found[record.name] = file["temperature"][()].tobytes()
+    return found
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2])
+def test_a_run_that_is_over_does_not_go_on(
+    ended: tuple[Path, int], n_ranks: int, tmp_path: Path
+) -> None:
+    directory = tmp_path / "again"
+    shutil.copytree(ended[0], directory)
+    before = contents(directory)
+    for _ in range(2):
+        reports = run_ranks(
+            n_ranks, lambda ranks: launch(config_of(directory), resume="auto", ranks=ranks)
+        )
+        assert {(it.step, it.exit_code) for it in reports} == {(ended[1], ExitCode.OK)}
+        assert reports[0].ended.startswith("Done: no point changes by more than")
+        assert contents(directory) == before
+
+
+def test_nor_does_one_that_was_killed_behind_its_last_checkpoint(
+    ended: tuple[Path, int], tmp_path: Path
+) -> None:
+    """A checkpoint of the step at which it ends is due there anyhow, before the last outputs."""
+    directory, end = tmp_path / "killed", ended[1]
+    launch(config_of(directory, "checkpoint.every=70 steps"))
+    before = contents(directory)
+    with (directory / "statistics.csv").open("r+b") as table:
+        lines = table.readlines()
+        table.truncate(sum(map(len, lines[:-1])))
+    (directory / "fields" / f"fields_{end:012d}.h5").unlink()
+    (directory / "report.json").unlink()
+    report = launch(config_of(directory, "checkpoint.every=70 steps"), resume="auto")
+    assert (report.step, report.exit_code) == (end, ExitCode.OK)
+    assert contents(directory) == before
+
+
+def test_a_later_end_does_not_wake_it_and_a_smaller_change_does(
+    ended: tuple[Path, int], tmp_path: Path
+) -> None:
+    directory = tmp_path / "longer"
+    shutil.copytree(ended[0], directory)
+    longer = config_of(directory, "time.steps=80000")
+    assert launch(longer, resume="auto").step == ended[1]
+
+    finer = launch(config_of(directory, "time.until.change=0.01 K/s"), resume="auto")
+    alone = launch(config_of(tmp_path / "finer", "time.until.change=0.01 K/s"))
+    assert finer.step == alone.step > ended[1]
+    assert np.array_equal(
+        last_field(directory, alone.step), last_field(tmp_path / "finer", alone.step)
+    )
+
+
+def test_another_state_wakes_it(ended: tuple[Path, int], tmp_path: Path) -> None:
+    with simulate(config_of(tmp_path / "woken")) as simulation:
+        assert simulation.run() is not None
+        end = simulation.step
+        assert simulation.run() is not None
+        assert simulation.step == end == ended[1]
+        simulation.set_field(np.full((6, 48), 20.0))
+        simulation.run()
+        assert simulation.step > end + 70
 
 
 def test_without_a_last_step_it_is_refused(tmp_path: Path) -> None:

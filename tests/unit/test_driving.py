@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +65,183 @@ def test_a_block_that_ends_early_leaves_a_checkpoint_to_go_on_from(tmp_path: Pat
     rest = ts.run(plate(), tmp_path, resume="auto", progress=False)
     assert (rest.report.first_step, rest.report.step) == (4, 10)
     np.testing.assert_array_equal(rest.field(), ts.run(plate(), progress=False).field())
+
+
+class OddError(Exception):
+    """What is raised by the code around a simulation."""
+
+
+def raised(failure: BaseException) -> None:
+    raise failure
+
+
+@pytest.mark.parametrize("failure", [OddError(), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("inside", ["block", "call", "after a set field"])
+def test_so_does_one_that_an_exception_ends(
+    failure: BaseException, inside: str, tmp_path: Path
+) -> None:
+    output = {"statistics": {"every": "4 steps"}, "pictures": False}
+
+    def drive() -> None:
+        with ts.simulate(plate(output=output), tmp_path) as sim:
+            if inside == "call":
+                sim.run(every=f"{4 * DT} s", call=lambda _: raised(failure))
+            sim.run(until=4 * DT)
+            if inside == "after a set field":
+                sim.set_field(sim.field())
+            raise failure
+
+    with pytest.raises(type(failure)):
+        drive()
+    rest = ts.run(plate(output=output), tmp_path, resume="auto", progress=False)
+    assert (rest.report.first_step, rest.report.step) == (4, 10)
+    whole = ts.run(plate(output=output), tmp_path / "whole", progress=False)
+    np.testing.assert_array_equal(rest.field(), whole.field())
+    assert rest.statistics.equals(whole.statistics)
+
+
+def test_a_state_that_was_left_half_advanced_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is one that holds a NaN; what ended the block is what the user sees."""
+
+    def half() -> None:
+        with ts.simulate(plate(), tmp_path / "half") as sim:
+            sim.advance(2)
+            monkeypatch.setattr(sim.workers[0].stepper, "wait", lambda: raised(OddError()))
+            sim.advance(2)
+
+    def nan() -> None:
+        with ts.simulate(plate(), tmp_path / "nan") as sim:
+            sim.advance(2)
+            sim.workers[0].stepper.load(lambda slab: np.full((1, *slab.shape), np.nan), 2)
+            raise OddError
+
+    with pytest.raises(OddError):
+        half()
+    assert not list((tmp_path / "half").rglob("*.h5"))
+    with pytest.raises(OddError):
+        nan()
+    assert not list((tmp_path / "nan").rglob("checkpoint_*.h5"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda sim: sim.advance(1),
+        lambda sim: sim.field(),
+        lambda sim: sim.run(until=9 * DT),
+        lambda sim: sim.set_field(np.zeros((14, 20))),
+        lambda sim: sim.snapshot().field(),
+        lambda sim: sim.close(),
+    ],
+)
+def test_two_threads_do_not_use_it_at_once(use: Callable[[Any], object]) -> None:
+    said: list[str] = []
+
+    def other(sim: Any) -> None:
+        try:
+            use(sim)
+        except ConfigError as error:
+            said.append(str(error))
+
+    def meanwhile(sim: Any) -> None:
+        thread = threading.Thread(target=other, args=(sim,))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+
+    with ts.simulate(plate()) as sim:
+        sim.run(until=8 * DT, every="4 steps", call=meanwhile)
+        assert len(said) == 2
+        assert "another thread is using this simulation" in said[0]
+        # One after the other is fine.
+        other(sim)
+        assert len(said) == 2
+
+
+def test_a_snapshot_is_not_read_while_another_thread_advances() -> None:
+    with ts.simulate(plate()) as sim:
+        snapshot, said = sim.snapshot(), []
+
+        def read() -> None:
+            with pytest.raises(ConfigError, match="another thread"):
+                snapshot.field()
+            said.append("refused")
+
+        def meanwhile(_: Any) -> None:
+            thread = threading.Thread(target=read)
+            thread.start()
+            thread.join(20)
+
+        sim.run(every="10 steps", call=meanwhile)
+        assert said == ["refused"]
+
+
+@pytest.mark.parametrize("use", [lambda sim: sim.close(), lambda sim: sim.run()])
+def test_what_does_not_fit_into_a_call_is_refused(use: Callable[[Any], object]) -> None:
+    with ts.simulate(plate()) as sim:
+        with pytest.raises(ConfigError, match="inside of `call`"):
+            sim.run(every="4 steps", call=use)
+        sim.run()
+        assert sim.step == 10
+        sim.close()
+        with pytest.raises(ConfigError, match="the simulation is closed"):
+            sim.advance(0)
+
+
+FORKED = """
+import os, sys, warnings
+import tetris_sim as ts
+warnings.simplefilter("ignore")
+
+def child(sim):
+    {there}
+
+def fork(sim):
+    process = os.fork()
+    if process == 0:
+        return child(sim)
+    _, status = os.waitpid(process, 0)
+    print("child", os.waitstatus_to_exitcode(status), flush=True)
+
+with ts.simulate({plate!r}, {folder!r}) as sim:
+    sim.run(every="4 steps", call=fork)
+    print("parent", sim.step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("there", "code"),
+    [
+        ("sys.exit(7)", 7),
+        ("sim.advance(1)", 1),
+        ("sim.field()", 1),
+        ("raise StopIteration", 1),
+        ("sim.close(); os._exit(8)", 8),
+        ("return", 1),
+    ],
+)
+def test_a_forked_child_cannot_use_it_and_does_no_harm(
+    there: str, code: int, tmp_path: Path
+) -> None:
+    given = plate(
+        compute={"method": "cpu.tessellate", "threads": 2},
+        output={"statistics": {"every": "2 steps"}},
+    )
+    script = FORKED.format(there=there, plate=given, folder=str(tmp_path / "forked"))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith(("child", "parent"))]
+    assert told == [f"child {code}"] * 3 + ["parent 10"], done.stdout + done.stderr
+    if code == 1:
+        assert "is a forked child of it" in done.stderr
+    rest = ts.open_result(tmp_path / "forked")
+    assert rest.report.ended == "Done"
+    whole = ts.run(given, tmp_path / "whole", progress=False)
+    assert rest.statistics.equals(whole.statistics)
 
 
 @pytest.mark.parametrize(

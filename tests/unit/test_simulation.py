@@ -71,6 +71,9 @@ class Saver(Recorder):
     def begin(self, problem: Problem, step: int) -> Path:
         raise AssertionError
 
+    def remember(self, step: int, change: float) -> None:
+        pass
+
     def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:
         raise AssertionError
 

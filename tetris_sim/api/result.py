@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
 import weakref
 from collections.abc import Callable, Iterator
@@ -214,7 +215,13 @@ class Folder:
     def __init__(self, path: Path, *, temporary: bool = False) -> None:
         self.path = path
         if temporary:
-            weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+            weakref.finalize(self, _remove, path, os.getpid())
+
+
+def _remove(path: Path, process: int) -> None:
+    """Remove a folder, unless this is a forked child of the process that made it."""
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,19 @@ class Config(Request):
         }
         return dict(_flat(chosen))
 
+    def agreement(self) -> dict[str, Any]:
+        """The keys that all ranks of a run must have alike: those of `physics`, the time, what is
+        written and when, by key as there.
+        """
+        values = self.resolved()
+        output = {key: it for key, it in values["output"].items() if key != "directory"}
+        chosen = {
+            "time": values["time"],
+            "output": output,
+            "checkpoint": values["checkpoint"],
+        }
+        return self.physics() | dict(_flat(chosen))
+
     def difference(self, other: Config) -> list[str]:
         """A sentence for each key of `physics` that differs from `other`, the earlier one."""
         new, old = self.physics(), other.physics()

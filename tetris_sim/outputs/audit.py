@@ -114,8 +114,10 @@ class HeatBalance:
         entry = BalanceEntry(step, heat, inflow, power)
         before = self._latest
         # Without an earlier record, or after a step back, the balance begins anew here.
-        if before is None or self._first is None or step <= before.step:
+        if before is None or self._first is None or step < before.step:
             self._first = heat
+        elif step == before.step:  # the same record, of a run that was continued at it
+            entry = replace(entry, given=before.given, passed=before.passed)
         else:
             given = before.given + self._given(before, entry)
             passed = before.passed + self._summed(before, entry, "inflow")

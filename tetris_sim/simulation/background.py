@@ -170,6 +170,7 @@ class Attached:
         ranks: all who take part, each with the same plan; one alone if not given.
         recovery: the state to go on from if a device fails; without it the run ends then.
         until: how little change ends it, if that is to end it.
+        change: the largest change since the step before it begins, if it was measured [1/s].
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
         vary: what `Simulation.with_boundary` calls.
@@ -183,6 +184,7 @@ class Attached:
     ranks: Communicator = field(default_factory=Alone)
     recovery: Recovery | None = None
     until: Until | None = None
+    change: float | None = None
     beside: AsyncWriter | None = None
     vary: Vary | None = None
 
@@ -198,6 +200,7 @@ class Attachments(TypedDict, total=False):
     ranks: Communicator | None
     recovery: Recovery | None
     until: Until | None
+    change: float | None
     beside: AsyncWriter | None
     vary: Vary | None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +49,91 @@ class Goal:
         due = None if self.schedule is None else self.schedule.next_step(step)
         return self.last if due is None else due
 
-    def call_if_due(self, simulation: Any) -> None:
+    def call_if_due(self, simulation: Any, turn: Turn) -> None:
         """Call, if it is time."""
         if self.call is None or self.schedule is None:
             return
         if self.schedule.is_due(simulation.step):
-            self.call(simulation)
+            turn.call(self.call, simulation)
+
+
+class Turn:
+    """Whose turn it is to use a simulation: one thread at a time, of the process that opened it.
+
+    Attributes:
+        sound: whether the state is that of one step, with nothing left half done.
+        calling: whether a call of the user is under way, from inside a run.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._process = threading.RLock(), os.getpid()
+        self.sound, self.calling = True, False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that opened the simulation, and no forked child of it."""
+        return os.getpid() == self._process
+
+    @contextlib.contextmanager
+    def taken(self, *, changes: bool = False, alone: str = "") -> Iterator[None]:
+        """Use the simulation inside the block.
+
+        Args:
+            changes: whether the block changes the state; if it fails, the state is not sound.
+            alone: the name of what does not fit into a call of the user, if it does not.
+
+        Raises:
+            ConfigError: another thread is using it, it belongs to another process, or this is
+                inside of a call of the user.
+        """
+        self.refuse_child()
+        if not self._lock.acquire(blocking=False):
+            msg = (
+                "another thread is using this simulation: one thread at a time may advance, read "
+                "or change it; let one wait for the other, or open a simulation in each"
+            )
+            raise ConfigError(msg)
+        try:
+            if alone and self.calling:
+                msg = (
+                    f"{alone} inside of `call`: the run that makes the call is under way. End it "
+                    f"with `raise StopIteration`, and use {alone} after it"
+                )
+                raise ConfigError(msg)
+            before = self.sound
+            self.sound = before and not changes
+            yield
+            self.sound = before
+        finally:
+            self._lock.release()
+
+    def call(self, user: Callable[[Any], object], simulation: Any) -> None:
+        """Make a call of the user from inside a run, between two blocks."""
+        before = self.sound, self.calling
+        self.sound = self.calling = True
+        try:
+            user(simulation)
+        except StopIteration:
+            self.refuse_child()
+            raise
+        finally:
+            self.calling = before[1]
+        self.sound = before[0]
+        self.refuse_child()
+
+    def refuse_child(self) -> None:
+        """Raise if this process is a forked child of the one that opened the simulation.
+
+        Raises:
+            ConfigError: it is; threads and devices did not come along.
+        """
+        if not self.is_here:
+            msg = (
+                f"this simulation belongs to process {self._process}, and process {os.getpid()} is "
+                "a forked child of it, without its threads and devices: open a simulation in the "
+                "child, or take what it needs as arrays before the fork"
+            )
+            raise ConfigError(msg)
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,12 @@ def underway(
             _end_if_asked(launched)
             on_root(ranks, lambda: _clear_the_way(launched, overwrite=overwrite))
             run = Underway(simulation, launched.directory, clock)
-            yield run
+            try:
+                yield run
+            except (Exception, KeyboardInterrupt, SystemExit):
+                simulation.leave_failed()
+                raise
+            simulation.turn.refuse_child()
             if run.reason is None and simulation.step < problem.steps:
                 simulation.leave()
                 run.reason = StopReason(ExitCode.OK, "nobody asked for more")
@@ -261,6 +266,7 @@ def _attach(
         ranks=ranks,
         recovery=recovery,
         until=launched.config.time.until,
+        change=None if launched.start.state is None else launched.start.state.change,
         vary=vary,
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None

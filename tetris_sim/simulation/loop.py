@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +13,7 @@ from typing import Any, Unpack
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.pictures import small_picture
 from tetris_sim.scheduler.comm.communicator import everywhere
@@ -18,13 +21,15 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.background import Attached, Attachments
-from tetris_sim.simulation.driving import Agreed, Goal, find_goal, state_of, with_faces
+from tetris_sim.simulation.driving import Agreed, Goal, Turn, find_goal, state_of, with_faces
 from tetris_sim.simulation.monitors import ChangeWatch, FiniteWatch, go_on_without
 from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
 from tetris_sim.simulation.writing import Writing
 from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import table
+
+log = logging.getLogger("tetris_sim")
 
 
 class Simulation(WorkerGroup):
@@ -50,11 +55,13 @@ class Simulation(WorkerGroup):
         self._first_step, self._attached = step, attached
         self.asked_to_end = lambda: attached.stopping.reason() is not None
         self._ended = self._begun = False
+        self.turn = Turn()
         self._goal = Goal(problem.steps)
         self.heard: Stopping | None = None
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks, attached.beside)
         self._watch = FiniteWatch(step, attached.saving, self._writing.settle)
         self._change = ChangeWatch(problem, attached.until)
+        self.change = None if attached.change is None else (step, attached.change)
 
     @property
     def time(self) -> float:
@@ -88,12 +95,14 @@ class Simulation(WorkerGroup):
             WorkerError: a device failed, and the run cannot go on without it.
         """
         self._refuse_ended()
-        self._goal = find_goal(self.problem, self.step, until, every, call)
-        if self.heard is None:
-            return self._run_to_goal()
-        self.heard.forget()
-        with self.heard.listening():
-            return self._run_to_goal()
+        goal = find_goal(self.problem, self.step, until, every, call)
+        with self.turn.taken(changes=True, alone="run()"):
+            self._goal = goal
+            if self.heard is None:
+                return self._run_to_goal()
+            self.heard.forget()
+            with self.heard.listening():
+                return self._run_to_goal()
 
     def _run_to_goal(self) -> StopReason | None:
         ending: StopReason | None = None
@@ -123,11 +132,12 @@ class Simulation(WorkerGroup):
                 "wanted"
             )
             raise ConfigError(msg)
-        end = self.step + int(steps)
-        while (before := self.step) < end:
-            super().advance(min(self.plan.time_block, end - before))
-            if self.step == before:
-                return
+        with self.turn.taken(changes=True):
+            end = self.step + int(steps)
+            while (before := self.step) < end:
+                super().advance(min(self.plan.time_block, end - before))
+                if self.step == before:
+                    return
 
     def snapshot(self) -> StateSnapshot:
         """The state as it is now, for rank 0, which must read it where all ranks take part.
@@ -136,7 +146,15 @@ class Simulation(WorkerGroup):
             ConfigError: the simulation is closed.
         """
         self._refuse_ended()
-        return super().snapshot()
+        with self.turn.taken():
+            found = super().snapshot()
+        read = found.read
+
+        def alone(box: Box) -> Field:
+            with self.turn.taken():
+                return read(box)
+
+        return dataclasses.replace(found, read=alone)
 
     def field(self) -> Field:
         """As of `WorkerGroup`.
@@ -145,7 +163,8 @@ class Simulation(WorkerGroup):
             ConfigError: the simulation is closed.
         """
         self._refuse_ended()
-        return super().field()
+        with self.turn.taken():
+            return super().field()
 
     def set_field(self, values: npt.ArrayLike, name: str | None = None) -> None:
         """Go on from other values at this step.
@@ -161,15 +180,18 @@ class Simulation(WorkerGroup):
             NumericsError: a value is not finite.
         """
         self._refuse_ended()
-        self._writing.wait(self)  # what is written is the state before
-        initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
-        for worker in self.workers:
-            worker.stepper.load(initial, self.step)
-        self._watch.forget()
-        self._change.forget()
-        recovery = self._attached.recovery
-        if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
-            recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
+        with self.turn.taken():
+            self._writing.wait(self)  # what is written is the state before
+            initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
+            with self.turn.taken(changes=True):
+                for worker in self.workers:
+                    worker.stepper.load(initial, self.step)
+            self._watch.forget()
+            self._change.forget()
+            self.change = self._change.reason = None
+            recovery = self._attached.recovery
+            if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
+                recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
 
     def with_boundary(
         self, boundaries: Any, directory: Any = None
@@ -203,14 +225,37 @@ class Simulation(WorkerGroup):
         return table("Simulation, closed" if self._ended else "Simulation", rows, picture=picture)
 
     def leave(self) -> None:
-        """Write what a run that ends before its last step leaves behind."""
-        self._start_outputs()
-        self._finish_writing()
+        """Write what a run that ends before its last step leaves behind, unless it is closed."""
+        if self._ended:
+            return
+        with self.turn.taken(changes=True):
+            self._start_outputs()
+            self._finish_writing()
 
-    def end(self) -> None:
-        """Close the workers for good."""
-        self._ended = True
-        self.close()
+    def leave_failed(self) -> None:
+        """Save the state, if it is sound, after an exception that is not of this run: a warning
+        says why it cannot be saved.
+        """
+        # Of several ranks others may not know of it, and saving takes all of them.
+        if self.ranks.size > 1 or self.step == self._first_step:
+            return
+        if not self.turn.is_here or not self.turn.sound:
+            return
+        try:
+            self.leave()
+        except Exception as error:  # noqa: BLE001  the exception of the user is the one to show
+            log.warning("The state could not be saved: %s", error)
+
+    def close(self) -> None:
+        """Close the workers for good; in a forked child they are left to the process that has them.
+
+        Raises:
+            ConfigError: a run is under way, in another thread or around this call.
+        """
+        if self.turn.is_here:
+            with self.turn.taken(changes=True, alone="close()"):
+                self._ended = True
+                super().close()
 
     def _refuse_ended(self) -> None:
         if self._ended:
@@ -226,14 +271,14 @@ class Simulation(WorkerGroup):
         self._change.look(self)
         self._show_progress()
         due = self.ranks.tell(self._next_due())
-        agreed = Agreed(due, check=False, save=False, reason=ending)
+        reason = ending or self._change.reason  # the run that is continued was over
+        agreed = Agreed(due, check=False, save=False, reason=reason)
 
         while self.step < self._goal.last and agreed.reason is None:
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
                 self._write_outputs()
-                self._change.look(self)
-                self._goal.call_if_due(self)
+                self._goal.call_if_due(self, self.turn)
             self._show_progress()
 
             agreed = self._agree()
@@ -267,6 +312,7 @@ class Simulation(WorkerGroup):
     def _write_outputs(self) -> None:
         """Hand the state to every output, and to the checkpoint, that wanted it at this step."""
         self._watch.check(self)
+        self._change.look(self)  # a checkpoint of this step says what it found
         self._writing.write(self)
         if self._writing.due_to_save(self.step):
             self._writing.save(self)
@@ -329,6 +375,7 @@ class Simulation(WorkerGroup):
 
         self._watch.forget()
         self._change.forget()
+        self.change = None
         return go_on_without(self, failure, recovery, first_step=self._first_step)
 
 
@@ -361,8 +408,12 @@ def open_simulation(
             everywhere(ranks, lambda: _load(problem, workers, step))
 
         simulation = Simulation(problem, plan, workers, attached, step=step)
-        stack.callback(simulation.end)
-        yield simulation
+        stack.callback(simulation.close)
+        try:
+            yield simulation
+        finally:
+            if not simulation.turn.is_here:
+                stack.pop_all()  # files and devices are those of the process that opened them
 
 
 def _open_workers(

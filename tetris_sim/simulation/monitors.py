@@ -112,8 +112,8 @@ class ChangeWatch:
 
     The largest change of any point and any variable, as people see them, is the same number for
     any partition; steps are looked at by their number alone, and both states come after a
-    checkpoint or one of them is in it. So a run ends at the same step however it was divided or
-    interrupted.
+    checkpoint, or one of them is in it, or it says what was measured. So a run ends at the same
+    step however it was divided or interrupted, and is over when it is continued after that.
 
     Args:
         problem: what is advanced.
@@ -154,9 +154,11 @@ class ChangeWatch:
             return
         step, last = fleet.step, fleet.problem.steps
         if self.holds and self._schedule.is_due(step):
-            change = self._change(fleet)
+            fleet.change = (step, self._change(fleet))
             self.forget()
-            if change < self._largest and step < last:
+        if fleet.change is not None and fleet.change[0] == step < last:
+            change = fleet.change[1]
+            if change < self._largest:
                 self.reason = StopReason(ExitCode.OK, self._sentence(change))
         if self.reason is None and step < last and self._schedule.is_due(step + 1):
             with fleet.clock.phase("check"):

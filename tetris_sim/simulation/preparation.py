@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from tetris_sim.config import Config
 from tetris_sim.config.sections.schema import ComputeSection
-from tetris_sim.errors import UnsupportedError
+from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.checkpoint import Checkpoint, problem_digest
 from tetris_sim.outputs.output import OutputTimes, StepSchedule
@@ -377,6 +380,7 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
     """The problem; refused if its bits are not the same on every rank."""
     if ranks.size == 1:
         return build_problem(config, checkpoint)
+    _compare_requests(config, checkpoint, ranks)
     dt = on_root(ranks, lambda: build_problem(config, checkpoint).dt)
     problem = everywhere(ranks, lambda: build_problem(config, checkpoint, dt=dt))
     digests = ranks.collect((problem_digest(problem), problem.steps))
@@ -384,11 +388,87 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
     return problem
 
 
+def _compare_requests(config: Config, checkpoint: Checkpoint | None, ranks: Communicator) -> None:
+    """Refuse ranks that were not asked for the same, or do not read the same files.
+
+    Raises:
+        ConfigError: so it is; `ElsewhereError` where another rank says it.
+    """
+    files: dict[str, Path] = {}
+    asked = {key: _without_paths(value, key, files) for key, value in config.agreement().items()}
+    if checkpoint is not None:
+        state = checkpoint.state
+        asked["the checkpoint"] = (state.run_id, state.step, state.created, state.problem_digest)
+
+    # Of the same computer, files of one place and time are the same without being read.
+    here = len(ranks.neighbours()) == ranks.size
+    found = {key: _stamp(path) for key, path in files.items()}
+    if not here or len({repr(it) for it in ranks.collect(found)}) > 1:
+        found = everywhere(ranks, lambda: {key: _digest(path) for key, path in files.items()})
+    everybody = ranks.collect(asked | found)
+    on_root(ranks, lambda: _refuse_other_requests(everybody))
+
+
+def _without_paths(value: Any, key: str, files: dict[str, Path]) -> Any:
+    """A value without the places of its files, which are added to `files` by key: one file may have
+    another place on another computer.
+    """
+    if isinstance(value, list | tuple):
+        return [_without_paths(it, f"{key}[{k}]", files) for k, it in enumerate(value)]
+    if isinstance(value, dict):
+        return {name: _without_paths(it, f"{key}.{name}", files) for name, it in value.items()}
+    if isinstance(value, str) and Path(value).is_absolute():
+        files[key] = Path(value)
+        return "a file"
+    return value
+
+
+def _refuse_other_requests(everybody: list[dict[str, Any]]) -> None:
+    first = everybody[0]
+    for rank, own in enumerate(everybody):
+        keys = [key for key in {**first, **own} if own.get(key) != first.get(key)]
+        if keys:
+            said = "; ".join(
+                f"{key} is {_in_brief(own.get(key))}, and {_in_brief(first.get(key))} there"
+                for key in keys
+            )
+            msg = (
+                f"rank {rank} was asked for something else than rank 0: {said}. All ranks must "
+                "see the same configuration and the same files."
+            )
+            raise ConfigError(msg)
+
+
+def _in_brief(value: Any) -> str:
+    return "not given" if value is None else textwrap.shorten(str(value), 100)
+
+
+def _stamp(path: Path) -> tuple[Any, ...] | str:
+    """What tells a file from others of the same computer."""
+    try:
+        seen = path.stat()
+    except OSError as error:
+        return str(error.strerror)
+    return (str(path.resolve()), seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file; of a results directory that of its HDF5 files."""
+    if not path.exists():
+        return "a missing file"
+    if path.is_file():
+        with path.open("rb") as file:
+            return f"a file with digest {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+    files = sorted(path.rglob("*.h5"))
+    each = repr([(str(it.relative_to(path)), _digest(it)) for it in files])
+    return f"a folder with digest {hashlib.sha256(each.encode()).hexdigest()[:16]}"
+
+
 def _refuse_different(digests: list[tuple[str, int]]) -> None:
     different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
     if different:
         msg = (
             f"rank {different[0]} builds another problem from the configuration than rank 0: "
-            "do all of them read the same files, with the same versions of Python packages?"
+            "do all of them have the same versions of Python packages?"
         )
-        raise UnsupportedError(msg)
+        raise ConfigError(msg)

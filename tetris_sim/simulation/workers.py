@@ -51,6 +51,9 @@ class Saving(Protocol):
     def restart_clock(self) -> None:
         """A checkpoint is made now, as far as the wall clock is concerned."""
 
+    def remember(self, step: int, change: float) -> None:
+        """Keep the largest change since the step before for the checkpoint of this step [1/s]."""
+
     def save(self, snapshot: Snapshot) -> None:
         """Save the state."""
 
@@ -329,6 +332,7 @@ class WorkerGroup:
         busy_s: time that each worker computed, where they measure that [s].
         counted: the substeps of adaptive steps.
         asked_to_end: whether somebody wants the run to end.
+        change: the step at which changes were measured last, and the largest of them [1/s].
     """
 
     plan: Plan
@@ -349,6 +353,7 @@ class WorkerGroup:
         self.busy_s: dict[str, float] = {}
         self.counted = Counted()
         self.asked_to_end: Callable[[], bool] = lambda: False
+        self.change: tuple[int, float] | None = None
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:
@@ -411,7 +416,7 @@ class WorkerGroup:
 
     def dissolve(self, exchange: Exchange) -> None:
         """Close all workers; from now on the state is what an exchange without workers gathers."""
-        self.close()
+        WorkerGroup.close(self)
         self.workers, self.exchange = [], exchange
 
     def close(self) -> None:

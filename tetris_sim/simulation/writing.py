@@ -103,6 +103,7 @@ class Writing:
     def save(self, fleet: WorkerGroup) -> None:
         """Make a checkpoint."""
         self.has_saved = True
+        self._remember(fleet)
         if self._beside is not None and fleet.step == fleet.problem.steps:
             self._owed = True  # `finish` makes it, beside what is still under way
             return
@@ -127,6 +128,7 @@ class Writing:
 
     def finish(self, fleet: WorkerGroup) -> None:
         """Save the last state, and wait until everything is on the disk."""
+        self._remember(fleet)
         if self._apart is None:
             fleet.lead("checkpoint", partial(self._finish, fleet))
             return
@@ -228,6 +230,11 @@ class Writing:
             fleet.snapshot(), early=_early(fleet), owed=owed, ready=self._bring_up_to_date
         )
         self._bring_up_to_date()
+
+    def _remember(self, fleet: WorkerGroup) -> None:
+        """The checkpoint of this step says what `time.until` found at it."""
+        if self._saving is not None and fleet.change is not None and fleet.change[0] == fleet.step:
+            self._saving.remember(*fleet.change)
 
     def _bring_up_to_date(self) -> None:
         """A checkpoint must not know more than the outputs that it will be resumed beside."""

@@ -8,6 +8,7 @@ restart takes for a good one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 import shutil
@@ -344,6 +345,7 @@ class Checkpoints:
         self._settle = settle
         self._last_clock = time.perf_counter()
         self._saved_step = saved_step
+        self._changes: dict[int, float] = {}  # by step, until its checkpoint is written
         self.divided = divided
 
     @classmethod
@@ -392,6 +394,12 @@ class Checkpoints:
         """Restart the interval in wall time: a checkpoint is being made."""
         self._last_clock = time.perf_counter()
 
+    def remember(self, step: int, change: float) -> None:
+        """Keep what was measured at a step for its checkpoint: the largest change since the step
+        before [1/s].
+        """
+        self._changes[step] = change
+
     def save(self, snapshot: Snapshot) -> None:
         """Save the state.
 
@@ -422,7 +430,7 @@ class Checkpoints:
         if isinstance(parts, str):
             remove_orphans(self._directory)
             raise UnsupportedError(parts)
-        state = self._make_state(step)
+        state = self._state_at(step)
         write_checkpoint(self._directory, state, problem, _not_called, keep=self._keep, parts=parts)
         self._saved_step = step
 
@@ -487,11 +495,14 @@ class Checkpoints:
         return None if checkpoint is None else (checkpoint.state.step, checkpoint.initial)
 
     def _write(self, snapshot: Snapshot, ready: Callable[[], None] = lambda: None) -> None:
-        state, problem = self._make_state(snapshot.step), snapshot.problem
+        state, problem = self._state_at(snapshot.step), snapshot.problem
         write_checkpoint(
             self._directory, state, problem, snapshot.box, keep=self._keep, ready=ready
         )
         self._saved_step = snapshot.step
+
+    def _state_at(self, step: int) -> RunState:
+        return dataclasses.replace(self._make_state(step), change=self._changes.pop(step, None))
 
 
 def _not_called(box: Box) -> Field:

@@ -192,6 +192,8 @@ class RunState:
         wall_time_s: wall time of the run so far, earlier parts included [s].
         outputs: data that outputs keep across restarts; plain JSON data.
         start: that of the problem: the step from which on steps take dt, and its time [s].
+        change: the largest change from the step before to this one, by which `time.until` ends a
+            run [1/s]; None if it was not measured.
     """
 
     step: int
@@ -207,6 +209,7 @@ class RunState:
     wall_time_s: float = 0.0
     outputs: Mapping[str, Any] = field(default_factory=dict)
     start: tuple[int, float] = (0, 0.0)
+    change: float | None = None
 
     @property
     def time(self) -> float:
@@ -270,6 +273,8 @@ def write_state(group: Any, state: RunState) -> None:
     group.attrs["start_step"] = np.int64(state.start[0])
     group.attrs["start_time"] = np.float64(state.start[1])
     group.attrs["wall_time_s"] = np.float64(state.wall_time_s)
+    if state.change is not None:
+        group.attrs["change"] = np.float64(state.change)
     for name in ("run_id", "problem_digest", "created"):
         group.attrs[name] = getattr(state, name)
     group.attrs["versions"] = json.dumps(dict(state.versions))
@@ -303,6 +308,7 @@ def read_state(group: Any) -> RunState:
         outputs=json.loads(_text(group["outputs"])),
         # Files of earlier versions have no start: their dt never changed.
         start=(int(attributes.get("start_step", 0)), float(attributes.get("start_time", 0.0))),
+        change=float(attributes["change"]) if "change" in attributes else None,
     )
 
 
