@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import logging
+import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from tetris_sim.commands import VERBS, add_common_arguments
@@ -19,10 +21,11 @@ from tetris_sim.errors import (
     StopRequested,
     TetrisError,
     UnsupportedError,
+    as_told,
 )
 from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.support.stopping import ending_quietly
-from tetris_sim.support.wording import listed, suggestion
+from tetris_sim.support.wording import first_line, listed, suggestion
 from tetris_sim.version import __version__
 
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = verb in ("run", "restart")
     quietly = ending_quietly(whole_process=arguments is None) if runs else contextlib.nullcontext()
     try:
-        with quietly:
+        with quietly, _shown_somehow():
             return _run_verb(words, verb)
     except StopRequested as stopped:
         if launched_rank() == 0:
@@ -62,24 +65,9 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         return ExitCode.CONFIG
 
     try:
-        return int(args.run(args))
-
-    # What is wrong with the user's request or machine is said in a sentence.
-    except TetrisError as error:
-        if args.debug:
-            raise
-        print_error(error, as_json=args.json)
-        return int(error.exit_code)
-    except MemoryError as error:
-        if args.debug:
-            raise
-        said = f" ({error})" if str(error) else ""
-        msg = (
-            f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine "
-            "with more memory"
-        )
-        print_error(UnsupportedError(msg), as_json=args.json)
-        return ExitCode.RESOURCES
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
 
     # Somebody has had enough.
     except KeyboardInterrupt:
@@ -90,8 +78,14 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         sys.stderr.close()
         return ExitCode.OK
 
-    # Anything else is our fault.
-    except Exception:
+    # What is wrong with the user's request or machine is said in a sentence; all else is our fault.
+    except Exception as error:
+        told = _refused_output(error) or as_told(error)
+        if told is not None:
+            if args.debug:
+                raise
+            print_error(told, as_json=args.json)
+            return int(told.exit_code)
         logging.getLogger("tetris_sim").exception(
             (
                 "this is a bug in tetris_sim %s: please report it with the output of `tetris-sim "
@@ -100,6 +94,35 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
             __version__,
         )
         return ExitCode.INTERNAL
+
+
+def _refused_output(error: Exception) -> TetrisError | None:
+    """The error if it is that of standard output, which is then given up."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What Python still holds for it would fail once more at exit, with words of its own.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        return UnsupportedError(
+            f"standard output cannot be written ({first_line(error)}); what a run has written into "
+            "its results is whole"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def _shown_somehow() -> Iterator[None]:
+    """Inside the block, print what the terminal can show, and ? for other characters."""
+    streams = [it for it in (sys.stdout, sys.stderr) if isinstance(it, io.TextIOWrapper)]
+    before = [it.errors for it in streams]
+    for stream in streams:
+        stream.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        for stream, errors in zip(streams, before, strict=True):
+            with contextlib.suppress(OSError, ValueError):  # given up meanwhile
+                stream.reconfigure(errors=errors)
 
 
 def print_error(error: TetrisError, *, as_json: bool) -> None:

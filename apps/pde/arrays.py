@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -181,7 +181,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
         if name in (*language.fields, *language.numbers, *language.named, *language.places):
             given[name] = Traced(Variable(name))
         elif isinstance(arity, tuple):
-            given[name] = _operator(name, int(arity[0]))
+            given[name] = _operator(name, int(arity[0]), usable)
         elif parameter.default is inspect.Parameter.empty:
             said = arity if isinstance(arity, str) else "it is no field, constant or operator"
             msg = f"the function has a parameter {name!r}: {said}"
@@ -192,12 +192,17 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
     return [substitute(_node(it), language.named) for it in several]
 
 
-def _operator(name: str, n: int) -> Callable[..., Traced]:
-    def apply(*arguments: Any) -> Traced:
+def _operator(name: str, n: int, usable: Collection[str]) -> Callable[..., Traced]:
+    def apply(*arguments: Any, **options: str) -> Traced:
         if len(arguments) != n:
             msg = f"{name} takes {n} argument{'s' if n > 1 else ''}, not {len(arguments)}"
             raise ConfigError(msg)
-        return Traced(Operation(name, tuple(map(_node, arguments))))
+        words = ", ".join(f"{key}={value}" for key, value in options.items())
+        whole = f"{name}({words})" if options else name
+        if whole not in usable:
+            msg = f"{name} has no option {words}"
+            raise ConfigError(msg)
+        return Traced(Operation(whole, tuple(map(_node, arguments))))
 
     return apply
 

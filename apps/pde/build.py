@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -300,7 +301,15 @@ def make_equations(
     _refuse_inner_drives(parts, made)
     values, read = parts.values(dt), {name for stage in made.stages for name in stage.taps}
     drives = [it for drives in parts.system.drives.values() for it in drives if it.name in read]
-    beyond = {drive.name: drive.beyond(parts.grid) for drive in drives}
+    widths = {
+        name: functools.reduce(lambda a, b: tuple(map(max, a, b)), found)
+        for name in read & {*made.hoist.coefficients.values()}
+        if (found := [radii for stage in made.stages if (radii := stage.radii(name))])
+    }
+    boundary = next(iter(parts.boundaries.values()))
+    periodic = tuple(map(boundary.periodic, range(parts.grid.ndim)))
+    beyond = made.hoist.beyond(values, parts.grid, periodic, widths)
+    beyond |= {drive.name: drive.beyond(parts.grid) for drive in drives}
 
     return Equations(
         fields,

@@ -30,6 +30,7 @@ from tetris_sim.apps.pde.simplify import (
     spacing_name,
     times,
 )
+from tetris_sim.apps.time_functions import formula
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.equations import as_tap, tap
 from tetris_sim.model.formula import (
@@ -66,6 +67,7 @@ def operators(ndim: int) -> Operators:
     known: dict[str, tuple[float, float] | str] = {
         **dict.fromkeys(("laplace", "grad_squared", "biharmonic"), (1, 1)),
         "div_grad": (2, 2),
+        **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
         "advect": (ndim + 1, ndim + 1),
     }
     derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
@@ -182,6 +184,8 @@ def _merged(
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
+# Twice the harmonic mean over 2 of what two cells let through; nothing, if one of them does.
+_IN_SERIES = "where(a*b > 0, 4*a*b/(a + b), 0)"
 _SMALL = 64  # powers up to it are products
 
 
@@ -382,8 +386,9 @@ class Discretiser:
         space, nowhere = self.space, (0,) * self.space.ndim
         if (other := rewritten(node, space.ndim, space.advection)) is not None:
             return self.terms(other, nowhere)
-        if node.name == "div_grad":
-            return self._div_grad(*node.arguments)
+        name, _, option = node.name.partition("(")
+        if name == "div_grad":
+            return self._div_grad(*node.arguments, harmonic=option == "mean=harmonic)")
 
         scalar, point = self._point(node.arguments[0])
         found = []
@@ -434,8 +439,13 @@ class Discretiser:
             self._formulas[self._inner[node]] = level, tree
         return self._inner[node]
 
-    def _div_grad(self, k: Node, u: Node) -> list[Term]:
-        """Differences of what flows through faces: what one point gains the other loses."""
+    def _div_grad(self, k: Node, u: Node, *, harmonic: bool = False) -> list[Term]:
+        """Differences of what flows through faces: what one point gains the other loses.
+
+        The arithmetic mean of k at a face is of the order of the operators where k is smooth. Where
+        it jumps on the face, the harmonic one is that of two half cells in series, and of second
+        order; the arithmetic one then is wrong at the jump, and of first order.
+        """
         scalar, point = self._point(u)
         if self.hoist.kind(k) is Dependence.SCALAR:
             sums = linear("laplace", self.space.spacing, self.space.accuracy)
@@ -445,12 +455,17 @@ class Discretiser:
                 for term in self._sum(times(k, scalar, before), weights, point)
             ]
         factor, conductivity = self._point(k)
-        slope, mean = face_sums(self.space.accuracy)
+        slope, mean = face_sums(2 if harmonic else self.space.accuracy)
 
         def through(axis: int, face: int, sign: int) -> Node:
             """What flows towards the point, through the face between the points `face` and `face` +
             1, without factors.
             """
+            if harmonic:
+                sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
+                low, high = map(point, sides if sign > 0 else sides[::-1])
+                series = formula(_IN_SERIES, a=conductivity(sides[0]), b=conductivity(sides[1]))
+                return Operation("multiply", (series, Operation("subtract", (high, low))))
             parts = [
                 chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
                 for it, read in ((mean, conductivity), (_scaled(slope, sign), point))

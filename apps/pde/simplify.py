@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.time_functions import TIME, names_in
@@ -149,6 +150,28 @@ class Hoist:
         """The coefficients as functions of a box of the grid."""
         return {name: _field(tree, values, grid) for tree, name in self.coefficients.items()}
 
+    def beyond(
+        self,
+        values: Mapping[str, float],
+        grid: Grid,
+        periodic: tuple[bool, ...],
+        widths: Mapping[str, Sequence[int]],
+    ) -> dict[str, Callable[[Ranges], Numbers]]:
+        """The coefficients that are not mirrored beyond faces, as functions of any box.
+
+        Args:
+            values: of constants and spacings.
+            grid: the points.
+            periodic: per axis.
+            widths: by name, how far beside its point a coefficient is read, per axis.
+        """
+        every = {
+            name: Beyond(tree, values, grid, periodic)
+            for tree, name in self.coefficients.items()
+            if any(widths.get(name, ()))
+        }
+        return {name: it for name, it in every.items() if it.differs(widths[name])}
+
 
 def scalar_value(tree: Node, values: Mapping[str, float], time: float = 0.0) -> float:
     """A scalar at some time, as a number."""
@@ -169,13 +192,117 @@ def _course(tree: Node, values: Mapping[str, float]) -> Callable[[Numbers], Numb
 
 def _field(tree: Node, values: Mapping[str, float], grid: Grid) -> Callable[[Ranges], Numbers]:
     def of_box(box: Ranges) -> Numbers:
-        given = {name: np.asarray(value) for name, value in values.items()}
-        given |= dict(zip(grid.axis_names, positions(grid, box), strict=True))
-        with np.errstate(all="ignore"):
-            found = evaluate(tree, given)
-        return np.array(np.broadcast_to(found, [high - low for low, high in box]), np.float64)
+        return _at(tree, values, grid, positions(grid, box))
 
     return of_box
+
+
+def _at(tree: Node, values: Mapping[str, float], grid: Grid, places: Sequence[Numbers]) -> Numbers:
+    """A formula of coordinates at any places, one array per axis that broadcast."""
+    given = {name: np.asarray(value) for name, value in values.items()}
+    given |= dict(zip(grid.axis_names, places, strict=True))
+    with np.errstate(all="ignore"):
+        found = evaluate(tree, given)
+    return np.array(np.broadcast_to(found, np.broadcast_shapes(*map(np.shape, places))), np.float64)
+
+
+# Coefficients beyond faces: so that the mean of a ghost and its mirror point is what the formula
+# says on the face.
+#
+# A coefficient that is mirrored would be taken half a cell inside, which is an error of first
+# order. Where the formula is singular on the face or jumps within the last quarter of a cell, as
+# where(x > 0, 1, 2) does, it is mirrored all the same.
+
+_STEEP = 4.0  # from face to quarter against from quarter to centre: more is no smooth formula
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A coefficient on both sides of faces.
+
+    Attributes:
+        tree: the formula.
+        values: of constants and spacings.
+        grid: where the points lie.
+        periodic: per axis.
+    """
+
+    tree: Node
+    values: Mapping[str, float]
+    grid: Grid
+    periodic: tuple[bool, ...]
+
+    def __call__(self, box: Ranges) -> Numbers:
+        """In any box of global indices."""
+        spans = zip(box, self.grid.shape, self.periodic, strict=True)
+        inside = [_inside(np.arange(*span), n, ring) for span, n, ring in spans]
+        result = self._near(inside)
+        for axis, (low, high) in enumerate(box):
+            if self.periodic[axis]:
+                continue
+            n = self.grid.shape[axis]
+            for side, (first, last) in enumerate(((low, min(high, 0)), (max(low, n), high))):
+                if first < last:
+                    part = (slice(None),) * axis + (slice(first - low, last - low),)
+                    ghosts = [*inside[:axis], inside[axis][part[-1]], *inside[axis + 1 :]]
+                    result[part] += self.rise(axis, side, ghosts)
+        return result
+
+    def rise(self, axis: int, side: int, mirror: Sequence[npt.NDArray[np.int64]]) -> Numbers:
+        """What ghosts beyond a face are more than their mirror points, whose indices per axis are
+        given.
+        """
+        h, centre = self.grid.spacing[axis], 0 if side == 0 else self.grid.shape[axis] - 1
+        at = self.grid.positions(axis, np.array([centre]))
+        outwards = -h if side == 0 else h
+        near, quarter, face = (
+            self._near(mirror, axis, at + part * outwards) for part in (0.0, 0.25, 0.5)
+        )
+        here = self._near(mirror)
+        away = np.abs(mirror[axis] - centre).reshape(
+            [-1 if k == axis else 1 for k in range(len(mirror))]
+        )
+        with np.errstate(all="ignore"):
+            slope = _STEEP * np.abs(quarter - near)
+            smooth = np.isfinite(face) & (np.abs(face - quarter) <= slope)
+            smooth = smooth & (np.abs(here - near) <= 4 * away * slope)
+            return np.where(smooth, 2 * (face - here), 0.0)
+
+    def differs(self, widths: Sequence[int]) -> bool:
+        """Whether any ghost is not its mirror point, of so many per axis."""
+        whole = [np.arange(n) for n in self.grid.shape]
+        for axis, width in enumerate(widths):
+            for side in range(0 if self.periodic[axis] else 2):
+                layers = whole[axis][:width] if side == 0 else whole[axis][-width:]
+                mirror = [*whole[:axis], layers, *whole[axis + 1 :]]
+                if width and self.rise(axis, side, mirror).any():
+                    return True
+        return False
+
+    def _near(
+        self,
+        indices: Sequence[npt.NDArray[np.int64]],
+        axis: int | None = None,
+        place: Numbers | None = None,
+    ) -> Numbers:
+        """The formula at points, or at places along one axis instead."""
+        ndim = self.grid.ndim
+        along = [
+            place if k == axis and place is not None else self.grid.positions(k, it)
+            for k, it in enumerate(indices)
+        ]
+        shaped = [
+            it.reshape([-1 if k == j else 1 for j in range(ndim)]) for k, it in enumerate(along)
+        ]
+        return _at(self.tree, self.values, self.grid, shaped)
+
+
+def _inside(index: npt.NDArray[np.int64], n: int, ring: bool) -> npt.NDArray[np.int64]:
+    """The mirror points of indices beyond the grid, or their images along a periodic axis."""
+    if ring:
+        return index % n
+    index = np.where(index < 0, -1 - index, index)
+    return np.where(index >= n, 2 * n - 1 - index, index)
 
 
 # Sums of few operations: a right-hand side as scalars times bodies, and chains of neighbours.

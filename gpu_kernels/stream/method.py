@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.common.given import equations_of
 from tetris_sim.gpu_kernels.common.layout import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod, Special
@@ -65,9 +64,6 @@ def _refusal(problem: Problem) -> str | None:
 
     if (why_not := problem.why_not_substeps) is not None:
         return why_not
-    # Deep ghosts are filled once per launch, before its first step.
-    if equations_of(problem).outside:
-        return "it fills ghosts for several steps at once, and here faces change with time"
     return _REFUSALS[problem.grid.ndim](problem)
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tetris_sim.config import Config, make_config
+from tetris_sim.model import reference
+from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 
 SINE: dict[str, Any] = {"type": "expression", "expression": "sin(2*pi*x/Lx)"}
 
@@ -50,3 +56,34 @@ def config(
         },
         environ={},
     )
+
+
+def affine(problem: Problem) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """(M, b) of a linear problem, whose step is u + dt (M u + b); all fields in one vector."""
+    shape = problem.initial(Slab.whole(problem.grid)).shape
+    nothing = np.zeros(shape)
+
+    def rate(state: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        after = reference.advance(state, problem, 1)
+        return ((after - state) / problem.dt).reshape(-1)
+
+    b = rate(nothing)
+    columns = []
+    for place in range(nothing.size):
+        unit = np.zeros(nothing.size)
+        unit[place] = 1.0
+        columns.append(rate(unit.reshape(shape)) - b)
+    return np.array(columns).T, b
+
+
+def steady_error(equation: str, exact: str, n: int, **more: Any) -> float:
+    """The largest difference between the state that does not change and a formula."""
+    ndim = len(more.get("size", (1.0,)))
+    problem = config(
+        {"u": field(equation, exact)},
+        **{"shape": (n,) * ndim, "size": (1.0,) * ndim, "allow_growth": True, **more},
+        time={"steps": 1, "dt": 1.0, "scheme": "euler"},
+    ).build()
+    matrix, b = affine(problem)
+    found = np.linalg.solve(matrix, -b).reshape((1, *problem.grid.shape))
+    return float(np.abs(found - problem.initial(Slab.whole(problem.grid))).max())

@@ -13,6 +13,7 @@ import ast
 import functools
 import keyword
 import math
+import re
 import threading
 import unicodedata
 import warnings
@@ -302,6 +303,8 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
 }
+# A named argument with a colon, as YAML writes it.
+_NAMED = re.compile(r"(, *[a-z]+ *):(?!=)")
 # Names of forbidden constructs in error messages.
 _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Attribute: "a dot",
@@ -383,6 +386,8 @@ class _Reader:
         # Any white space counts as one blank, so a line break in YAML means nothing and columns
         # stay as they are.
         self.text = "".join(" " if character.isspace() else character for character in text)
+        # `mean: harmonic` means the same as `mean=harmonic`.
+        self.text = _NAMED.sub(r"\1=", self.text)
         self.names = frozenset(names)
         self.callable = {**{name: ARITY[name] for name in FUNCTIONS}, **operators}
 
@@ -541,7 +546,8 @@ class _Reader:
                 known = [
                     it
                     for it, arity in self.callable.items()
-                    if it in FUNCTIONS or not (isinstance(arity, str) or any(map(str.isdigit, it)))
+                    if it in FUNCTIONS
+                    or not (isinstance(arity, str) or any(c.isdigit() or c == "(" for c in it))
                 ]
                 msg = (
                     f"unknown function {name!r}{suggestion(name, self.callable)}; known are "
@@ -554,8 +560,7 @@ class _Reader:
             raise ExpressionError(arity, column)
 
         if node.keywords:
-            msg = f"{name} takes no named arguments"
-            raise ExpressionError(msg, column)
+            name = self.with_options(name, node.keywords, column)
 
         fewest, most = arity
         if not fewest <= len(node.args) <= most:
@@ -567,3 +572,17 @@ class _Reader:
             raise ExpressionError(msg, column)
 
         return Operation(name, tuple(self.convert(argument, depth) for argument in node.args))
+
+    def with_options(self, name: str, given: list[ast.keyword], column: int) -> str:
+        """Return the name of an operator with named arguments, as it stands in `callable`."""
+        known = [it for it in self.callable if it.startswith(f"{name}(")]
+        words = [
+            f"{it.arg}={it.value.id}" if isinstance(it.value, ast.Name) else f"{it.arg}=..."
+            for it in given
+        ]
+        whole = f"{name}({', '.join(words)})"
+        if whole in known:
+            return whole
+        options = " or ".join(it.removeprefix(f"{name}(").removesuffix(")") for it in known)
+        msg = f"{name} takes no named arguments" + (f" but {options}" if known else "")
+        raise ExpressionError(msg, column)
