@@ -182,7 +182,7 @@ _TIMES = 101  # from the start to the end, at which courses are looked at
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """What a look at files and points found.
+    """A body as its files and points show it.
 
     Attributes:
         grid: where points lie.

@@ -33,7 +33,7 @@ _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two 
 
 @dataclass(frozen=True)
 class Openness:
-    """What lies beyond the faces of the domain, per axis in array order.
+    """Faces of the domain, per axis in array order.
 
     Attributes:
         periodic: whether the faces of an axis are joined.
