@@ -5,7 +5,7 @@ times.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,11 @@ class TimeFunction:
             return None
         with np.errstate(all="ignore"):
             return float(evaluate(self.tree, {}))
+
+    @property
+    def knots(self) -> Numbers:
+        """Times at which a table bends or jumps, ascending [s]."""
+        return np.empty(0) if self.rows is None else np.unique(self.rows[:, 0])
 
     @property
     def in_space(self) -> bool:
@@ -137,7 +142,12 @@ def formula(text: str, **parts: Node) -> Node:
 
 def clock() -> Parameter:
     """The parameter of time itself [s]."""
-    return Parameter(TIME, lambda times: times[:, None])
+    return Parameter(TIME, lambda times: times[:, None], np.empty(0))
+
+
+def knots_of(courses: Iterable[TimeFunction]) -> Numbers:
+    """Times at which any of some functions bends or jumps, ascending [s]."""
+    return np.unique(np.concatenate([np.empty(0), *(course.knots for course in courses)]))
 
 
 def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
@@ -154,7 +164,7 @@ def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
         return course.tree, [clock()] if TIME in course.names else []
     if course.value is not None:
         return Variable(name), [Parameter(name, np.array([course.value]))]
-    return Variable(name), [Parameter(name, lambda times: course.at(times)[:, None])]
+    return Variable(name), [Parameter(name, lambda times: course.at(times)[:, None], course.knots)]
 
 
 def check_course(course: TimeFunction, times: Numbers, key: str, least: float = -math.inf) -> None:

@@ -23,6 +23,7 @@ from tetris_sim.apps.time_functions import (
     check_course,
     check_in_space,
     formula,
+    knots_of,
     read_course,
 )
 from tetris_sim.config.sections.conditions import (
@@ -122,7 +123,8 @@ def _parameter(name: str, at: object, courses: Sequence[TimeFunction]) -> Parame
     constant.
     """
     steady = all(course.value is not None for course in courses)
-    return Parameter(name, at(np.zeros(1))[0] if steady else at)  # type: ignore[operator,arg-type]
+    values = at(np.zeros(1))[0] if steady else at  # type: ignore[operator]
+    return Parameter(name, values, knots_of(courses))  # type: ignore[arg-type]
 
 
 # The quantities of a face that may vary in time and space, by key.

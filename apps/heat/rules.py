@@ -32,6 +32,7 @@ from tetris_sim.apps.time_functions import (
     clock,
     formula,
     in_program,
+    knots_of,
     read_course,
     substitute,
 )
@@ -231,7 +232,8 @@ def _constant(courses: Sequence[TimeFunction]) -> bool:
 def _affine(a: object, b: object, courses: Sequence[TimeFunction]) -> Rule:
     """Ghosts a + b * mirror; functions of times become numbers if none of the courses changes."""
     values = [it(np.zeros(1))[0] if callable(it) and _constant(courses) else it for it in (a, b)]
-    return Rule(AFFINE, (Parameter("a", values[0]), Parameter("b", values[1])))  # type: ignore[arg-type]
+    knots = knots_of(courses)
+    return Rule(AFFINE, tuple(Parameter(*it, knots) for it in zip("ab", values, strict=True)))  # type: ignore[arg-type]
 
 
 def _finished(tree: Node, parameters: list[Parameter], surface: Surface) -> Rule:
@@ -299,8 +301,10 @@ def _by_code(name: str, new: str, rules: Sequence[Rule | None], n_ids: int) -> P
     def values(times: Numbers) -> Numbers:
         return np.concatenate([row(parameter, times) for parameter in own], axis=1)
 
-    changes = any(parameter is not None and parameter.changes for parameter in own)
-    return Parameter(new, values if changes else values(np.zeros(1))[0])
+    if not any(parameter is not None and parameter.changes for parameter in own):
+        return Parameter(new, values(np.zeros(1))[0])
+    knots = [it.knots for it in own if it is not None and it.knots is not None]
+    return Parameter(new, values, np.unique(np.concatenate(knots)))
 
 
 def _lasting(rules: Sequence[Rule]) -> tuple[float, float] | None:
@@ -393,7 +397,8 @@ def make_source_rule(
             total += np.outer(heatings[n].at(times), heats[n])
         return total
 
-    parameters = [Parameter("q", densities if waving else steady)]
+    knots = knots_of(it for n in waving for it in (heatings[n].strength, heatings[n].factor))
+    parameters = [Parameter("q", densities if waving else steady, knots)]
     tree: Node = Variable("q")
     for number, heating in heatings.items():
         if heating.strength.in_space:
@@ -409,7 +414,7 @@ def _add(tree: Node, number: int, heating: Heating, share: Numbers) -> tuple[Nod
     if factor.value is not None:
         values = Parameter(name, share * factor.value)
     else:
-        values = Parameter(name, lambda times: np.outer(factor.at(times), share))
+        values = Parameter(name, lambda times: np.outer(factor.at(times), share), factor.knots)
 
     strength = heating.strength
     # Where it heats nothing the formula may be anything, even not finite.

@@ -120,7 +120,7 @@ def _picked(rule: Rule, codes: npt.NDArray[np.int64]) -> Rule:
 
     # Time functions stay lazy: their values are selected when they are evaluated.
     parameters = tuple(
-        Parameter(it.name, functools.partial(later, it.values))
+        Parameter(it.name, functools.partial(later, it.values), it.knots)
         if callable(it.values)
         else Parameter(it.name, pick(it.values))
         for it in rule.parameters

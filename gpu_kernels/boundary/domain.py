@@ -26,7 +26,6 @@ from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, ends_of
 from tetris_sim.gpu_kernels.common.pairs import stored_numbers
 from tetris_sim.model.boundary import SIDES, Reflection, Side
-from tetris_sim.model.conduction import Parameter
 from tetris_sim.model.deep_ghosts import (
     BoundaryExpansion,
     has_course,
@@ -322,12 +321,12 @@ class BoundaryExpansions:
     def _begin_at(self, step: int) -> None:
         """Move the window to `step` for everything that is enqueued from now on."""
         problem, steps = self._problem, PASSES * self.depth
-        times = problem.time(step) + np.arange(steps) * problem.dt
         # A launch is usable only if the fit of every time-dependent face is.
         terms = np.zeros(self._there.shape, problem.arithmetic)
         self._right = np.ones(PASSES, np.bool_)
         for (axis, side), (given, made) in self._courses.items():
-            a = _values(given.a, times).reshape(PASSES, self.depth)
+            rows = given.a.rows(problem.time, step, steps)[:, 0]
+            a = np.broadcast_to(rows, (steps,)).reshape(PASSES, self.depth)
             found = made.terms(a)
             self._right &= made.right(a, found)
             terms[:, LAST[problem.grid.ndim][axis], side] = found
@@ -343,14 +342,6 @@ class BoundaryExpansions:
         with self._device.use():
             self._there[...] = here
         self._under_way.append((held, self._device.stream.record()))
-
-
-def _values(a: Parameter, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The values of a face at some times. Evaluated all at once and not as `Parameter.rows` does,
-    which would take longer than the steps of a 1D problem; the difference is a rounding error.
-    """
-    values = np.asarray(a.values(times) if callable(a.values) else a.values, np.float64)
-    return np.array(np.broadcast_to(values.reshape(-1, 1)[:, 0], times.shape))
 
 
 def _courses(

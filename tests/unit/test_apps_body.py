@@ -110,9 +110,10 @@ def test_nothing_passes_a_void() -> None:
 
 
 def test_nafems_t3() -> None:
-    # MOOSE, modules/heat_transfer/test/tests/NAFEMS/transient/T3: T(0.08 m, 32 s) = 36.6 degC.
+    # MOOSE, modules/heat_transfer/test/tests/NAFEMS/transient/T3: T(0.08 m, 32 s) = 36.6 degC. The
+    # error of explicit steps of the largest length is 0.11 with 50 cells, and a quarter with 100.
     problem = build(
-        grid={"shape": [50], "size": [0.1]},
+        grid={"shape": [100], "size": [0.1]},
         model={"type": "heat", "conductivity": 35, "density": 7200, "specific_heat": 440.5},
         boundaries={
             "x-": {"type": "dirichlet", "value": 0},
@@ -190,7 +191,9 @@ def test_overlapping_sources_add_up_and_follow_their_tables() -> None:
     from tetris_sim.model import reference
 
     for step in range(8):
-        t = 0.25 * step
+        t = 0.25 * (
+            step + 0.5
+        )  # everything is linear within a step, whose mean is that of its middle
         heat += 0.25 * (3 * t + 5 * min(t, 1) + t * sum(0.05 + 0.1 * i for i in range(6)) * 0.1)
         u = reference.advance(u[None], problem, 1, step)[0]
     assert heat_in(problem, u) == pytest.approx(heat, rel=1e-9)

@@ -25,7 +25,7 @@ def surface(d: float = 0.1, *k: float) -> Surface:
 def ghost(rule: Rule, mirror: Any, t: float = 0.0, code: int = 0, **place: float) -> Any:
     values: dict[str, Any] = {MIRROR: np.asarray(mirror, np.float64), **place}
     for parameter in rule.parameters:
-        row = parameter.rows(lambda n: t, 0, 1)[0]
+        row = parameter.during(t, t)
         values[parameter.name] = row[code] if row.size > 1 else row[0]
     with np.errstate(all="ignore"):  # both sides of a condition are computed
         return evaluate(rule.program.tree, {k: np.asarray(v) for k, v in values.items()})

@@ -15,7 +15,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.solvers import assembly
-from tetris_sim.solvers.assembly import HERE, Where
+from tetris_sim.solvers.assembly import HERE, Where, instant
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems
 from tetris_sim.solvers.solver import OneDevice
 from tetris_sim.solvers.steady import remaining, solve_steady, unbalanced
@@ -31,7 +31,7 @@ def team() -> Iterator[CpuArithmetic]:
 
 
 def made(problem: Problem, where: Where) -> LinearSystem:
-    return LinearSystems(problem, where).at(0.0, start(problem)[0].astype(np.float64))
+    return LinearSystems(problem, where).at(instant(0.0), start(problem)[0].astype(np.float64))
 
 
 @pytest.mark.parametrize("case", BODIES)

@@ -33,6 +33,7 @@ from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.step_control import mean
 
 # Enthalpy method: heat content as the state, where k and c depend on temperature or a material
 # undergoes phase change.
@@ -185,6 +186,7 @@ def _pieces(
 Ids = npt.NDArray[np.unsignedinteger[Any]]
 Clock = Callable[[Any], Any]  # the time of a step, or of each of an array of steps [s]
 _CHUNK = 64  # steps whose numbers are computed together
+_PARTS = 16  # panels of a span that may be as long as a run
 
 # Inputs of a face's program: the interior point next to the face (the quantity whose difference
 # drives the flow: the state or, with enthalpy, its potential; the program then returns the
@@ -203,10 +205,13 @@ class Parameter:
         name: of the input.
         values: by code (n_codes,), or one for all codes (1,); or a function of times (n,) [s] that
             gives (n, n_codes) or (n, 1).
+        knots: times at which the function bends or jumps, ascending [s]: a step reads its mean over
+            the step. None: it reads the value at its beginning.
     """
 
     name: str
     values: Numbers | Callable[[Numbers], Numbers]
+    knots: Numbers | None = None
 
     @property
     def changes(self) -> bool:
@@ -232,19 +237,30 @@ class Parameter:
         # Round outwards to chunk boundaries, so that a step is always evaluated at the same
         # position of the same array.
         begin, end = first // _CHUNK * _CHUNK, -(-(first + steps) // _CHUNK) * _CHUNK
-        times = np.asarray(time(np.arange(begin, end)), np.float64)
+        times = np.asarray(time(np.arange(begin, end + 1)), np.float64)
         # A caller that needs one step usually needs the following ones too, so the chunk is cached.
-        rows = self._chunk(times.tobytes()) if end - begin == _CHUNK else self._at(times)
+        rows = self._chunk(times.tobytes()) if end - begin == _CHUNK else self._over(times)
         return rows[first - begin : first - begin + steps]
 
-    def _at(self, times: Numbers) -> Numbers:
+    def during(self, begin: float, end: float) -> Numbers:
+        """Return its mean over a span [s], or its value at an instant, (n_codes,) or (1,)."""
+        if not callable(self.values):
+            return np.asarray(self.values, np.float64)
+        span, knots = (np.array([begin]), np.array([end])), self.knots
+        none = np.empty(0)
+        (row,) = mean(self.values, *span, none if knots is None else knots, parts=_PARTS)
+        return np.asarray(row)
+
+    def _over(self, times: Numbers) -> Numbers:
         assert callable(self.values)
-        found = np.asarray(self.values(times), np.float64)
-        return np.broadcast_to(found, (len(times), found.shape[1]))
+        if self.knots is None:
+            found = np.asarray(self.values(times[:-1]), np.float64)
+            return np.broadcast_to(found, (len(times) - 1, found.shape[1]))
+        return mean(self.values, times[:-1], times[1:], self.knots)
 
     @functools.cached_property
     def _chunk(self) -> Callable[[bytes], Numbers]:
-        return functools.lru_cache(maxsize=32)(lambda times: self._at(np.frombuffer(times)))
+        return functools.lru_cache(maxsize=32)(lambda times: self._over(np.frombuffer(times)))
 
 
 @dataclass(frozen=True, eq=False)

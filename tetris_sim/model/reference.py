@@ -290,6 +290,7 @@ def follow(
     box: Ranges,
     codes: npt.NDArray[np.int64],
     seen: Seen,
+    span: tuple[float, float] | None = None,
 ) -> Values:
     """Evaluate a rule at the points of a box at step `number`, in the arithmetic of the problem;
     the result has the shape of the box or broadcasts to it.
@@ -301,11 +302,15 @@ def follow(
         box: global indices.
         codes: of the points.
         seen: inputs that the location provides, by name.
+        span: from one time to another [s] instead of the step; the same one twice for an instant.
     """
     # A single number serves all codes; see `Parameter.values`.
     values = dict(seen)
     for parameter in rule.parameters:
-        row = parameter.rows(problem.time, number, 1)[0]
+        rows = (
+            parameter.rows(problem.time, number, 1) if span is None else [parameter.during(*span)]
+        )
+        row = rows[0]
         values[parameter.name] = row[codes] if row.size > 1 else row
     for axis, name in enumerate(problem.grid.axis_names):
         along = [-1 if k == axis else 1 for k in range(problem.grid.ndim)]

@@ -1,6 +1,11 @@
-"""Step-size control of adaptive time stepping: the length of the next substep from earlier errors.
+"""Steps in time: means of functions of time over steps, where such functions bend or jump, and the
+length of the next substep from earlier errors.
 
-This is arithmetic only. Each step of the run begins with the same first trial, so what follows
+This is arithmetic only. Means follow from the Lobatto rule of 4 points and its Kronrod rule of 7
+(W. Gander, W. Gautschi, BIT 40 (2000) 84), on panels that are halved until the two agree, between
+the times at which the function is known to bend or jump. A table is therefore averaged exactly.
+
+Adaptive time stepping: each step of the run begins with the same first trial, so what follows
 depends on the state alone, and a continued run finds the same substeps (docs/decisions/0024). After
 a substep with error e, relative to the tolerance, the next one is longer by 0.9 e^(-0.7/p)
 e_before^(0.4/p), p being the power with which the error falls: the proportional-integral controller
@@ -12,10 +17,201 @@ e^(-1/p).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from tetris_sim.errors import NumericsError
+
+Values = npt.NDArray[np.float64]
+OfTimes = Callable[[Values], Values]  # from times (n,) [s] to values (n, ...)
+NO_TIMES: Values = np.empty(0)
+
+# Points of the Kronrod rule in [-1, 1] and their weights, and those of the Lobatto rule, over 2.
+# The ends belong to both, so a jump anywhere in a panel makes them differ; they are read a little
+# inside of it, on the panel's side of a jump at its end. The middle counts twice, with weight 0 the
+# second time: panels of 8 points keep their place in the registers of a processor, so that a mean
+# has the same bits whichever others are made with it.
+_INSIDE = 1 - 1e-10
+_POINTS = np.array([1, math.sqrt(2 / 3), math.sqrt(1 / 5)])
+_POINTS = np.concatenate([-_POINTS, [0.0], _POINTS[::-1], [0.0]]) * _INSIDE
+_WEIGHTS = np.array([77, 432, 625, 672, 625, 432, 77, 0]) / 2940
+_ROUGHER = np.array([1, 0, 5, 0, 5, 0, 1, 0]) / 12
+_MOST_PANELS = 1 << 13  # that are halved at once
+_AT_ONCE = 1 << 20  # numbers that are evaluated at once
+_DOUBTFUL = 1e-6  # of the largest value: the error that a mean may have at most
+_SCANNED = 256  # panels in which a function is searched for bends
+_NARROW = 1 << 12  # units in the last place: a panel this narrow holds a jump
+
+
+def mean(
+    values: OfTimes,
+    begins: Values,
+    ends: Values,
+    knots: Values = NO_TIMES,
+    *,
+    parts: int = 1,
+    bound: float = 1e-10,
+) -> Values:
+    """Return the means of a function of time over some spans, (n, ...).
+
+    >>> mean(lambda t: t[:, None] ** 2, np.array([0.0]), np.array([3.0])).round(12)
+    array([[3.]])
+    >>> mean(lambda t: (t > 1) * 6.0, np.array([0.0, 5.0]), np.array([3.0, 5.0])).round(9)
+    array([4., 6.])
+    >>> pulse = lambda t: np.interp(t, [0.0, 1.0, 2.0], [0.0, 4.0, 0.0])
+    >>> mean(pulse, np.array([1.5]), np.array([2.5]), np.array([0.0, 1.0, 2.0]))  # beyond its end
+    array([0.5])
+
+    Args:
+        values: the function.
+        begins: of the spans, (n,) [s].
+        ends: of the spans; a span that ends where it begins is an instant.
+        knots: times at which the function bends or jumps, ascending.
+        parts: panels with which each piece of a span begins; nothing is missed that is wider than
+            a quarter of one.
+        bound: of the error, relative to the largest value met in the span. A function that changes
+            too fast for it may reach 1e-6.
+
+    Raises:
+        NumericsError: the function changes too fast even for that.
+    """
+    owner, low, high = _pieces(begins, ends, knots, parts)
+    span = np.where(ends > begins, ends - begins, 1.0)
+    first = np.searchsorted(owner, np.arange(len(begins)))
+    total = base = scale = np.zeros(0)
+    doubt = np.zeros(len(begins))
+
+    while len(owner):
+        found, error, largest, middle = _panels(values, low, high)
+        # Differences from a first value, so that a function that stays the same is met exactly.
+        if not total.size:
+            base, scale = middle[first], np.zeros(len(begins))
+            total = np.zeros_like(base)
+        np.maximum.at(scale, owner, largest)
+        share = np.where(high > low, (high - low) / span[owner], 1.0)
+        rough = error * share > bound * scale[owner]
+        if rough.sum() > _MOST_PANELS:
+            np.add.at(doubt, owner[rough], (error * share)[rough])
+            rough[:] = False
+
+        rest = found - base[owner]
+        rest *= share.reshape(-1, *(1,) * (rest.ndim - 1))
+        np.add.at(total, owner[~rough], rest[~rough])
+        owner, (low, high) = np.repeat(owner[rough], 2), _halves(low[rough], high[rough])
+
+    if (doubt > _DOUBTFUL * scale).any():
+        at = int(np.argmax(doubt > _DOUBTFUL * scale))
+        msg = (
+            f"what is given over time changes too fast between {begins[at]:.6g} and "
+            f"{ends[at]:.6g} s for its mean to be known; take shorter time steps, or a table"
+        )
+        raise NumericsError(msg)
+    return np.asarray(base + total)
+
+
+def bends(values: OfTimes, begin: float, end: float, knots: Values = NO_TIMES) -> Values:
+    """Return the times inside a span at which a step should end: knots, jumps, and the ends of
+    stretches in which the function varies faster than elsewhere.
+
+    >>> bends(lambda t: np.where(t > 520, 1e4, 0.0), 0.0, 1000.0).round(6).tolist()
+    [519.53125, 520.0, 523.4375]
+
+    Args:
+        values: the function; what is shorter than a thousandth of the span may be missed.
+        begin: of the span [s].
+        end: of the span.
+        knots: as of `mean`.
+    """
+    known = np.unique(knots[(knots > begin) & (knots < end)])
+    _, low, high = _pieces(np.array([begin]), np.array([end]), known, 1)
+    # Between close knots nothing is searched for.
+    parts = max(1, _SCANNED // len(low))
+    _, low, high = _pieces(np.array([begin]), np.array([end]), known, parts)
+    narrow = _NARROW * math.ulp(max(abs(begin), abs(end)))
+    found, scale, ends = [known], 0.0, high
+
+    while len(low) and len(low) <= _MOST_PANELS:
+        _, error, largest, _ = _panels(values, low, high)
+        scale = max(scale, float(largest.max()))
+        rough = error > _DOUBTFUL * scale  # which at a jump stays so, however narrow the panel
+        if ends is high:
+            found.append(ends[:-1][rough[1:] != rough[:-1]])
+        low, high = low[rough], high[rough]
+        jumps = high - low <= narrow
+        found.append(
+            np.array([_jump(values, *it) for it in zip(low[jumps], high[jumps], strict=True)])
+        )
+        low, high = _halves(low[~jumps], high[~jumps])
+
+    inside = np.unique(np.concatenate(found))
+    return inside[(inside > begin) & (inside < end)]
+
+
+def _jump(values: OfTimes, low: float, high: float) -> float:
+    """Return the first time of a narrow panel after a jump."""
+    before, after = values(np.array([low, high]))
+    while low < (middle := (low + high) / 2) < high:
+        (here,) = values(np.array([middle]))
+        is_before = np.abs(here - before).max() <= np.abs(here - after).max()
+        low, high = (middle, high) if is_before else (low, middle)
+    return high
+
+
+def _pieces(
+    begins: Values, ends: Values, knots: Values, parts: int
+) -> tuple[npt.NDArray[np.int64], Values, Values]:
+    """Cut spans at knots, and the pieces into equal parts: the span of each, its begin and end."""
+    first = np.searchsorted(knots, begins, "right")
+    counts = np.maximum(np.searchsorted(knots, ends, "left") - first, 0) + 1
+    owner = np.repeat(np.arange(len(begins)), counts)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    if len(owner) == len(begins):
+        low, high = begins, ends
+    else:
+        place = first[owner] + number  # of the knot at which each piece ends, if it ends at one
+        below, above = np.maximum(place - 1, 0), np.minimum(place, len(knots) - 1)
+        low = np.where(number == 0, begins[owner], knots[below])
+        high = np.where(number == counts[owner] - 1, ends[owner], knots[above])
+    if parts == 1:
+        return owner, low, high
+
+    edges = low[:, None] + (high - low)[:, None] * (np.arange(parts + 1) / parts)
+    edges[:, -1] = high
+    return np.repeat(owner, parts), edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
+
+
+def _panels(values: OfTimes, low: Values, high: Values) -> tuple[Values, Values, Values, Values]:
+    """Return the mean in each panel, its largest error, the largest magnitude, and the middle."""
+    found, size, at = [], 1, 0
+    while at < len(low):
+        end = at + max(1, _AT_ONCE // (len(_POINTS) * size))
+        middle, half = (high[at:end] + low[at:end]) / 2, (high[at:end] - low[at:end]) / 2
+        times = middle[:, None] + half[:, None] * _POINTS
+        given = np.asarray(values(times.reshape(-1)), np.float64)
+        given = given.reshape(*times.shape, *given.shape[1:])
+        size, at = max(1, given[0, 0].size), min(end, len(low))
+
+        # Where the function is no number, its mean is none either, and nothing is gained by halves.
+        with np.errstate(invalid="ignore", over="ignore"):
+            centre = given[:, 3]
+            apart = given - centre[:, None]
+            weights = (it.reshape(-1, *(1,) * (apart.ndim - 2)) for it in (_WEIGHTS, _ROUGHER))
+            more, rougher = ((apart * it).sum(axis=1) for it in weights)
+            error = abs(more - rougher)
+        flat = (len(given), -1)
+        largest = abs(given).reshape(flat).max(axis=1)
+        found.append((centre + more, error.reshape(flat).max(axis=1), largest, centre))
+    return tuple(np.concatenate(it) for it in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _halves(low: Values, high: Values) -> tuple[Values, Values]:
+    """Halve some panels."""
+    middle = (low + high) / 2
+    return np.stack([low, middle], 1).reshape(-1), np.stack([middle, high], 1).reshape(-1)
+
 
 # Safety factor, and the smallest and largest change of length from one substep to the next.
 _SAFETY, _SHRINK, _GROW = 0.9, 0.1, 10.0

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.model.conduction import (
+    AFFINE,
     CONDUCTIVITY,
     MIRROR,
     TEMPERATURE,
@@ -26,10 +27,13 @@ from tetris_sim.model.conduction import (
     Ids,
     Numbers,
     Rule,
+    RuledFace,
 )
+from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import Seen, follow, potentials
 from tetris_sim.model.slab import Ranges
+from tetris_sim.model.step_control import bends, mean
 
 Values = Any  # arrays of NumPy or CuPy
 Work = Callable[[int], None]
@@ -150,10 +154,94 @@ def conductances(problem: Problem, conduction: Conduction, where: Where) -> list
     return found
 
 
+# What is given over time enters a linear system as its mean over spans of time. A rule that is
+# linear in its parameters reads their means; of any other one, values at the points of a quadrature
+# are averaged.
+
+Spans = tuple[tuple[float, float, float], ...]  # weight, begin and end [s]; weights add up to 1
+_OFF = 1e-6  # of the largest value in a span: the error of a mean over places
+_PARTS = 2  # panels of a span
+
+
+def rules_of(problem: Problem) -> list[Rule]:
+    """Return the rules of the faces and of the source of a problem."""
+    faces = [face for pair in problem.boundary.faces for face in pair]
+    source = None if problem.conduction is None else problem.conduction.source
+    rules = [face.rule for face in faces if isinstance(face, RuledFace)]
+    return rules if source is None else [*rules, source]
+
+
+def instant(time: float) -> Spans:
+    """Return a time [s] as spans."""
+    return ((1.0, time, time),)
+
+
+def averaged(rule: Rule, when: Spans, at: Callable[[tuple[float, float]], Values]) -> Values:
+    """Return the weighted mean over spans of what a rule gives.
+
+    Args:
+        rule: whose parameters may change with time.
+        when: the spans.
+        at: from a begin and an end [s] to an array on the host, made of the rule with the means of
+            its parameters.
+    """
+    if not rule.changes:
+        return at(when[0][1:])
+    linear = rule.program == AFFINE or isinstance(rule.program.tree, Variable)
+    knots = knots_of(rule)
+
+    def over(begin: float, end: float) -> Values:
+        if linear or begin == end:
+            return at((begin, end))
+        span = np.array([begin]), np.array([end])
+        return mean(instants, *span, knots, parts=_PARTS, bound=_OFF)[0]
+
+    def instants(times: Numbers) -> Numbers:
+        return np.stack([at((time, time)) for time in times.tolist()])
+
+    return sum(weight * over(begin, end) for weight, begin, end in when)
+
+
+def knots_of(rule: Rule) -> Numbers:
+    """Return the times at which parameters of a rule are known to bend or jump [s]."""
+    known = (it.knots for it in rule.parameters if it.changes and it.knots is not None)
+    return np.unique(np.concatenate([np.empty(0), *known]))
+
+
+def bends_of(rule: Rule, begin: float, end: float) -> Numbers:
+    """Return the times inside a span at which what a rule gives bends or jumps, whatever the place;
+    see `bends`.
+    """
+    given = {it.name: it for it in rule.parameters}
+    found, seen = [knots_of(rule)], set[int]()
+
+    def search(tree: Node) -> None:
+        names = {part.name for part in walk(tree) if isinstance(part, Variable)}
+        if id(tree) in seen or not any(given[it].changes for it in names & given.keys()):
+            return
+        seen.add(id(tree))
+        # The largest parts of the formula that are functions of time alone.
+        if names <= given.keys():
+            found.append(bends(lambda times: values(tree, names, times), begin, end, found[0]))
+            return
+        for part in getattr(tree, "arguments", ()) or getattr(tree, "operands", ()):
+            search(part)
+
+    def values(tree: Node, names: set[str], times: Numbers) -> Numbers:
+        rows = {name: given[name].values for name in names}
+        seen = {name: it(times) if callable(it) else it[None] for name, it in rows.items()}
+        with np.errstate(all="ignore"):
+            return np.asarray(evaluate(tree, seen), np.float64)
+
+    search(rule.program.tree)
+    inside = np.unique(np.concatenate(found))
+    return inside[(inside > begin) & (inside < end)]
+
+
 def add_heated(
-    to: Values, source: Rule, problem: Problem, conduction: Conduction, where: Where
+    to: Values, source: Rule, problem: Problem, conduction: Conduction, where: Where, when: Spans
 ) -> None:
-    """Add the heat source of cells, per volume, or in total with coefficients."""
+    """Add the heat source of cells over some spans, per volume, or in total with coefficients."""
     shape, xp, medium = problem.grid.shape, where.xp, conduction.medium
 
     # A source that does not read coordinates has one value per id, evaluated once.
@@ -161,7 +249,10 @@ def add_heated(
     table = np.zeros(0)
     if by_id:  # a number for each id
         codes = np.arange(medium.n_ids)
-        found = follow(source, problem, 0, ((0, 1),) * len(shape), codes, {})
+        place = ((0, 1),) * len(shape)
+        found = averaged(
+            source, when, lambda span: follow(source, problem, 0, place, codes, {}, span)
+        )
         table = xp.asarray(np.broadcast_to(found, codes.shape).astype(np.float64))
 
     def work(first: int, last: int) -> None:
@@ -170,7 +261,12 @@ def add_heated(
         if by_id:
             heat = table.take(xp.asarray(ids).astype(np.intp))
         else:
-            heat = xp.asarray(follow(source, problem, 0, box, ids.astype(np.int64), {}))
+            codes = ids.astype(np.int64)
+            heat = xp.asarray(
+                averaged(
+                    source, when, lambda span: follow(source, problem, 0, box, codes, {}, span)
+                )
+            )
         if conduction.coefficients is not None:
             heat = heat * xp.asarray(conduction.coefficients.volume(box))
         to[first:last] += heat

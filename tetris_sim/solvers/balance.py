@@ -29,11 +29,16 @@ from tetris_sim.model.slab import Ranges
 from tetris_sim.solvers.assembly import (
     HERE,
     Contents,
+    Spans,
     Values,
     Where,
     add_heated,
+    averaged,
+    bends_of,
     conductances,
     contents_of,
+    instant,
+    rules_of,
 )
 from tetris_sim.solvers.multigrid import Operator
 
@@ -158,7 +163,7 @@ def why_not(problem: Problem) -> str | None:
 
 def balance(problem: Problem, time: float, state: Numbers) -> LinearSystem:
     """Return the linear system of all cells; see `LinearSystems`."""
-    return LinearSystems(problem).at(time, state)
+    return LinearSystems(problem).at(instant(time), state)
 
 
 class LinearSystems:
@@ -179,23 +184,28 @@ class LinearSystems:
         self._same: LinearSystem | None = None
         self._parts: _Parts | None = None
 
-    def at(self, time: float, state: Numbers) -> LinearSystem:
-        """Return the linear system at a time and state.
+    def bends(self, begin: float, end: float) -> list[float]:
+        """Return the times inside a span at which faces or sources bend or jump, ascending [s]."""
+        rules = [rule for rule in rules_of(self._problem) if rule.changes]
+        found = [bends_of(rule, begin, end) for rule in rules]
+        return [float(time) for time in np.unique(np.concatenate([np.empty(0), *found]))]
+
+    def at(self, when: Spans, state: Numbers) -> LinearSystem:
+        """Return the linear system over some spans of time, or at an instant, and at a state.
 
         Args:
-            time: for time-dependent faces and sources [s].
+            when: over which faces and sources are averaged.
             state: (n0, ...), the point of linearization, and the values of held cells.
         """
         if self._same is not None:
             return self._same
-        # The clock of `problem` starts at this time, so step 0 of every rule is the requested one.
-        problem = replace(self._problem, start=(0, time))
+        problem = self._problem
         if problem.conduction is None:
             self._same = _of_stencil(problem, self._where)
             return self._same
         if self._parts is None:
             self._parts = _Parts(problem, problem.conduction, self._where)
-        found = self._parts.at(problem, state)
+        found = self._parts.at(when, state)
         # A linear, constant system never changes again.
         if found.is_linear and not self._parts.changes:
             self._same = found
@@ -261,6 +271,7 @@ class _Parts:
         widths = tuple(problem.grid.widths(axis) for axis in range(len(shape)))
         self._widths = widths if any(np.ptp(it) > _UNEVEN * it.min() for it in widths) else ()
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
+        self._given: tuple[Spans, Values] | None = None  # by the source
 
         # Faces and sources that never change are assembled once; `at` adds the others.
         source = conduction.source
@@ -270,8 +281,7 @@ class _Parts:
             if not problem.boundary.periodic(axis)
             for side in SIDES
         ]
-        rules = [*(face.rule for *_, face in faces), *([source] if source else [])]
-        self.changes = self._any_held or any(rule.changes for rule in rules)
+        self.changes = self._any_held or any(rule.changes for rule in rules_of(problem))
         still = [
             self._contents is None and face.is_affine and not face.rule.changes
             for *_, face in faces
@@ -282,10 +292,10 @@ class _Parts:
         self._d, self._f = xp.zeros(shape), xp.zeros(shape)
         self._lasts = source is None or not source.changes
         if source is not None and self._lasts:
-            add_heated(self._f, source, problem, conduction, self._where)
+            add_heated(self._f, source, problem, conduction, self._where, instant(0.0))
         nothing = np.broadcast_to(np.zeros(1), shape)
         for axis, side, face in (it for it, stays in zip(faces, still, strict=True) if stays):
-            self._add_face(self._d, self._f, (axis, side, face), nothing)
+            self._add_face(self._d, self._f, (axis, side, face), nothing, instant(0.0))
         between = [] if self._contents else conductances(problem, conduction, self._where)
         self._joined = [self._cut(axis, k) for axis, k in enumerate(between)]
 
@@ -298,17 +308,17 @@ class _Parts:
             return np.broadcast_to(conduction.medium.capacity, self._problem.grid.shape)
         return np.asarray(conduction.medium.capacity[conduction.medium.ids(self._whole)])
 
-    def at(self, problem: Problem, state: Numbers) -> LinearSystem:
-        """Assemble the system at the time from which `problem` starts, and at a state."""
-        self._problem, self._linear = problem, self._contents is None or self._contents.has_one
+    def at(self, when: Spans, state: Numbers) -> LinearSystem:
+        """Assemble the system over some spans of time and at a state."""
+        self._linear = self._contents is None or self._contents.has_one
         d, f = self._d, self._f
         # The constant parts must not be overwritten.
         if self._moving or self._any_held or not self._lasts:
             d, f = d.copy(), f.copy()
         if (source := self._conduction.source) is not None and not self._lasts:
-            add_heated(f, source, problem, self._conduction, self._where)
+            f += self._heated(source, when)
         for face in self._moving:
-            self._add_face(d, f, face, state)
+            self._add_face(d, f, face, state, when)
 
         joined = self._joined
         if self._contents is not None:
@@ -328,6 +338,14 @@ class _Parts:
             *(conductance, d, f, lambda: self._capacity, self._any_held, self._linear),
             *(self._contents, self._widths, self._where),
         )
+
+    def _heated(self, source: Rule, when: Spans) -> Values:
+        """Return what a source gives over some spans, made once for all states."""
+        if self._given is None or self._given[0] != when:
+            heat = self._where.xp.zeros(self._problem.grid.shape)
+            add_heated(heat, source, self._problem, self._conduction, self._where, when)
+            self._given = when, heat
+        return self._given[1]
 
     def _conductance(self, contents: Contents, axis: int, state: Numbers) -> Numbers:
         """Return K along an axis, where it depends on the state."""
@@ -350,7 +368,7 @@ class _Parts:
         return np.where(held | beyond, 0.0, between), [(up, -1), (down, 1)]
 
     def _add_face(
-        self, d: Values, f: Values, which: tuple[int, Side, RuledFace], state: Values
+        self, d: Values, f: Values, which: tuple[int, Side, RuledFace], state: Values, when: Spans
     ) -> None:
         """Add d and f of the ghosts beyond a face, in place."""
         axis, side, face = which
@@ -370,22 +388,29 @@ class _Parts:
 
         # Tangent of the flow: k (ghost + slope (u - here) - u).
         here = self._where.host(_plane(state, axis, at))
-        ghosts = self._ghosts(face, box, ids)
-        if self._contents is not None:
-            more = self._contents.tangent(k, partial(ghosts, face.rule), here, ids)
-            self._linear = self._linear and face.is_affine
-        else:
+
+        def tangent(span: tuple[float, float]) -> Numbers:
+            ghosts = self._ghosts(face, box, ids, span)
+            if self._contents is not None:
+                self._linear = self._linear and face.is_affine
+                return np.stack(self._contents.tangent(k, partial(ghosts, face.rule), here, ids))
             ghost, slope = self._tangent(which, ghosts, here)
-            more = k * (1 - slope), k * (ghost - slope * here)
+            return np.stack([k * (1 - slope), k * (ghost - slope * here)])
+
+        more = averaged(face.rule, when, tangent)
         for values, its in zip((d, f), more, strict=True):
             _plane(values, axis, at)[...] += self._where.xp.asarray(its)
 
-    def _ghosts(self, face: RuledFace, box: Ranges, ids: Ids) -> Callable[[Rule, Seen], Numbers]:
-        """Return the ghosts of a rule as a function of `potentials` of the mirror points."""
+    def _ghosts(
+        self, face: RuledFace, box: Ranges, ids: Ids, span: tuple[float, float]
+    ) -> Callable[[Rule, Seen], Numbers]:
+        """Return the ghosts of a rule over a span as a function of `potentials` of the mirror
+        points.
+        """
         codes = face.codes(box, ids, self._conduction.medium.n_ids)
 
         def ghosts(rule: Rule, seen: Seen) -> Numbers:
-            found = follow(rule, self._problem, 0, box, codes, seen)
+            found = follow(rule, self._problem, 0, box, codes, seen, span)
             return np.asarray(np.broadcast_to(found, ids.shape))
 
         return ghosts

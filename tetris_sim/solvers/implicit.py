@@ -8,16 +8,22 @@ Devices 32 (1985) 1992; M. E. Hosea, L. F. Shampine, Appl. Numer. Math. 20 (1996
     (C / (a dt) + A) u_g = C / (a dt) u + (f - A u)(t) + f_g
     (C / (a dt) + A) u_1 = C / (a dt) (u_g / (g (2 - g)) - u (1 - g)^2 / (g (2 - g))) + f_1
 
-Faces and sources are evaluated at the times of the three states. Where faces are not linear, or the
-state is an enthalpy, the balance is linearized about the last iterate until it holds.
+Faces and sources enter by their means (`step_control.py`): twice that of the first stage for f(t) +
+f_g, and for f_1 what makes the step take up its own mean; if they grow linearly, these are the
+values at the three times. Steps end where something bends or jumps, but for parts of a step that
+would be shorter than a sixteenth of it. Where faces are not linear, or the state is an enthalpy,
+the balance is linearized about the last iterate until it holds.
 
 The error of a step is its difference from the embedded formula of third order (`error`, with w =
-sqrt(2) / 4); solved with the same operator, the estimate is right for stiff parts too.
+sqrt(2) / 4) with values at the three times; solved with the same operator, the estimate is right
+for stiff parts too.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,20 +32,24 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.step_control import Controller, Counted
-from tetris_sim.solvers.assembly import HERE, Where
+from tetris_sim.solvers.assembly import HERE, Spans, Where, instant
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
-from tetris_sim.solvers.steady import best_constant, rounding_of, unbalanced
+from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbalanced
 
 # Constants g, a and w of the formulas above.
 _G = 2 - math.sqrt(2)
 _A = 1 - 1 / math.sqrt(2)
 _W = math.sqrt(2) / 4
 _NOW = 1 / (_G * (2 - _G))  # weight of the state in between; that of the first one is 1 - it
+_ALWAYS = instant(0.0)  # of what does not change
 _LIMIT = 1000  # iterations of a solution
 _OUTER = 50  # linearisations of a balance
 _ROUGHLY = 1e-2  # how well an error has to be known
+_SHORTEST = 1 / 16  # of a step: parts that it is cut into
+_INSIDE = 1e-9  # of a step: how far from its ends their values are read
+_NEGATIVE = 1e-9  # of all that flows per degree: what is less than 0 by rounding
 
 
 @dataclass(frozen=True)
@@ -56,14 +66,21 @@ class ImplicitStep:
     """A completed step.
 
     Attributes:
-        state: at its end, (n0, ...).
+        states: at its begin, in between and at its end, (n0, ...).
         storage: C / (a dt) of the formulas above, 0 in held cells.
-        flows: heat flows into cells at its three times.
+        flows: heat flows into cells at its three times, by the means of its stages.
+        stages: the spans of both stages.
     """
 
-    state: Numbers
+    states: tuple[Numbers, Numbers, Numbers]
     storage: Numbers
     flows: tuple[Numbers, Numbers, Numbers]
+    stages: tuple[Spans, Spans]
+
+    @property
+    def state(self) -> Numbers:
+        """The state at its end."""
+        return self.states[-1]
 
 
 @dataclass
@@ -87,7 +104,7 @@ class ImplicitSteps:
     iterations: int = 0
     kept: Kept = field(default_factory=Kept)
     heard: Heard = nobody
-    _last: tuple[float, Numbers, LinearSystem] | None = None  # a time, a state and their balance
+    _last: tuple[Spans, Numbers, LinearSystem] | None = None  # spans, a state and their balance
 
     def __post_init__(self) -> None:
         # Systems are assembled on the host; a near device, if any, lends its threads.
@@ -95,6 +112,7 @@ class ImplicitSteps:
         self._balances = LinearSystems(
             self.problem, HERE if near is None else Where(share=near.share)
         )
+        self._changes, self._kept_of_parts = changes(self.problem), Kept(loose=True)
 
     def advance(self, u: Numbers, step: int) -> Numbers:
         """Make step number `step`, and return the state after it, (n0, ...).
@@ -107,72 +125,160 @@ class ImplicitSteps:
             NumericsError: the tolerance was not reached.
         """
         begin, end = self.problem.time(step), self.problem.time(step + 1)
-        first = self.balance(begin, u)
-        drive = first.driving(u)
+        edges = [begin, *self.bends(begin, end, _SHORTEST * (end - begin)), end]
+        whole, kept = len(edges) == 2, self.kept
+        # Parts differ in length, so that of one serves for another one only roughly.
+        self.kept = kept if whole else self._kept_of_parts
+        try:
+            for low, high in itertools.pairwise(edges):
+                u = self._advance(u, TimeSpan(low, high, self.problem.dt if whole else high - low))
+        finally:
+            self.kept = kept
+        return u
+
+    def _advance(self, u: Numbers, span: TimeSpan) -> Numbers:
+        stages = self.stages(u, span)
         # The imbalance of a constant state is part of the scale, so that the zero of the
         # temperature scale does not count.
-        scale = max(unbalanced(first, best_constant(first)), unbalanced(first, drive))
-        span = TimeSpan(begin, end, self.problem.dt)
-        return self.make(first, u, span, self.tolerance * scale).state
+        scale = 0.0
+        for when in dict.fromkeys(stages):
+            made = self.balance(when, u)
+            drive = made.driving(u)
+            scale = max(scale, unbalanced(made, best_constant(made)), unbalanced(made, drive))
+        return self.make(u, span, stages, self.tolerance * scale).state
 
-    def make(self, first: LinearSystem, u: Numbers, span: TimeSpan, least: float) -> ImplicitStep:
+    def bends(self, begin: float, end: float, shortest: float) -> list[float]:
+        """Return the times inside a span at which steps end, ascending, at least `shortest` apart
+        and from its ends [s].
+        """
+        found, last = list[float](), begin
+        for time in self._balances.bends(begin, end) if self._changes else ():
+            if time - last >= shortest and end - time >= shortest:
+                found.append(time)
+                last = time
+        return found
+
+    def stages(self, u: Numbers, span: TimeSpan) -> tuple[Spans, Spans]:
+        """Return the spans over which both stages of a step from a state average what changes."""
+        if not self._changes:
+            return _ALWAYS, _ALWAYS
+        between = span.begin + _G * span.dt
+        # Half of the heat of stage 1 counts at either of its ends; with f_1 stage 2 makes up for
+        # what is left of the mean over the step: 2 w F_1 + a f_1 = g F_1 + (1 - g) F_2.
+        first: Spans = ((1.0, span.begin, between),)
+        second: Spans = (
+            ((_G - 2 * _W) / _A, span.begin, between),
+            ((1 - _G) / _A, between, span.end),
+        )
+
+        # An exchange that grows or falls within the step must not become a negative one: then the
+        # mean over the step counts in both stages.
+        made = self.balance(second, u)
+        if float(made.exchange.min()) < -_NEGATIVE * float(made.whole.max()):
+            first = second = ((1.0, span.begin, span.end),)
+        return first, second
+
+    def make(
+        self, u: Numbers, span: TimeSpan, stages: tuple[Spans, Spans], least: float
+    ) -> ImplicitStep:
         """Make one step.
 
         Args:
-            first: the linear system at its begin.
-            u: the state there.
+            u: the state at its begin.
             span: its begin, end and length.
+            stages: as `stages` returns them.
             least: norm of the imbalance that may remain.
 
         Raises:
             NumericsError: a balance does not hold.
         """
+        first = self.balance(stages[0], u)
         # Held cells store nothing here: they are not unknowns.
         storage = np.where(first.held, 0.0, first.capacity) / (_A * span.dt)
         flows = first.flows(first.driving(u))
         # Stage 1, trapezoidal rule: both ends contribute their flows, hence `u` and its flows.
         given = storage * u + flows
-        middle = self._solve(span.begin + _G * span.dt, u, storage, given, least)
+        middle = self._solve(span.end, stages[0], u, storage, given, least)
         # The flows at t + g dt follow from the stage equation, without another evaluation.
         flows_then = storage * middle - given
         # Stage 2, BDF2 through the states at t and t + g dt.
         given = storage * (_NOW * middle + (1 - _NOW) * u)
-        state = self._solve(span.end, middle, storage, given, least)
-        return ImplicitStep(state, storage, (flows, flows_then, storage * state - given))
+        state = self._solve(span.end, stages[1], middle, storage, given, least)
+        all_flows = flows, flows_then, storage * state - given
+        return ImplicitStep((u, middle, state), storage, all_flows, stages)
 
-    def error(self, made: ImplicitStep, end: float) -> Numbers:
+    def error(self, made: ImplicitStep, span: TimeSpan) -> Numbers:
         """Estimate the difference of a step from the embedded formula of third order, (n0, ...).
 
         Args:
             made: the step.
-            end: time at which it ended [s].
+            span: its begin, end and length.
         """
         # Filtering the difference through the operator keeps the estimate small for stiff
         # components.
         first, middle, last = made.flows
         heat = ((4 * _W - 1) * first - middle + 2 * _A * last) / (3 * _A)
+        if self._changes:
+            # The formula of third order takes values at the three times instead of means.
+            # Its ends may lie on jumps, of which the step sees one side.
+            inside = _INSIDE * span.dt
+            times = span.begin + inside, span.begin + _G * span.dt, span.end - inside
+            spans = made.stages[0], *made.stages
+            weights = (1 - _W) / 3, (1 + 3 * _W) / 3, _A / 3
+            for weight, time, when, u in zip(weights, times, spans, made.states, strict=True):
+                over, then = (self.balance(it, u) for it in (when, instant(time)))
+                drive = over.driving(u)
+                heat += weight / _A * (over.flows(drive) - then.flows(drive))
         size = norm(heat)
-        balance, zero = self.balance(end, made.state), np.zeros_like(heat)
+        balance, zero = self.balance(self.at(span.end), made.state), np.zeros_like(heat)
         return self._rise(balance, made.state, made.storage, (zero, heat), _ROUGHLY * size)
 
-    def balance(self, time: float, u: Numbers) -> LinearSystem:
-        """Return the linear system at a time and state."""
+    def rise(self, u: Numbers, edges: Sequence[float]) -> float:
+        """Return by how much any cell would rise between the first and the last of some times [s]
+        if its state did not change the flows; 0 where nothing changes with time.
+        """
+        if not self._changes:
+            return 0.0
+        whole = edges[-1] - edges[0]
+        spans = tuple(((high - low) / whole, low, high) for low, high in itertools.pairwise(edges))
+        made = self.balance(spans, u)
+        return float(abs(made.flows(made.driving(u)) / made.capacity).max()) * whole
+
+    def at(self, time: float) -> Spans:
+        """Return a time as the spans of a balance."""
+        return instant(time) if self._changes else _ALWAYS
+
+    def balance(self, when: Spans, u: Numbers) -> LinearSystem:
+        """Return the linear system over some spans and at a state."""
         # The end of a step is the begin of the next one, so the last system is kept, identified by
-        # its time and the array of its state.
-        if self._last is None or self._last[0] != time or self._last[1] is not u:
-            self._last = (time, u, self._balances.at(time, u))
+        # its spans and the array of its state.
+        if self._last is None or self._last[0] != when or self._last[1] is not u:
+            self._last = (when, u, self._balances.at(when, u))
         return self._last[2]
 
     def _solve(
-        self, time: float, guess: Numbers, storage: Numbers, given: Numbers, least: float
+        self,
+        time: float,
+        when: Spans,
+        guess: Numbers,
+        storage: Numbers,
+        given: Numbers,
+        least: float,
     ) -> Numbers:
-        """Solve for the state at a time in which each cell stores the flows into it plus
-        `given`.
+        """Solve for the state in which each cell stores the flows into it plus `given`.
+
+        Args:
+            time: for messages [s].
+            when: over which faces and sources are averaged.
+            guess: to begin with.
+            storage: heat stored per unit of the state.
+            given: more heat.
+            least: norm of the imbalance that may remain.
         """
         # Newton's method; a linear system takes one solution and one check.
         u = guess
         for _ in range(_OUTER):
-            made = self.balance(time, u)
+            made = self.balance(when, u)
             drive = made.driving(u)
             left = given - storage * u + made.flows(drive)
             # No solution can be better than the rounding of its own terms.
@@ -260,6 +366,8 @@ class ImplicitSteps:
 _CONSTANT = 0.04  # of (dt d/dt)^3, the error of a step
 _ORDER = 3  # power of a step's length with which its error shrinks
 _WELL_BELOW = 1e-2  # of the tolerance: what is left of balances may be worth
+_HARDLY = 1e-9  # of the rise in an interval: of a range, so that it is never next to nothing
+_CLOSEST = 1e-9  # of an interval: times between which there is a step
 
 
 def expected_steps(seconds: float, shortest: float, tolerance: float, stretches: int) -> int:
@@ -295,6 +403,7 @@ class AdaptiveSteps:
     tolerance: float
     counted: Counted = field(default_factory=Counted)
     heard: Heard = nobody
+    _least: float = 0.0  # range of a state
 
     def __post_init__(self) -> None:
         # Through a method, because `heard` may be replaced later.
@@ -323,9 +432,16 @@ class AdaptiveSteps:
         # Nothing is carried over from the previous output interval, so a continued run takes the
         # same steps.
         self._steps.kept = Kept(loose=True)
-        first = self._steps.balance(begin, u)
-        tried = Controller(begin, end, self._first(first, u, end - begin), _ORDER, self.counted)
+        edges = [begin, *self._steps.bends(begin, end, _CLOSEST * (end - begin)), end]
+        self._least = self._steps.rise(u, edges) * _HARDLY
+        for low, high in itertools.pairwise(edges):
+            u = self._advance(u, low, high)
+        return u
 
+    def _advance(self, u: Numbers, begin: float, end: float) -> Numbers:
+        """Advance the state over a span in which nothing bends or jumps."""
+        first = self._steps.balance(self._steps.at(begin), u)
+        tried = Controller(begin, end, self._first(first, u, end - begin), _ORDER, self.counted)
         while not tried.ended:
             if self.heard():
                 raise LeftOffError
@@ -339,7 +455,7 @@ class AdaptiveSteps:
             found, error = self._try(first, u, TimeSpan(tried.time, tried.until, tried.length))
             if tried.accept(error):
                 u = found
-                first = self._steps.balance(tried.time, u)
+                first = self._steps.balance(self._steps.at(tried.time), u)
             self.counted = tried.counted
         return u
 
@@ -351,8 +467,9 @@ class AdaptiveSteps:
         storage = np.where(first.held, np.inf, first.capacity / span.dt)
         worth = float((storage * scale).min()) * np.sqrt(u.size)
         try:
-            made = self._steps.make(first, u, span, _WELL_BELOW * self.tolerance * worth)
-            error = self._steps.error(made, span.end)
+            stages = self._steps.stages(u, span)
+            made = self._steps.make(u, span, stages, _WELL_BELOW * self.tolerance * worth)
+            error = self._steps.error(made, span)
         # A step that cannot be solved counts as one with an infinite error, and is made shorter.
         except NumericsError:
             return u, np.inf
@@ -367,7 +484,10 @@ class AdaptiveSteps:
         rates = first.flows(first.driving(u)) / first.capacity
         # dt / time constant = (tolerance / c)^(1/3) makes the error of an exponential the
         # tolerance.
-        fastest = float((abs(rates) / self._scale(first, u)).max())
+        with np.errstate(over="ignore"):
+            fastest = float((abs(rates) / self._scale(first, u)).max())
+        if math.isinf(fastest):
+            return longest  # nothing is known yet of what the body comes to
         wanted = (self.tolerance / _CONSTANT) ** (1 / _ORDER)
         return wanted / fastest if fastest * longest > wanted else longest
 
@@ -383,7 +503,7 @@ class AdaptiveSteps:
         if made.contents is None:
             own = ~made.held
             whole = max(it[own].max() for it in states) - min(it[own].min() for it in states)
-            return np.full((1,) * constant.ndim, max(whole, np.finfo(float).tiny))
+            return np.full((1,) * constant.ndim, max(whole, self._least, np.finfo(float).tiny))
 
         # With enthalpies each material has its own range.
         kinds = made.contents.enthalpy.kinds[made.contents.ids]
@@ -391,5 +511,5 @@ class AdaptiveSteps:
         for kind in np.unique(kinds):
             here = kinds == kind
             whole = max(it[here].max() for it in states) - min(it[here].min() for it in states)
-            found[here] = max(whole, np.finfo(float).tiny)
+            found[here] = max(whole, self._least, np.finfo(float).tiny)
         return found

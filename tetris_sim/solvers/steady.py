@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.model.conduction import Numbers, RuledFace
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.solvers.assembly import HERE, Where
+from tetris_sim.solvers.assembly import HERE, Where, instant, rules_of
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
 from tetris_sim.solvers.krylov import Arithmetic, Heard, nobody
 from tetris_sim.solvers.solver import Solver, settle
@@ -92,12 +92,7 @@ class Steady:
 
 def changes(problem: Problem) -> bool:
     """Whether faces or sources depend on time."""
-    if problem.conduction is None:
-        return False
-    faces = [face for pair in problem.boundary.faces for face in pair]
-    rules = [face.rule for face in faces if isinstance(face, RuledFace)]
-    source = problem.conduction.source
-    return any(rule.changes for rule in (*rules, *([source] if source else [])))
+    return any(rule.changes for rule in rules_of(problem))
 
 
 def why_not_steady(problem: Problem) -> str | None:
@@ -136,7 +131,7 @@ def solve_steady(
     initial = np.asarray(state, np.float64)
     near = solver.near
     balances = LinearSystems(problem, where_of(near))
-    made = balances.at(time, initial)
+    made = balances.at(instant(time), initial)
 
     u, alone, mixture = made.driving(initial), _alone(problem, made), Mixture()
     if made.where.xp is not np:
@@ -169,7 +164,7 @@ def solve_steady(
             found = found if made.is_linear else mixture.better(u, found)
         u = found
         # At the new iterate the conductances and tangents are different ones.
-        made = made if made.is_linear else balances.at(time, _state(made, u))
+        made = made if made.is_linear else balances.at(instant(time), _state(made, u))
         left = remaining(made, u, near)
     else:
         msg = (
