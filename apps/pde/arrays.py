@@ -226,6 +226,7 @@ def equations_problem(
     advection: Advection,
     second: Mapping[str, RightSide] | None = None,
     tolerance: float | None = None,
+    grows: bool = False,
 ) -> Problem:
     """The problem of fields as arrays.
 
@@ -243,10 +244,11 @@ def equations_problem(
         advection: see `PdeModel`.
         second: d2u/dt2 of fields that have velocities instead.
         tolerance: of the errors of substeps, for adaptive steps.
+        grows: whether dt may be larger than the largest stable step.
 
     Raises:
         ConfigError: something does not fit.
-        UnstableStepError: dt is larger than the largest stable step.
+        UnstableStepError: dt is larger than the largest stable step, and may not be.
     """
     second = second or {}
     _check_scheme(scheme, tolerance, alone=len(names) == 2 * len(second))
@@ -274,7 +276,8 @@ def equations_problem(
         dtype=np.dtype(state.dtype),
     )
     taken: Any = dt if dt is not None else "auto" if tolerance is None else 1.0
-    return assemble_equations(parts, TimeSection(dt=taken, steps=steps, tolerance=tolerance))
+    time = TimeSection(dt=taken, steps=steps, tolerance=tolerance)
+    return assemble_equations(parts, time, grows=grows)
 
 
 def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:

@@ -180,7 +180,7 @@ def assemble_equations(
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":
-        made, limits = _stretch(parts, time, dt)
+        made, limits = _stretch(parts, time)
         _check_scalars(parts, made)
         taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
         return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
@@ -207,13 +207,15 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
     return as_one_stencil(replace(problem, start=start))
 
 
-def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[SchemeStages, StepLimits]:
+def _stretch(parts: Parts, time: TimeSection) -> tuple[SchemeStages, StepLimits]:
     """(a step by the fewest stages of rkl2 with which it is stable, its limits)."""
-    given = dt if dt is not None else time.dt
-    counts = range(3, MOST_STAGES) if isinstance(given, float) else (_AUTOMATIC_STAGES,)
+    # Of a run that goes on the step is known, but it was rounded, and from what is rounded another
+    # number of stages might follow: the configuration decides as it did when the run began.
+    wanted = time.dt if isinstance(time.dt, float) else None
+    counts = range(3, MOST_STAGES) if wanted is not None else (_AUTOMATIC_STAGES,)
     for stages in (*counts, MOST_STAGES):
         limits = _limits(parts, time, stages)
-        if not isinstance(given, float) or not is_unstable(given, limits.given):
+        if wanted is None or not is_unstable(wanted, limits.given):
             break
     return make_rkl2(parts.system, nothing_yet(parts.system), stages), limits
 

@@ -3,10 +3,13 @@
 Around a state the right-hand sides change linearly. A wave of given lengths along the axes is then
 multiplied by a small matrix, the symbol, whose eigenvalues z say how fast it grows or shrinks; a
 scheme multiplies it by R(z dt) in a step: 1 + z for euler, 1 + z + z^2/2 for rk2, the first five
-terms of exp(z) for rk4. No wave may grow by more than the fastest one grows in truth, and none that
-shrinks may grow. Derivatives are differences of the formulas themselves; the states are those of
-many points of the initial state, and for an automatic step also all mixtures of the smallest,
-middle and largest value of every field.
+terms of exp(z) for rk4. Where nothing grows in truth, the step must lie in the stability region:
+|R| <= 1. Where the fastest wave grows at a rate g, the bound is relative stability: |R| <= exp(g
+dt), and a quarter of g more than its own rate for a wave that itself grows nearly that fast, since
+R differs from exp by the truncation error of the scheme (J. D. Lambert, Numerical Methods for
+Ordinary Differential Systems, 1991, 3.8). Derivatives are differences of the formulas themselves;
+the states are those of many points of the initial state, and for an automatic step also all
+mixtures of the smallest, middle and largest value of every field.
 """
 
 from __future__ import annotations
@@ -44,8 +47,14 @@ _MIXTURES = 81
 # Numbers in all symbols together: of many fields fewer samples are looked at, not for minutes.
 _SYMBOLS = 1 << 21
 _ALONG = {1: 65, 2: 17, 3: 9}  # waves along an axis, by the number of axes
+_ALONG_LINES = 17  # along axes and diagonals, where sums over axes have their extremes
+_OCTAVES = 8  # of longer waves along them: a band of them may be all that grows
 _NUDGE = 2.0**-20  # relative change for a derivative
-_ROUNDING = 1e-7  # of the largest eigenvalue: what differences of formulas miss
+_ROUNDING = 1e-7  # of the largest eigenvalue: what eigenvalues may be off
+_CANCELLED = 1e-13  # of the largest of all: what sums over the taps of a wave may be off
+_TRUNCATION = 0.25  # of the fastest growth: by so much more a scheme may let a wave grow
+_SHORT = 1e-2  # of 1/|z|: a scheme for which such a step is too long lets waves grow at any step
+_FOLLOWED = 1e-4  # of 1/|z|: in such steps a wave grows by less than 1e-3 in a period by any scheme
 _DIFFERENCES = 1e-7  # what derivatives by differences may be off: a step at the limit is stable
 _HALVINGS = 60
 _LARGEST = 1e150  # of a symbol whose eigenvalues can be computed
@@ -124,7 +133,8 @@ def longest_step(spectrum: Array, scheme: Scheme, stages: int = MOST_STAGES) -> 
     0.5
 
     Args:
-        spectrum: eigenvalues of the symbols [1/s], or of those of second order [1/s^2].
+        spectrum: eigenvalues of the symbols [1/s], or of those of second order [1/s^2], the last
+            axis along those of one symbol.
         scheme: how a step is made.
         stages: of rkl2.
     """
@@ -139,13 +149,28 @@ def longest_step(spectrum: Array, scheme: Scheme, stages: int = MOST_STAGES) -> 
             return 1 / math.sqrt(largest)
         return 2 / math.sqrt(float(swinging.max())) * (1 + _DIFFERENCES)
 
+    # Rounding makes a pair of growth and decay of two equal eigenvalues, but no decay alone that is
+    # more than this of the eigenvalues of the same symbol.
     slack = _ROUNDING * largest
-    fastest = max(float(spectrum.real.max()), 0.0)
+    damping = np.maximum(_ROUNDING * np.abs(spectrum).max(-1, keepdims=True), _CANCELLED * largest)
+    fastest = float(spectrum.real.max())
     growth = fastest if fastest > slack else 0.0
-    z = np.where(np.abs(spectrum.real) < slack, 1j * spectrum.imag, spectrum)
+    swings = (np.abs(spectrum.real) < slack) & (spectrum.real > -damping)
+    z = np.where(swings, 1j * spectrum.imag, spectrum)
     z = z[np.abs(z) > slack]
     if not z.size:
         return math.inf
+
+    def stays(z: Array, dt: Array | float) -> Array:
+        with np.errstate(over="ignore"):
+            allowed = np.exp(np.maximum(growth, z.real + _TRUNCATION * growth) * dt)
+        return np.asarray(np.abs(_factor(z * dt, scheme, stages)) <= allowed * (1 + 1e-14))
+
+    # What swings undamped and grows in however short a step counts where it grows visibly.
+    growing = (z.real >= 0) & ~stays(z, _SHORT / np.abs(z))
+    fastest_swing, z = float(np.abs(z[growing]).max(initial=0.0)), z[~growing]
+    if not z.size:
+        return 0.0
 
     # No farther than schemes reach: beyond, what may grow outgrows what is unstable.
     reach = max(20, stages * stages) if scheme == "rkl2" else 20
@@ -154,13 +179,12 @@ def longest_step(spectrum: Array, scheme: Scheme, stages: int = MOST_STAGES) -> 
         high = np.minimum(high, _LONGEST_GROWTH / growth)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        good = np.abs(_factor(z * middle, scheme, stages)) <= np.exp(growth * middle) * (1 + 1e-14)
+        good = stays(z, middle)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
         near = low <= high.min()  # what is longer already cannot become the shortest
         z, low, high = z[near], low[near], high[near]
     shortest = float(low.min()) * (1 + _DIFFERENCES)
-    # Less than this is what rounding lets pass for a step.
-    return shortest if shortest * largest > 1e-2 else 0.0
+    return shortest if shortest * fastest_swing <= _FOLLOWED else 0.0
 
 
 def _factor(z: Array, scheme: Scheme, stages: int) -> Array:
@@ -208,7 +232,7 @@ class _Samples:
         self._moments = [horizon * k / 8 for k in range(9)] if horizon > 0 else [0.0]
 
     def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
-        """Those of the symbols of all waves at all samples, (n,)."""
+        """Those of the symbols of all waves at all samples, (n, eigenvalues of one)."""
         changes = any(parameter.changes for parameter in self._parameters)
         moments = self._moments if changes else self._moments[:1]
         each = len(self.waves) * len(self._fields) ** 2 * len(moments)
@@ -226,7 +250,7 @@ class _Samples:
                 symbols = symbols[..., rows, :][..., columns]
 
             finite = (np.abs(symbols) < _LARGEST).all(axis=(-1, -2))
-            found.append(np.linalg.eigvals(symbols[finite]).reshape(-1))
+            found.append(np.linalg.eigvals(symbols[finite]))
         return np.concatenate(found)
 
     def growth(self) -> Array:
@@ -343,7 +367,13 @@ class _Samples:
         half = np.linspace(0, np.pi, _ALONG[ndim] // 2 + 1)
         whole = np.linspace(-np.pi, np.pi, _ALONG[ndim])
         phases = np.meshgrid(half, *[whole] * (ndim - 1), indexing="ij")
-        return np.stack(phases, -1).reshape(-1, ndim)
+        lines = np.array(
+            [it for it in itertools.product((-1, 0, 1), repeat=ndim) if it > (0,) * ndim]
+        )
+        lengths = np.linspace(0, np.pi, _ALONG_LINES)[1:]
+        lengths = np.append(lengths[0] * np.exp2(-np.arange(1.0, _OCTAVES)), lengths)
+        along = lengths[:, None, None] * lines
+        return np.concatenate([np.stack(phases, -1).reshape(-1, ndim), along.reshape(-1, ndim)])
 
 
 def _slope(tree: Node, seen: Mapping[str, Any], name: str) -> Array:

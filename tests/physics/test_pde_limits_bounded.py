@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.pde_cases import config, field
+from tetris_sim import Periodic, solve_pde
 from tetris_sim.apps.initial import block_shape
 from tetris_sim.apps.pde import stability
 from tetris_sim.config import make_config
+from tetris_sim.errors import UnstableStepError
+from tetris_sim.model import reference
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Slab
 
@@ -104,3 +108,88 @@ def test_many_fields_are_looked_at_in_fewer_places(
     assert len(sizes) == 18
     assert sum(sizes) <= 2 * max(1 << 16, one_sample_at_all_moments)
     assert math.isclose(few, whole, rel_tol=0.2)
+
+
+HUMPS = "2/cosh(x - 10)**2 + 0.5/cosh(0.5*(x - 25))**2"
+SPIRAL = {"a": field("0.1*a + 0.1*b", 0.1), "b": field("0.1*b - 0.1*a", 0.1)}
+GROWING: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[float, ...], float, float]] = {
+    "KdV": ({"u": field("-dx(dxx(u)) - 6*u*dx(u)", HUMPS)}, (64,), (40,), 0.23, 0.29),
+    "KdV, half spacing": ({"u": field("-dx(dxx(u)) - 6*u*dx(u)", HUMPS)}, (128,), (40,), 0.031, 0.036),
+    "carried": ({"u": field("0.1*u - dx(u)", "sin(2*pi*x/Lx)")}, (64,), (64,), 2.6, 3.1),
+    "carried in 3D": ({"u": field("0.1*u - dx(u) - dy(u) - dz(u)", "sin(2*pi*x/Lx)")}, (8, 8, 8), (8, 8, 8), 0.9, 1.1),
+    "van der Pol": ({"u": field("v", 0.1), "v": field("0.1*(1 - u**2)*v - u", 0.1)}, (16,), (16,), 2.7, 2.9),
+    "Ginzburg-Landau": (
+        {
+            "a": field("laplace(a) - 2*laplace(b) + a - (a**2 + b**2)*(a - b)", "0.3*sin(2*pi*x/Lx)"),
+            "b": field("laplace(b) + 2*laplace(a) + b - (a**2 + b**2)*(a + b)", "0.3*cos(2*pi*x/Lx)"),
+        },
+        (64,), (64,), 0.3, 0.45,
+    ),
+    "Brusselator": (
+        {
+            "u": field("laplace(u) + 1 - 4*u + u**2*v", 1.0),
+            "v": field("0.1*laplace(v) + 3*u - u**2*v", {"type": "random", "low": 2.8, "high": 3.2}),
+        },
+        (64, 64), (64, 64), 0.43, 0.55,
+    ),
+}  # fmt: skip
+
+
+def limit(fields: dict[str, Any], scheme: str = "rk4", **more: Any) -> float:
+    found = config(fields, time={"steps": 1, "dt": "auto", "scheme": scheme}, **more).build()
+    assert found.dt_limit is not None
+    return found.dt_limit
+
+
+@pytest.mark.parametrize("name", [*GROWING])
+def test_waves_that_grow_and_swing_have_a_limit_near_that_of_the_scheme(name: str) -> None:
+    fields, shape, size, low, high = GROWING[name]
+    assert low < limit(fields, shape=shape, size=size) < high
+
+
+def test_what_grows_and_swings_is_computed() -> None:
+    """a + i b = 0.1 (1 + i) exp((0.1 - 0.1 i) t)."""
+    time = {"t_end": 10, "dt": 0.1, "scheme": "rk4"}
+    problem = config(SPIRAL, shape=(16,), time=time).build()
+    found = reference.advance(problem.initial(Slab.whole(problem.grid)), problem, problem.steps)
+    assert found[0, 0] == pytest.approx(0.1 * math.e * (math.cos(1) + math.sin(1)), rel=1e-6)
+
+
+@pytest.mark.parametrize("along", [33, 65, 129, 257])
+@pytest.mark.parametrize("name", ["KdV", "carried", "Ginzburg-Landau"])
+def test_limits_do_not_depend_on_how_many_waves_are_looked_at(
+    name: str, along: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields, shape, size, *_ = GROWING[name]
+    few = limit(fields, shape=shape, size=size)
+    monkeypatch.setattr(stability, "_ALONG", {1: along})
+    monkeypatch.setattr(stability, "_ALONG_LINES", along // 2 + 1)
+    assert limit(fields, shape=shape, size=size) == pytest.approx(few, rel=0.05)
+
+
+def test_third_derivatives_in_3d_are_seen_between_the_waves_of_the_lattice() -> None:
+    equation = "-dx(dxx(u)) - dy(dyy(u)) - dz(dzz(u))"
+    found = limit({"u": field(equation, "sin(2*pi*x/Lx)")}, shape=(8, 8, 8))
+    assert found == pytest.approx(2 * math.sqrt(2) / (3 * 1.5 * math.sqrt(3)), rel=0.02)
+
+
+@pytest.mark.parametrize("w", [10, 1000, 30000])
+def test_weak_damping_sets_a_limit_and_is_not_called_none(w: int) -> None:
+    fields = {"u": field(f"{w}*v - u", 0.1), "v": field(f"-{w}*u - v", 0.1)}
+    assert limit(fields, "euler", shape=(16,)) == pytest.approx(2 / (1 + w * w), rel=1e-4)
+
+
+def test_a_slow_swing_beside_fast_diffusion_is_followed() -> None:
+    fields = {"u": field("1e4*laplace(u) + 0.01*v", 0.1), "v": field("-0.01*u", 0.1)}
+    assert limit(fields, "euler", shape=(16,)) == pytest.approx(2 / 4e4, rel=1e-4)
+
+
+def test_arrays_may_grow_if_they_are_allowed_to() -> None:
+    u = np.sin(np.linspace(0, 2 * np.pi, 16, endpoint=False))
+    given: Any = ({"u": u}, {"u": "laplace(u)"}, 1)
+    with pytest.raises(UnstableStepError, match="largest stable step"):
+        solve_pde(*given, dt=0.7, boundary=Periodic())
+    found = solve_pde(*given, dt=0.7, boundary=Periodic(), allow_growth=True)["u"]
+    np.testing.assert_allclose(
+        found, u + 0.7 * (np.roll(u, 1) - 2 * u + np.roll(u, -1)), atol=1e-14
+    )

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.kernels.test_substeps import solved
 from tests.support.pde_cases import SINE, config, field
+from tetris_sim import commands
 from tetris_sim.apps.pde.schemes import rkl2_factor, stretched
+from tetris_sim.config import load_config
 from tetris_sim.config.sections.schema import ComputeSection
+from tetris_sim.errors import UnstableStepError
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.checkpoint import problem_digest
+
+FOLDER = Path(commands.__file__).parent / "templates"
 
 
 def run(problem: Problem) -> Field:
@@ -67,3 +75,37 @@ def test_partitions_and_blocks_have_the_same_bits() -> None:
     for method, workers in (("cpu.plain", 3), ("cpu.stream", 1)):
         compute = ComputeSection(method=method, devices=("cpu",) * workers, threads=workers)
         np.testing.assert_array_equal(solved(problem, compute)[0], alone)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"dt": "auto", "safety": safety} for safety in (0.5, 0.7, 0.75, 0.8, 0.9)),
+        *({"dt": dt} for dt in (0.3, 0.61, 1.3, 3.3)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("equation", ["laplace(u) - u**3", "laplace(u) + u - u**3", "laplace(u)"])
+def test_a_run_that_goes_on_takes_the_stages_it_began_with(
+    equation: str, more: dict[str, Any]
+) -> None:
+    time = {"scheme": "rkl2", "t_end": 100, **more}
+    found = config({"u": field(equation, SINE)}, shape=(32, 32), time=time)
+    begun = found.build()
+    assert problem_digest(found.build(dt=begun.dt)) == problem_digest(begun)
+
+
+TEMPLATES = sorted(it.stem for it in FOLDER.glob("*.yaml") if "type: pde" in it.read_text())
+
+
+@pytest.mark.parametrize("scheme", ["own", "rk4", "rkl2"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_that_goes_on_is_the_problem_it_was(name: str, scheme: str) -> None:
+    overrides = [] if scheme == "own" else [f"time.scheme={scheme}", "time.dt=auto"]
+    found = load_config(FOLDER / f"{name}.yaml", overrides=overrides)
+    if scheme == "rkl2" and name in {"schroedinger", "shallow_water", "wave"}:
+        with pytest.raises(UnstableStepError, match="no step of rkl2 is stable"):
+            found.build()
+        return
+    begun = found.build()
+    assert problem_digest(found.build(dt=begun.dt)) == problem_digest(begun)

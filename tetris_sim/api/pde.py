@@ -43,6 +43,7 @@ def solve_pde(
     boundary: Mapping[str, Boundary | Face] | Boundary | Face | None = None,
     accuracy: Literal[2, 4] = 2,
     advection: Literal["upwind", "central"] = "upwind",
+    allow_growth: bool = False,
     dtype: npt.DTypeLike | None = None,
     method: str = "auto",
     threads: int | None = None,
@@ -80,6 +81,7 @@ def solve_pde(
         boundary: what holds on the faces, for all fields or by field; as for `thermal_diffusion`.
         accuracy: order of the differential operators.
         advection: how `advect` looks upstream.
+        allow_growth: whether a given dt is accepted that is larger than the largest stable step.
         dtype: float64 or float32; if nothing is given float64, or float32 if all fields are.
         method: one of the methods that `tetris-sim doctor` lists; the fastest if not given.
         threads: CPU threads to use; all that this process may use if not given.
@@ -89,7 +91,7 @@ def solve_pde(
 
     Raises:
         ConfigError: arguments that do not fit together, or a function that cannot be traced.
-        UnstableStepError: the step is larger than the largest stable one.
+        UnstableStepError: the step is larger than the largest stable one, and no growth is allowed.
         NumericsError: a field or the result holds NaN or infinity.
         UnsupportedError: there is not enough memory, or no method can do it.
     """
@@ -120,6 +122,7 @@ def solve_pde(
         advection=advection,
         second=second,
         tolerance=tolerance,
+        grows=allow_growth,
     )
     names = [variable.name for variable in problem.variables]
     result = dict(zip(names, run_problem(problem, method, threads), strict=True))
