@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import logging
+import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from tetris_sim.commands import VERBS, add_common_arguments
@@ -19,10 +21,11 @@ from tetris_sim.errors import (
     StopRequested,
     TetrisError,
     UnsupportedError,
+    as_told,
 )
 from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.support.stopping import ending_quietly
-from tetris_sim.support.wording import listed, suggestion
+from tetris_sim.support.wording import first_line, listed, suggestion
 from tetris_sim.version import __version__
 
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
@@ -35,8 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = verb in ("run", "restart")
     quietly = ending_quietly(whole_process=arguments is None) if runs else contextlib.nullcontext()
     try:
-        with quietly:
+        with quietly, _shown_somehow():
             return _run_verb(words, verb)
+    except SystemExit as ended:  # the parser's, after --help for example
+        if not ended.code and (told := _refused_output(ended)) is not None:
+            print_error(told, as_json=False)
+            raise SystemExit(int(told.exit_code)) from None
+        raise
     except StopRequested as stopped:
         if launched_rank() == 0:
             print(f"tetris-sim: {stopped}", file=sys.stderr)
@@ -62,36 +70,27 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         return ExitCode.CONFIG
 
     try:
-        return int(args.run(args))
-
-    # What is wrong with the user's request or machine is said in a sentence.
-    except TetrisError as error:
-        if args.debug:
-            raise
-        print_error(error, as_json=args.json)
-        return int(error.exit_code)
-    except MemoryError as error:
-        if args.debug:
-            raise
-        said = f" ({error})" if str(error) else ""
-        msg = (
-            f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine "
-            "with more memory"
-        )
-        print_error(UnsupportedError(msg), as_json=args.json)
-        return ExitCode.RESOURCES
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
 
     # Somebody has had enough.
     except KeyboardInterrupt:
         print("aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         # The reader of our output, `head` for example, has gone: not an error.
-        sys.stderr.close()
+        _refused_output(error)
         return ExitCode.OK
 
-    # Anything else is our fault.
-    except Exception:
+    # What is wrong with the user's request or machine is said in a sentence; all else is our fault.
+    except Exception as error:
+        told = _refused_output(error) or as_told(error)
+        if told is not None:
+            if args.debug:
+                raise
+            print_error(told, as_json=args.json)
+            return int(told.exit_code)
         logging.getLogger("tetris_sim").exception(
             (
                 "this is a bug in tetris_sim %s: please report it with the output of `tetris-sim "
@@ -102,6 +101,39 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         return ExitCode.INTERNAL
 
 
+def _refused_output(error: BaseException) -> TetrisError | None:
+    """Why standard output, which is then given up, cannot be written; None if it can be."""
+    try:
+        sys.stdout.flush()
+    except OSError as refusal:
+        error = refusal
+        # What Python still holds for it would fail once more at exit, with words of its own.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        return UnsupportedError(
+            f"standard output cannot be written ({first_line(error)}); what a run has written into "
+            "its results is whole"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def _shown_somehow() -> Iterator[None]:
+    """Inside the block, print what the terminal can show, and ? for other characters."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever has started the program
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    streams = [it for it in (sys.stdout, sys.stderr) if isinstance(it, io.TextIOWrapper)]
+    before = [it.errors for it in streams]
+    for stream in streams:
+        stream.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        for stream, errors in zip(streams, before, strict=True):
+            with contextlib.suppress(OSError, ValueError):  # given up meanwhile
+                stream.reconfigure(errors=errors)
+
+
 def print_error(error: TetrisError, *, as_json: bool) -> None:
     """Say on stderr what is wrong, once for all ranks; with --json also on stdout for a program."""
     if isinstance(error, ElsewhereError):
@@ -110,11 +142,9 @@ def print_error(error: TetrisError, *, as_json: bool) -> None:
         import json
 
         problems = [problem.as_json() for problem in getattr(error, "problems", ())]
-        print(
-            json.dumps(
-                {"error": str(error), "exit_code": int(error.exit_code), "problems": problems}
-            )
-        )
+        said = {"error": str(error), "exit_code": int(error.exit_code), "problems": problems}
+        with contextlib.suppress(OSError):  # the error may be that of standard output
+            print(json.dumps(said))
     place = f" (rank {launched_rank()} on {platform.node()})" if launched_rank() > 0 else ""
     print(f"tetris-sim{place}: {error}", file=sys.stderr)
 

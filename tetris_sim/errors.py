@@ -6,6 +6,10 @@ is allowed, what to do. Anything else that escapes is a bug of ours.
 
 from __future__ import annotations
 
+import errno
+import struct
+import zipfile
+import zlib
 from enum import IntEnum
 
 
@@ -75,3 +79,64 @@ class ElsewhereError(TetrisError):
     def __init__(self, exit_code: ExitCode) -> None:
         super().__init__("another rank failed, and says why")
         self.exit_code = exit_code
+
+
+# What the operating system, HDF5 and decoders raise, where no one nearer has said it better.
+
+# Numbers of errors that say that a path is wrong, which the user can put right.
+_ABOUT_PATHS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOTEMPTY,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+)
+_DECODERS = (UnicodeError, zipfile.BadZipFile, zlib.error, struct.error, EOFError)
+_HDF5 = (RuntimeError, KeyError, ValueError, TypeError)
+
+
+def as_told(error: BaseException) -> TetrisError | None:
+    """An error of the system, of HDF5 or of a decoder as a sentence with its exit code; None for
+    what is a mistake of the program.
+
+    >>> told = as_told(OSError(errno.EIO, "Input/output error", "state.h5"))
+    >>> print(told, int(told.exit_code))
+    state.h5: the system refuses (Input/output error); look at the disk and its mounts 3
+    """
+    if isinstance(error, TetrisError):
+        return error
+    if isinstance(error, MemoryError):
+        said = f" ({error})" if str(error) else ""
+        return UnsupportedError(
+            f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine "
+            "with more memory"
+        )
+    if isinstance(error, ImportError):
+        return UnsupportedError(f"a package or library cannot be loaded: {error}")
+
+    if isinstance(error, OSError):
+        place = "" if error.filename is None else f"{error.filename}: "
+        said = error.strerror or str(error) or type(error).__name__
+        if error.errno is None:  # of HDF5, about the content of a file
+            return CheckpointError(f"a file cannot be read or written: {said}")
+        if error.errno in _ABOUT_PATHS:
+            return ConfigError(f"{place}the system refuses ({said}); give another path")
+        return UnsupportedError(
+            f"{place}the system refuses ({said}); look at the disk and its mounts"
+        )
+    if isinstance(error, _DECODERS) or (isinstance(error, _HDF5) and _comes_from(error, "h5py")):
+        return CheckpointError(f"a file cannot be read: {error or type(error).__name__}")
+    return None
+
+
+def _comes_from(error: BaseException, package: str) -> bool:
+    """Whether a function of a package has raised it."""
+    trace, name = error.__traceback__, ""
+    while trace is not None:
+        name, trace = str(trace.tb_frame.f_globals.get("__name__", "")), trace.tb_next
+    return name.split(".")[0] == package

@@ -23,7 +23,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.errors import ElsewhereError, ExitCode, StopRequested, TetrisError, UnsupportedError
+from tetris_sim.errors import (
+    ElsewhereError,
+    ExitCode,
+    StopRequested,
+    UnsupportedError,
+    as_told,
+)
 from tetris_sim.scheduler.comm.launcher import count_ranks
 from tetris_sim.scheduler.facts.domain import Link
 
@@ -321,14 +327,16 @@ def _exit_code(error: BaseException) -> int:
         return int(ExitCode.INTERRUPTED)
     if isinstance(error, StopRequested):
         return int(error.exit_code)
-    return int(error.exit_code if isinstance(error, TetrisError) else ExitCode.INTERNAL)
+    told = as_told(error)
+    return int(ExitCode.INTERNAL if told is None else told.exit_code)
 
 
 def _say(error: BaseException, ranks: Communicator) -> None:
     """Log the error that ends all ranks, which no other rank knows."""
     who = f"rank {ranks.rank} on {platform.node()}"
-    if isinstance(error, TetrisError | StopRequested):
-        log.error("tetris-sim: %s: %s", who, error)
+    told = error if isinstance(error, StopRequested) else as_told(error)
+    if told is not None:
+        log.error("tetris-sim: %s: %s", who, told)
     elif isinstance(error, KeyboardInterrupt):
         # The user pressed Ctrl-C: no error to report.
         os.write(2, b"\naborted\n")
@@ -385,9 +393,7 @@ def _attempt(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 
 def _code(failure: Exception) -> int:
-    if isinstance(failure, MemoryError):
-        return int(ExitCode.RESOURCES)
-    return int(failure.exit_code if isinstance(failure, TetrisError) else ExitCode.INTERNAL)
+    return _exit_code(failure)
 
 
 def _raise_first(ranks: Communicator, codes: list[int | None], failure: Exception | None) -> None:

@@ -188,9 +188,24 @@ def body_problem(
     return replace(plain, boundary=faces, conduction=conduction, dt_limit=limit)
 
 
+def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Values as an array; masked ones are refused, since what lies behind a mask is no data.
+
+    Raises:
+        ConfigError: a value is masked.
+    """
+    if np.ma.is_masked(values):
+        msg = (
+            f"{name} is an array in which {np.ma.count_masked(values)} values are masked, and a "
+            "mask has no meaning here; give numbers for them, for example with .filled(20.0)"
+        )
+        raise ConfigError(msg)
+    return np.asarray(values)
+
+
 def checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
     """The field in the dtype wanted; raises if it is not 1, 2 or 3 axes of finite numbers."""
-    given = np.asarray(field)
+    given = as_array("field", field)
     if given.dtype.kind not in "fiub" or not 1 <= given.ndim <= 3 or given.size == 0:
         msg = (
             f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real "

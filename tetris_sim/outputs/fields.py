@@ -35,6 +35,7 @@ from tetris_sim.support.files import (
     atomic_text,
     disk_errors,
     make_directory,
+    remove_file,
     remove_parts,
     sync_directory,
 )
@@ -252,14 +253,14 @@ class FieldsOutput:
         make_directory(folder)
         remove_parts(folder)
         remove_parts(self._directory, f"{folder.name}.")
-        self._before.unlink(missing_ok=True)
+        remove_file(self._before)
 
         recorded = recorded_steps(self._directory, folder.name)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
         kept = [earlier for earlier in recorded if 0 < step >= earlier]
         with disk_errors(folder):
             for late in recorded[len(kept) :]:
-                self._record_path(late).unlink()
+                remove_file(self._record_path(late))
             sync_directory(folder)
 
         # The index is rebuilt for the files that stay.
@@ -270,8 +271,8 @@ class FieldsOutput:
             self._write_index()
         else:
             self._index_is_old, self._n_indexed = False, 0
-            self._index_path(".h5").unlink(missing_ok=True)
-            self._index_path(".xdmf").unlink(missing_ok=True)
+            remove_file(self._index_path(".h5"))
+            remove_file(self._index_path(".xdmf"))
         return step in self._moments.before
 
     def write(self, snapshot: Snapshot) -> None:
@@ -292,7 +293,7 @@ class FieldsOutput:
         if step in self._moments.before:
             self._write_record(self._before, record)
         else:
-            self._before.unlink(missing_ok=True)
+            remove_file(self._before)
 
     def divides(self, step: int) -> bool:
         """Whether the ranks may write a step's record slab by slab, each its own points."""
@@ -317,7 +318,7 @@ class FieldsOutput:
         """Rename such a file to its final name, once all of its values are on the disk."""
         begun.put_in_place()
         self._begun.remove(begun)
-        self._before.unlink(missing_ok=True)
+        remove_file(self._before)
         self._note(begun.step, begun.time)
 
     def give_up(self, begun: Unfinished) -> None:

@@ -23,6 +23,7 @@ from tetris_sim.config.sections.schema import FieldsSection, PartSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
+from tetris_sim.support.files import remove_file
 from tetris_sim.support.wording import gib
 
 CONFIG = "resolved.yaml"  # never the name of a file that a user writes
@@ -95,7 +96,7 @@ def refuse_to_overwrite(directory: Path) -> None:
 def clear(directory: Path) -> None:
     """Remove everything that earlier runs wrote to the directory, and nothing else."""
     for path in _files(directory):
-        path.unlink(missing_ok=True)
+        remove_file(path)
     for folder in [path for pattern in _FOLDERS for path in directory.glob(pattern)]:
         with contextlib.suppress(OSError):  # it contains other files
             folder.rmdir()
