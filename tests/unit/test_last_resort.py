@@ -20,11 +20,11 @@ import h5py
 import numpy as np
 import pytest
 
+import tetris_sim as ts
 from tetris_sim.__main__ import main
 from tetris_sim.commands import VERBS
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError
-from tetris_sim.outputs import fields
 from tetris_sim.simulation.launch import launch
 
 ROD = """
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_removed_is_said(
             raise OSError(errno.EIO, "Input/output error", str(path))
         unlink(path, missing_ok=missing_ok)
 
-    monkeypatch.setattr(fields.Path, "unlink", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
     monkeypatch.chdir(tmp_path)
     assert main(["run", "rod.yaml", "-q"]) == 3
     assert "before.h5 cannot be written: Input/output error" in capsys.readouterr().err
@@ -241,3 +241,34 @@ def test_an_archive_by_another_name_is_refused(tmp_path: Path) -> None:
     config = read_config(ROD, name="rod", base=tmp_path, overrides=[given])
     with pytest.raises(ConfigError, match=r"cannot be read as a \.npy array"):
         config.build()
+
+
+MASKED = np.ma.array(np.full((6, 16), 20.0), mask=np.arange(96).reshape(6, 16) == 7)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda folder: ts.thermal_diffusion(MASKED, steps=2),
+        lambda folder: ts.run(folder / "rod.yaml", initial=MASKED, progress=False),
+        lambda folder: ts.solve_pde({"u": MASKED}, {"u": "-u"}, 1, dt=0.1),
+        lambda folder: set_field(folder),
+    ],
+)
+def test_masked_values_are_no_data(
+    use: Callable[[Path], object], rod: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rod.yaml").write_text(ROD, encoding="utf-8")
+    with pytest.raises(ConfigError, match="1 values are masked"):
+        use(tmp_path)
+
+
+def set_field(folder: Path) -> None:
+    with ts.simulate(folder / "rod.yaml", folder / "masked") as simulation:
+        simulation.set_field(MASKED)
+
+
+def test_a_mask_that_hides_nothing_does_no_harm(tmp_path: Path) -> None:
+    open_array = np.ma.array(np.full((6, 16), 20.0))
+    (tmp_path / "rod.yaml").write_text(ROD, encoding="utf-8")
+    ts.run(tmp_path / "rod.yaml", tmp_path / "out", initial=open_array, progress=False)

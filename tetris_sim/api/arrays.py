@@ -26,7 +26,7 @@ from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.model.boundary import Boundary, Face, Neumann
 from tetris_sim.model.conduction import star_mean
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total, as_array
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import laplacian_names
@@ -186,21 +186,6 @@ def body_problem(
     faces = rule_faces(boundary, grid, k, heated=conduction.source is not None)
     plain = _make_problem(state, grid, star_mean(grid.ndim), boundary, (taken, steps))
     return replace(plain, boundary=faces, conduction=conduction, dt_limit=limit)
-
-
-def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Values as an array; masked ones are refused, since what lies behind a mask is no data.
-
-    Raises:
-        ConfigError: a value is masked.
-    """
-    if np.ma.is_masked(values):
-        msg = (
-            f"{name} is an array in which {np.ma.count_masked(values)} values are masked, and a "
-            "mask has no meaning here; give numbers for them, for example with .filled(20.0)"
-        )
-        raise ConfigError(msg)
-    return np.asarray(values)
 
 
 def checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
