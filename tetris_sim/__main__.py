@@ -25,7 +25,7 @@ from tetris_sim.errors import (
 )
 from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.support.stopping import ending_quietly
-from tetris_sim.support.wording import first_line, listed, suggestion
+from tetris_sim.support.wording import first_line, listed, printable_lines, suggestion
 from tetris_sim.version import __version__
 
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
@@ -146,7 +146,7 @@ def print_error(error: TetrisError, *, as_json: bool) -> None:
         with contextlib.suppress(OSError):  # the error may be that of standard output
             print(json.dumps(said))
     place = f" (rank {launched_rank()} on {platform.node()})" if launched_rank() > 0 else ""
-    print(f"tetris-sim{place}: {error}", file=sys.stderr)
+    print(printable_lines(f"tetris-sim{place}: {error}"), file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -187,12 +187,19 @@ def _common() -> _Parser:
     return common
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Lines for a terminal, which what others have written must not control."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
 def _set_up_logging(args: argparse.Namespace) -> None:
     quiet = args.quiet or launched_rank() > 0
     level = logging.WARNING if quiet else logging.DEBUG if args.verbose > 1 else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        logging.Formatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s")
+        _PrintableFormatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s")
     )
     logger = logging.getLogger("tetris_sim")
     logger.handlers[:] = [handler]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
+from tetris_sim.support.wording import printable
 
 if TYPE_CHECKING:
     from tetris_sim.scheduler.comm.communicator import Communicator
@@ -67,5 +68,5 @@ def tell(args: argparse.Namespace, report: Report, ranks: Communicator) -> int:
         print(json.dumps(report.as_json(), indent=1))
     elif ranks.rank == 0 and not args.quiet:
         print(report.as_text())
-        print(f"  results in {report.outputs}")
+        print(f"  results in {printable(report.outputs)}")
     return report.exit_code

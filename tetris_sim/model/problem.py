@@ -436,8 +436,9 @@ def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         ConfigError: a value is masked.
     """
     if np.ma.is_masked(values):
+        masked = int(np.asarray(np.ma.getmask(values)).sum())
         msg = (
-            f"{name} is an array in which {np.ma.count_masked(values)} values are masked, and a "
+            f"{name} is an array in which {masked} values are masked, and a "
             "mask has no meaning here; give numbers for them, for example with .filled(20.0)"
         )
         raise ConfigError(msg)
