@@ -68,7 +68,7 @@ def test_nothing_behind_a_link_is_removed(folder: str, tmp_path: Path) -> None:
     out.mkdir()
     (out / "report.json").write_text("{}")
     (out / folder).symlink_to(others)
-    with pytest.raises(ConfigError, match="is a link to .* and --overwrite does not"):
+    with pytest.raises(ConfigError, match=r"is a link to .* and --overwrite does not"):
         results.clear(out)
     assert (others / name).read_text() == "theirs"
     assert (out / "report.json").exists()
