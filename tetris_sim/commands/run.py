@@ -24,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the results of an earlier run"
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="a device that fails ends the run with a checkpoint and exit code 3 (default: it goes "
+        "on without it, as compute.on_device_failure says)",
+    )
     add_cache_argument(parser)
     parser.add_argument(
         "--resume",
@@ -52,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
             clock=clock,
             use_cache=not args.no_cache,
             ranks=ranks,
+            strict=args.strict,
         )
     return tell(args, report, ranks)
 
