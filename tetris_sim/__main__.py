@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((word for word in words if word in VERBS), None)
     runs = verb in ("run", "restart")
+
     quietly = ending_quietly(whole_process=arguments is None) if runs else contextlib.nullcontext()
     try:
         with quietly, _shown_somehow():

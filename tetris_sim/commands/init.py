@@ -130,6 +130,7 @@ def write(path: Path, text: str, *, overwrite: bool) -> None:
             made = path
         else:
             made = None
+
         try:
             # Pipes and devices are written to; a file takes its place when it is complete.
             if path.is_file():

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the results of an earlier run"
     )
+
     parser.add_argument(
         "--strict",
         action="store_true",

@@ -100,6 +100,7 @@ class Turn:
                     f"with `raise StopIteration`, and use {alone} after it"
                 )
                 raise ConfigError(msg)
+
             before = self.sound
             self.sound = before and not changes
             yield
