@@ -81,18 +81,26 @@ def existing_file(path: str, key: str) -> Path:
         ConfigError: it does not exist, or is a folder.
     """
     file = Path(path)
-    if not file.is_file():
+    try:
+        if file.is_file():
+            return file
         what = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
-        msg = f"{key}: {what}; relative paths start at the configuration file"
-        raise ConfigError(msg)
-    return file
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        what = f"{file} cannot be reached ({error.strerror})"
+    msg = f"{key}: {what}; relative paths start at the configuration file"
+    raise ConfigError(msg)
 
 
 def open_npy(path: Path, grid: Grid, key: str) -> Reader:
     """Open a .npy array as a reader; messages begin with `key`."""
     try:
-        # Memory-mapped: only the boxes that are read enter memory. Pickles could run code.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        # Memory-mapped: only the boxes that are read enter memory. Neither pickles, which could run
+        # code, nor archives are opened.
+        array = np.lib.format.open_memmap(path, mode="r")
+        behind = path.stat().st_size - array.offset - array.nbytes
+        if behind:
+            msg = f"{behind} bytes lie behind the array of {array.shape}: is its shape right?"
+            raise ValueError(msg)
     except (*DAMAGED, EOFError, SyntaxError, tokenize.TokenError) as error:
         msg = f"{key}: {path} cannot be read as a .npy array of numbers ({first_line(error)})"
         raise ConfigError(msg) from error

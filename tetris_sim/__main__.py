@@ -25,7 +25,7 @@ from tetris_sim.errors import (
 )
 from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.support.stopping import ending_quietly
-from tetris_sim.support.wording import first_line, listed, suggestion
+from tetris_sim.support.wording import first_line, listed, printable_lines, suggestion
 from tetris_sim.version import __version__
 
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
@@ -36,10 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((word for word in words if word in VERBS), None)
     runs = verb in ("run", "restart")
+
     quietly = ending_quietly(whole_process=arguments is None) if runs else contextlib.nullcontext()
     try:
         with quietly, _shown_somehow():
             return _run_verb(words, verb)
+    except SystemExit as ended:  # the parser's, after --help for example
+        if not ended.code and (told := _refused_output(ended)) is not None:
+            print_error(told, as_json=False)
+            raise SystemExit(int(told.exit_code)) from None
+        raise
     except StopRequested as stopped:
         if launched_rank() == 0:
             print(f"tetris-sim: {stopped}", file=sys.stderr)
@@ -73,9 +79,9 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
     except KeyboardInterrupt:
         print("aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         # The reader of our output, `head` for example, has gone: not an error.
-        sys.stderr.close()
+        _refused_output(error)
         return ExitCode.OK
 
     # What is wrong with the user's request or machine is said in a sentence; all else is our fault.
@@ -96,11 +102,12 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         return ExitCode.INTERNAL
 
 
-def _refused_output(error: Exception) -> TetrisError | None:
-    """The error if it is that of standard output, which is then given up."""
+def _refused_output(error: BaseException) -> TetrisError | None:
+    """Why standard output, which is then given up, cannot be written; None if it can be."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as refusal:
+        error = refusal
         # What Python still holds for it would fail once more at exit, with words of its own.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return UnsupportedError(
@@ -113,6 +120,9 @@ def _refused_output(error: Exception) -> TetrisError | None:
 @contextlib.contextmanager
 def _shown_somehow() -> Iterator[None]:
     """Inside the block, print what the terminal can show, and ? for other characters."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever has started the program
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     streams = [it for it in (sys.stdout, sys.stderr) if isinstance(it, io.TextIOWrapper)]
     before = [it.errors for it in streams]
     for stream in streams:
@@ -133,13 +143,11 @@ def print_error(error: TetrisError, *, as_json: bool) -> None:
         import json
 
         problems = [problem.as_json() for problem in getattr(error, "problems", ())]
-        print(
-            json.dumps(
-                {"error": str(error), "exit_code": int(error.exit_code), "problems": problems}
-            )
-        )
+        said = {"error": str(error), "exit_code": int(error.exit_code), "problems": problems}
+        with contextlib.suppress(OSError):  # the error may be that of standard output
+            print(json.dumps(said))
     place = f" (rank {launched_rank()} on {platform.node()})" if launched_rank() > 0 else ""
-    print(f"tetris-sim{place}: {error}", file=sys.stderr)
+    print(printable_lines(f"tetris-sim{place}: {error}"), file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -180,12 +188,19 @@ def _common() -> _Parser:
     return common
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Lines for a terminal, which what others have written must not control."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
 def _set_up_logging(args: argparse.Namespace) -> None:
     quiet = args.quiet or launched_rank() > 0
     level = logging.WARNING if quiet else logging.DEBUG if args.verbose > 1 else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        logging.Formatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s")
+        _PrintableFormatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s")
     )
     logger = logging.getLogger("tetris_sim")
     logger.handlers[:] = [handler]

@@ -37,6 +37,7 @@ from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Conduction, Ids, Medium, Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges
+from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.model import HeatModel
@@ -290,6 +291,12 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         )
     names = [it.name for it in painting.fillings]
     for number, contact in enumerate(model.contacts):
+        if absent := [name for name in contact.between if name not in names]:
+            mistakes[f"model.contacts.{number}.between"] = (
+                f"no cell is of {listed(absent)}, so nothing of it touches anything; the body has "
+                f"{listed(sorted({*names}), 'and')}"
+            )
+            continue
         a, b = sorted(names.index(name) for name in contact.between)
         if (a, b) not in found.touching:
             mistakes[f"model.contacts.{number}.between"] = (

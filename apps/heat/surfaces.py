@@ -204,6 +204,36 @@ class _Cuts:
     share: Numbers
 
 
+def _refuse_cut_off(path: Path, key: str) -> None:
+    """Raise unless an STL file is as long as it says itself.
+
+    A binary file has 80 bytes of text, the number of its triangles as 4 bytes, and 50 bytes for
+    each triangle; a file of text begins with `solid` and ends with `endsolid`.
+
+    Raises:
+        ConfigError: bytes are missing, or lie behind the last triangle.
+    """
+    if path.suffix.lower() != ".stl":
+        return
+    with path.open("rb") as file:
+        head, size = file.read(84), path.stat().st_size
+        file.seek(max(0, size - 400))
+        tail = file.read()
+
+    triangles = int.from_bytes(head[80:], "little")
+    is_text = head.lstrip()[:5].lower() == b"solid" and size != 84 + 50 * triangles
+    if is_text:
+        why = "" if b"endsolid" in tail.lower() else "its last line, endsolid, is missing"
+    elif len(head) < 84:
+        why = f"it has {size} bytes, and its head alone takes 84"
+    else:
+        why = f"it has {size} bytes, and the {triangles} triangles of its head take "
+        why = "" if size == 84 + 50 * triangles else f"{why}{84 + 50 * triangles}"
+    if why:
+        msg = f"{key}: {path} is cut off or damaged: {why}; write or copy it again"
+        raise ConfigError(msg)
+
+
 def _read(path: Path, key: str) -> tuple[Numbers, bool]:
     """Read the corners of the triangles, (n, 3, 3), in the units of the file, and whether the order
     of corners tells inside from outside.
@@ -214,6 +244,7 @@ def _read(path: Path, key: str) -> tuple[Numbers, bool]:
         msg = f"{key}: {path} needs trimesh, which is not installed: pip install 'tetris-sim[stl]'"
         raise ConfigError(msg) from error
 
+    _refuse_cut_off(path, key)
     try:
         mesh: Any = trimesh.load_mesh(path)
         corners = np.asarray(mesh.triangles, np.float64)

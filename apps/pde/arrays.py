@@ -27,7 +27,7 @@ from tetris_sim.model.formula import (
     Variable,
 )
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.problem import Field, Problem, as_array
 from tetris_sim.model.slab import Slab
 
 # Tracing: a Python function of fields becomes formulas, by being called once with stand-ins.
@@ -356,7 +356,7 @@ def same_shape(fields: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any
     Raises:
         ConfigError: they are not, or there is none.
     """
-    arrays = {name: np.asarray(values) for name, values in fields.items()}
+    arrays = {name: as_array(name, values) for name, values in fields.items()}
     shapes = {name: it.shape for name, it in arrays.items()}
     if len({*shapes.values()}) != 1:
         msg = f"fields are arrays of one shape, got {shapes}"

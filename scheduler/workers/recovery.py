@@ -41,15 +41,24 @@ class Recovery:
         machine: available hardware.
         compute: settings of the run.
         every: least time between two states kept in memory [s].
+        strict: whether a device that fails is an error.
 
     Attributes:
         stops: whether the run ends when a device fails.
+        strict: as above; the run then ends as well, with the exit code of an error.
         latest: function that finds the newest valid checkpoint, called after a failure; it returns
             None if there is none.
     """
 
-    def __init__(self, machine: Machine, compute: ComputeSection, *, every: float = _EVERY) -> None:
-        self.stops = compute.on_device_failure == "stop"
+    def __init__(
+        self,
+        machine: Machine,
+        compute: ComputeSection,
+        *,
+        every: float = _EVERY,
+        strict: bool = False,
+    ) -> None:
+        self.stops, self.strict = strict or compute.on_device_failure == "stop", strict
         self.latest: Callable[[], Kept | None] = lambda: None
         self._machine, self._compute, self._every = machine, compute, every
         self._kept: Kept | None = None

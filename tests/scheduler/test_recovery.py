@@ -268,3 +268,22 @@ def test_a_whole_run_that_stops_can_be_continued(tmp_path: Path) -> None:
     config.write_text(whole)
     assert main(["run", str(config), "--resume", "auto"]) == ExitCode.OK
     assert json.loads((out / "report.json").read_text())["step"] == 200
+
+
+def test_a_lost_device_is_in_the_first_line_and_an_error_if_it_is_to_be(tmp_path: Path) -> None:
+    config, out = tmp_path / "plate.yaml", tmp_path / "out"
+    config.write_text(PLATE.format(out=out, block=17, policy="continue"))
+    assert main(["run", str(config)]) == ExitCode.OK
+    first = (out / "report.txt").read_text().splitlines()[0]
+    assert first.startswith("Done, without simulated:0, which failed on the way")
+
+    assert main(["run", str(config), "--overwrite", "--strict"]) == ExitCode.RESOURCES
+    report = json.loads((out / "report.json").read_text())
+    assert (report["step"], report["exit_code"]) == (60, ExitCode.RESOURCES)
+    assert "simulated:0 failed" in (out / "report.txt").read_text().splitlines()[0]
+    with open_checkpoint(max((out / "checkpoints").glob("*.h5"))) as checkpoint:
+        assert checkpoint.state.step == 60
+
+    config.write_text(PLATE.format(out=out, block=10**6, policy="continue"))
+    assert main(["run", str(config), "--strict", "--resume", "auto"]) == ExitCode.OK
+    assert (out / "report.txt").read_text().startswith("Done: steps 60 to 200")

@@ -124,7 +124,7 @@ def test_a_surface_that_is_not_closed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigMistakesError, match=r"regions\.1\.labels: .*is not closed"):
         build(**body(tmp_path / "open.stl", [4, 4, 4]))
     (tmp_path / "text.stl").write_text("no surface at all")
-    with pytest.raises(ConfigMistakesError, match=r"text\.stl (cannot be read|holds no triangles)"):
+    with pytest.raises(ConfigMistakesError, match=r"text\.stl is cut off or damaged"):
         build(**body(tmp_path / "text.stl", [4, 4, 4]))
 
 
@@ -158,3 +158,19 @@ def test_tables_that_are_none_are_refused(tmp_path: Path, text: str, message: st
         build(boundaries={"*": {"type": "dirichlet", "value": {"table": str(path)}}})
     with pytest.raises(ConfigMistakesError, match=rf"model\.sources\.0\.over_time: .*{message}"):
         build(model={"type": "heat", **PLAIN, "sources": [{"power": 1, "over_time": str(path)}]})
+
+
+@pytest.mark.parametrize("kind", ["stl", "stl_ascii"])
+@pytest.mark.parametrize("missing", [1, 50, 60, 700])
+def test_a_surface_that_was_cut_off_is_refused(kind: str, missing: int, tmp_path: Path) -> None:
+    trimesh = pytest.importorskip("trimesh")
+    path = tmp_path / "box.stl"
+    trimesh.creation.box((1, 1, 1)).export(path, file_type=kind)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -missing - 8 * (kind == "stl_ascii")])
+    with pytest.raises(ConfigMistakesError, match=r"box\.stl is cut off or damaged"):
+        build(**body(path, [4, 4, 4]))
+    if kind == "stl":
+        path.write_bytes(whole + bytes(missing))
+        with pytest.raises(ConfigMistakesError, match=r"the 12 triangles of its head take 684"):
+            build(**body(path, [4, 4, 4]))

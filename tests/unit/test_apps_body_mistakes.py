@@ -222,3 +222,29 @@ def test_the_stencil_model_takes_numbers_only() -> None:
         )
         with pytest.raises(ConfigError, match=r"belong to model\.type: heat"):
             config.build()
+
+
+@pytest.mark.parametrize(
+    ("between", "words"),
+    [
+        ("[a, air]", "no cell is of air"),
+        ("[air, a]", "no cell is of air"),
+        ("[steel, air]", "no cell is of steel or air"),
+        ("[b, copper]", "no cell is of copper"),
+        ("[die, air]", "'die' is no material"),
+    ],
+)
+def test_contacts_of_what_is_not_there_are_told_with_their_line(
+    between: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    text = TEXT.replace("between: [a, b]", f"between: {between}")
+    for old, new in (("[2, 3]", "[0, 0.3]"), ("sqrt(x)", "x > 1"), ("x > 7", "x > 1.1")):
+        text = text.replace(old, new)
+    path.write_text(text)
+    with pytest.raises(ConfigMistakesError) as caught:
+        load_config(path)
+    (found,) = caught.value.problems
+    assert found.key.startswith("model.contacts.0.between")
+    assert found.place.line == 13
+    assert words in found.message

@@ -6,6 +6,7 @@ import os
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -256,25 +257,29 @@ def test_with_many_records_the_index_is_not_written_with_each_of_them(
     problem = make_problem((3,), steps=10**6)
     written: list[int] = []
     real = field_file.write_index
+    now = 0.0
 
     def write_index(directory: Path, problem: Problem, records: Any, *more: Any) -> Path:
+        nonlocal now
         written.append(len(records))
+        now += 0.01 * len(records)  # seconds
         return real(directory, problem, records, *more)
 
     monkeypatch.setattr(fields, "write_index", write_index)
-    monkeypatch.setattr(fields, "_OFTEN", 4)
+    monkeypatch.setattr(fields, "time", SimpleNamespace(perf_counter=lambda: now))
     output = fields_output(problem, tmp_path)
     output.start(0)
-    for step in range(20):
+    for step in range(60):
+        now += 1.0
         output.write(snapshot(problem, step))
-    assert written == [1, 2, 3, 5, 7, 10, 14, 19]
-    output.flush()
-    output.flush()
-    assert written[8:] == [20]
-    output.write(snapshot(problem, 20))
+        output.flush()  # as before a checkpoint
+    assert 5 < len(written) < 25
+    assert 0.01 * sum(written) < 0.06 * now  # however many records there are
+
     output.close()
+    assert written[-1] == 60
     with open_fields(tmp_path / "fields.h5") as series:
-        assert series.steps == tuple(range(21))
+        assert series.steps == tuple(range(60))
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])

@@ -187,3 +187,45 @@ def test_runs_are_shared_out_over_cores_or_gpus(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     assert [seat.gpu for seat in find_seats([config] * 100)] == ["5", "7"]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5,7"
+
+
+DEAF = """
+import signal, sys, time
+from tetris_sim.api import sweep_workers
+
+def hang(order):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("begun", file=sys.stderr, flush=True)
+    time.sleep(600)
+
+sweep_workers._LEAVING = 1.0
+sweep_workers._obey = {obey}
+sweep_workers._serve([{core}])
+"""
+
+
+@pytest.mark.parametrize("obey", ["hang", "lambda order: {}"])
+def test_a_process_of_a_sweep_ends_with_its_parent(obey: str) -> None:
+    """Also one that is deaf, and one that finds nobody to reply to."""
+    core = min(os.sched_getaffinity(0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF.format(obey=obey, core=core)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write('{"run": ""}\n')
+        process.stdin.flush()
+        process.stdout.close()
+        if obey == "hang":
+            assert process.stderr.readline() == "begun\n"
+            process.stdin.close()
+        assert process.wait(60) == 75
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()

@@ -38,7 +38,7 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.formula import Constant, Variable
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total
+from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total, as_array
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
@@ -203,7 +203,7 @@ def body_problem(
 
 def checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
     """The field in the dtype wanted; raises if it is not 1, 2 or 3 axes of finite numbers."""
-    given = np.asarray(field)
+    given = as_array("field", field)
     if given.dtype.kind not in "fiub" or not 1 <= given.ndim <= 3 or given.size == 0:
         msg = (
             f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real "
@@ -403,7 +403,10 @@ def make_conduction(
     Raises:
         ConfigError: arrays that do not fit together, or numbers that are not positive.
     """
-    k, c = np.array(conductivity, np.float64, ndmin=1), np.array(capacity, np.float64, ndmin=1)
+    k, c = (
+        np.array(as_array(name, numbers), np.float64, ndmin=1)
+        for name, numbers in (("conductivity", conductivity), ("capacity", capacity))
+    )
     k = np.broadcast_to(k, (grid.ndim, len(c))) if k.shape[-1] == len(c) else k
     if c.ndim != 1 or k.shape != (grid.ndim, len(c)):
         msg = (
@@ -416,8 +419,12 @@ def make_conduction(
             msg = f"{name} is {values.tolist()}; every number must be finite and greater than 0"
             raise ConfigError(msg)
 
-    material = np.zeros(grid.shape, np.int64) if materials is None else np.asarray(materials)
-    heat = np.zeros(grid.shape) if sources is None else np.asarray(sources, np.float64)
+    material = (
+        np.zeros(grid.shape, np.int64) if materials is None else as_array("materials", materials)
+    )
+    heat = (
+        np.zeros(grid.shape) if sources is None else as_array("sources", sources).astype(np.float64)
+    )
     for name, array in (("materials", material), ("sources", heat)):
         if array.shape != grid.shape:
             msg = f"{name} has the shape {array.shape}; that of field, {grid.shape}, is wanted"

@@ -25,7 +25,7 @@ from tetris_sim.apps.pde.fields import resting
 from tetris_sim.apps.pde.schemes import velocity_of
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face
-from tetris_sim.model.problem import Field
+from tetris_sim.model.problem import Field, as_array
 
 
 def solve_pde(
@@ -144,7 +144,7 @@ def _with_velocities(
     found = {name: array for name, array in arrays.items() if name not in second}
     for name in second:
         found[name] = arrays[name]
-        velocity = np.asarray(velocities.get(name, 0.0))
+        velocity = as_array(f"initial_velocity of {name}", velocities.get(name, 0.0))
         found[velocity_of(name)] = np.broadcast_to(velocity, arrays[name].shape)
     return found
 

@@ -22,7 +22,7 @@ from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.report import read_report
 from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import read_given
-from tetris_sim.support.wording import gib, printable, spread
+from tetris_sim.support.wording import gib, printable_lines, spread
 
 # What is in a file or directory that a run has written? As plain data, for `info` to print.
 
@@ -221,9 +221,17 @@ def run(args: argparse.Namespace) -> int:
     facts = describe(args.path)
     if args.config:
         text = _stored_config(facts)
-        print(json.dumps(read_config_text(text), indent=1) if args.json else _shown(text.rstrip()))
+        print(
+            json.dumps(read_config_text(text), indent=1)
+            if args.json
+            else printable_lines(text.rstrip())
+        )
     else:
-        print(json.dumps(facts, indent=1) if args.json else _shown("\n".join(as_lines(facts))))
+        print(
+            json.dumps(facts, indent=1)
+            if args.json
+            else printable_lines("\n".join(as_lines(facts)))
+        )
     return ExitCode.OK
 
 
@@ -255,11 +263,6 @@ def list_stencils() -> list[Facts]:
             }
         )
     return rows
-
-
-def _shown(text: str) -> str:
-    """Lines, of which some were written by others."""
-    return "\n".join(map(printable, text.splitlines()))
 
 
 def as_lines(facts: Facts) -> Iterator[str]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import listed, suggestion
 
 HELP = "write a commented configuration to start from"
@@ -121,10 +122,25 @@ def write(path: Path, text: str, *, overwrite: bool) -> None:
 
     Raises:
         ConfigError: there is one, or the place cannot be written to.
+        UnsupportedError: the disk is full or fails; what was there before stays.
     """
     try:
-        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
-            file.write(text)
+        if not overwrite or not path.exists():
+            path.open("x").close()
+            made = path
+        else:
+            made = None
+
+        try:
+            # Pipes and devices are written to; a file takes its place when it is complete.
+            if path.is_file():
+                atomic_text(path, text)
+            else:
+                path.write_text(text, encoding="utf-8")
+        except BaseException:
+            if made is not None:
+                made.unlink(missing_ok=True)
+            raise
     except FileExistsError:
         msg = f"{path} is there already; name another file with -o, or replace it with --overwrite"
         raise ConfigError(msg) from None

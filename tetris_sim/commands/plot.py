@@ -14,7 +14,7 @@ from tetris_sim.outputs.pictures import draw_state, draw_table
 from tetris_sim.outputs.sampling import sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.tables import LEADING, read_table
-from tetris_sim.support.wording import listed
+from tetris_sim.support.wording import listed, printable_lines
 
 HELP = "draw a field, or a table over time"
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             }
             print(json.dumps(facts))
         else:
-            print(f"{output}: {name}, {sources.describe_record(series, record)}")
+            print(printable_lines(f"{output}: {name}, {sources.describe_record(series, record)}"))
     return ExitCode.OK
 
 
@@ -87,7 +87,7 @@ def _plot_table(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"picture": str(output), "columns": names, "rows": len(rows)}))
     else:
-        print(f"{output}: {listed(names, 'and')}, {len(rows)} rows")
+        print(printable_lines(f"{output}: {listed(names, 'and')}, {len(rows)} rows"))
     return ExitCode.OK
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
+from tetris_sim.support.wording import printable
 
 if TYPE_CHECKING:
     from tetris_sim.scheduler.comm.communicator import Communicator
@@ -22,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
+
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="a device that fails ends the run with a checkpoint and exit code 3 (default: it goes "
+        "on without it, as compute.on_device_failure says)",
     )
     add_cache_argument(parser)
     parser.add_argument(
@@ -51,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
             clock=clock,
             use_cache=not args.no_cache,
             ranks=ranks,
+            strict=args.strict,
         )
     return tell(args, report, ranks)
 
@@ -67,5 +76,5 @@ def tell(args: argparse.Namespace, report: Report, ranks: Communicator) -> int:
         print(json.dumps(report.as_json(), indent=1))
     elif ranks.rank == 0 and not args.quiet:
         print(report.as_text())
-        print(f"  results in {report.outputs}")
+        print(f"  results in {printable(report.outputs)}")
     return report.exit_code

@@ -13,6 +13,7 @@ from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import FieldsSection
 from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.model.problem import Problem
+from tetris_sim.support.wording import printable_lines
 
 HELP = "check a configuration: all mistakes at once, with line numbers"
 _MINUTES = 120.0  # intervals from here on [s] are told in minutes and more
@@ -40,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"valid": True, "problems": [], **_numbers(problem)}, indent=2))
     else:
-        print(f"ok: {summary(config, problem)}")
+        print(printable_lines(f"ok: {summary(config, problem)}"))
         for note in config.model.notes(config) if hasattr(config.model, "notes") else ():
-            print(f"note: {note}")
+            print(printable_lines(f"note: {note}"))
     return ExitCode.OK
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Face, Side
 from tetris_sim.model.conduction import Conduction, Ids, RuledFace, padded, repeated
 from tetris_sim.model.equations import Equations, Substeps
@@ -426,3 +427,19 @@ def _repeated(face: Face, shape: tuple[int, ...]) -> Face:
     if not isinstance(face, RuledFace) or face.patches is None:
         return face
     return replace(face, patches=repeated(face.patches, shape))
+
+
+def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Values as an array; masked ones are refused, since what lies behind a mask is no data.
+
+    Raises:
+        ConfigError: a value is masked.
+    """
+    if np.ma.is_masked(values):
+        masked = int(np.asarray(np.ma.getmask(values)).sum())
+        msg = (
+            f"{name} is an array in which {masked} values are masked, and a "
+            "mask has no meaning here; give numbers for them, for example with .filled(20.0)"
+        )
+        raise ConfigError(msg)
+    return np.asarray(values)

@@ -263,7 +263,15 @@ def _between_materials(
 
 
 def ruled_ghosts(
-    problem: Problem, axis: int, side: Side, number: int, *, box: Ranges, ids: Ids, inside: Seen
+    problem: Problem,
+    axis: int,
+    side: Side,
+    number: int,
+    *,
+    box: Ranges,
+    ids: Ids,
+    inside: Seen,
+    span: tuple[float, float] | None = None,
 ) -> Values:
     """Return the ghosts beyond a ruled face at step `number`, in the dtype of the state.
 
@@ -275,11 +283,12 @@ def ruled_ghosts(
         box: global indices of mirror points, one plane of them along the axis.
         ids: of these points.
         inside: `potentials` of them.
+        span: see `follow`.
     """
     face = problem.ruled_face(axis, side)
     assert problem.conduction is not None
     codes = face.codes(box, ids, problem.conduction.medium.n_ids)
-    ghosts = follow(face.rule, problem, number, box, codes, inside)
+    ghosts = follow(face.rule, problem, number, box, codes, inside, span)
     return np.broadcast_to(ghosts.astype(problem.dtype), ids.shape)
 
 

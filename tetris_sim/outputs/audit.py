@@ -25,14 +25,13 @@ from tetris_sim.outputs.output import Snapshot
 
 # Heat balance since the first record: stored heat, heat that came in, and the residual.
 #
-# Stored heat and the heat of sources are exact: explicit steps add the power at their beginning, a
-# known number per material and step. (The power of sources that move is known only at the records.)
+# Stored heat and the heat of sources are exact: steps add the mean power over the step, a known
+# number per material. (The power of sources that move is known only at the records.)
 # Flows through surfaces are known at the records and assumed to change linearly from step to step
 # in between; their sum is exact with a record at every step, or if the flow is linear, and of
-# second order in the interval of records otherwise. Implicit steps combine powers at their
-# beginning, middle and end; from record to record these are assumed to lie on a straight line,
-# which is of second order in the step even with a record at every step. The residual is the rest:
-# rounding, and this error.
+# second order in the interval of records otherwise. Of implicit steps they are those of the
+# records, and assumed to lie on a straight line between them, which is of second order in the step
+# even with a record at every step. The residual is the rest: rounding, and this error.
 
 STORED, GIVEN, PASSED, RESIDUAL = (
     "heat stored",
@@ -132,7 +131,7 @@ class HeatBalance:
     def _given(self, before: BalanceEntry, after: BalanceEntry) -> float:
         if self._sources is None:
             return 0.0
-        if self._sources.adds_up and not self._implicit:
+        if self._sources.adds_up:
             return self._sources.heat(before.step, after.step)
         return self._summed(before, after, "power")
 
@@ -181,8 +180,10 @@ class Audit:
                 if found.warmth[k].volume and not material.held
             ]
             if problem.conduction.source is not None:
-                self._sources = Sources(problem.conduction.source, self._body)
+                rule = problem.conduction.source
+                self._sources = Sources(rule, self._body, implicit=implicit)
 
+        self._now = implicit
         self._balance = HeatBalance(problem.dt, self._sources, implicit=implicit)
 
     @property
@@ -260,7 +261,7 @@ class Audit:
     def _flows_and_balance(
         self, snapshot: Snapshot, heat: float, found: MaterialSummary | None
     ) -> list[float]:
-        through = [flow_through(opening, snapshot) for opening in self._openings]
+        through = [flow_through(it, snapshot, now=self._now) for it in self._openings]
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []
         flows = dict(zip(self._names_of_flows(), [*through, *between], strict=True))
         power = [] if self._sources is None else [self._sources.power(snapshot.step)]

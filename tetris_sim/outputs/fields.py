@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from tetris_sim.support.files import (
     atomic_text,
     disk_errors,
     make_directory,
+    remove_file,
     remove_parts,
     sync_directory,
 )
@@ -187,9 +189,9 @@ def _words(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-# Up to so many records the index is rewritten with each one, then less and less often, so that its
-# total cost stays linear.
-_OFTEN = 100
+# The index, which grows with every record, is rewritten when this many times as long has passed as
+# it took the last time: 5 % of a run at most, however many records there are.
+_PAUSE = 20
 
 
 class FieldsOutput:
@@ -230,7 +232,7 @@ class FieldsOutput:
         self._times: dict[int, float] = {}  # of each record, by its step
         self._begun: list[Unfinished] = []
         self._index_is_old = False
-        self._n_indexed = 0
+        self._index_due = 0.0  # on the clock of perf_counter [s]
 
     def next_step(self, step: int) -> int | None:
         """The next step of the schedule, of an output time, or before one."""
@@ -252,14 +254,14 @@ class FieldsOutput:
         make_directory(folder)
         remove_parts(folder)
         remove_parts(self._directory, f"{folder.name}.")
-        self._before.unlink(missing_ok=True)
+        remove_file(self._before)
 
         recorded = recorded_steps(self._directory, folder.name)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
         kept = [earlier for earlier in recorded if 0 < step >= earlier]
         with disk_errors(folder):
             for late in recorded[len(kept) :]:
-                self._record_path(late).unlink()
+                remove_file(self._record_path(late))
             sync_directory(folder)
 
         # The index is rebuilt for the files that stay.
@@ -269,9 +271,9 @@ class FieldsOutput:
             self._times = self._read_times(kept)
             self._write_index()
         else:
-            self._index_is_old, self._n_indexed = False, 0
-            self._index_path(".h5").unlink(missing_ok=True)
-            self._index_path(".xdmf").unlink(missing_ok=True)
+            self._index_is_old, self._index_due = False, 0.0
+            remove_file(self._index_path(".h5"))
+            remove_file(self._index_path(".xdmf"))
         return step in self._moments.before
 
     def write(self, snapshot: Snapshot) -> None:
@@ -292,7 +294,7 @@ class FieldsOutput:
         if step in self._moments.before:
             self._write_record(self._before, record)
         else:
-            self._before.unlink(missing_ok=True)
+            remove_file(self._before)
 
     def divides(self, step: int) -> bool:
         """Whether the ranks may write a step's record slab by slab, each its own points."""
@@ -317,7 +319,7 @@ class FieldsOutput:
         """Rename such a file to its final name, once all of its values are on the disk."""
         begun.put_in_place()
         self._begun.remove(begun)
-        self._before.unlink(missing_ok=True)
+        remove_file(self._before)
         self._note(begun.step, begun.time)
 
     def give_up(self, begun: Unfinished) -> None:
@@ -326,15 +328,18 @@ class FieldsOutput:
         self._begun.remove(begun)
 
     def flush(self) -> None:
-        """Bring the index up to date; the files themselves were flushed when they were written."""
-        if self._index_is_old:
+        """Bring the index up to date if that is due; a run that goes on finds records without it,
+        and they were flushed when they were written.
+        """
+        if self._index_is_old and time.perf_counter() >= self._index_due:
             self._write_index()
 
     def close(self) -> None:
         """Bring the index up to date, and remove unfinished files."""
         for begun in [*self._begun]:
             self.give_up(begun)
-        self.flush()
+        if self._index_is_old:
+            self._write_index()
 
     def _is_scheduled(self, step: int) -> bool:
         """Whether a record is due at a step, other than the state put aside for interpolation."""
@@ -346,12 +351,13 @@ class FieldsOutput:
         self._write_record(self._record_path(record.step), record)
         self._note(record.step, record.time)
 
-    def _note(self, step: int, time: float) -> None:
-        # Sorted by step, since a record may replace an earlier one.
-        self._times = dict(sorted({**self._times, step: time}.items()))
+    def _note(self, step: int, when: float) -> None:
+        later = step not in self._times and self._times and step < next(reversed(self._times))
+        self._times[step] = when
+        if later:
+            self._times = dict(sorted(self._times.items()))
         self._index_is_old = True
-        if len(self._times) - self._n_indexed > len(self._times) // _OFTEN:
-            self._write_index()
+        self.flush()
 
     def _write_record(self, path: Path, record: Record) -> None:
         write_record(
@@ -364,24 +370,25 @@ class FieldsOutput:
         )
 
     def _write_index(self) -> None:
-        problem, part = self._problem, self._part
+        problem, part, begin = self._problem, self._part, time.perf_counter()
         write_index(self._directory, problem, self._times, self._provenance, part)
 
         shape = (1, *part.grid.shape)
         frames = [
             TimeFrame(
-                time,
+                when,
                 {
                     v.name: Source(record_name(step, part.folder), v.name, shape)
                     for v in problem.variables
                 },
             )
-            for step, time in self._times.items()
+            for step, when in self._times.items()
         ]
 
         # Both indices are replaced atomically, so a reader never sees half of one.
         atomic_text(self._index_path(".xdmf"), xdmf_text(part.grid, problem.arithmetic, frames))
-        self._index_is_old, self._n_indexed = False, len(self._times)
+        end = time.perf_counter()
+        self._index_is_old, self._index_due = False, end + _PAUSE * (end - begin)
 
     def _record_path(self, step: int) -> Path:
         return self._directory / record_name(step, self._part.folder)

@@ -1,11 +1,13 @@
 """Heat flows through the faces of a body, and the power of its sources.
 
-Powers are those of the step that begins at the record, as the methods compute it: through the face
-of a cell flows K (ghost - mirror). They are per metre of depth in 2D and per square metre in 1D.
+Powers are those of the step that begins at the record, as the methods compute it, or of implicit
+steps those of the record: through the face of a cell flows K (ghost - mirror). They are per metre
+of depth in 2D and per square metre in 1D.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,17 +86,21 @@ def openings(problem: Problem) -> Iterator[Opening]:
                 yield Opening(axis, side, problem.grid.axis_names[axis] + sign)
 
 
-def flow_through(opening: Opening, snapshot: Snapshot) -> float:
-    """Heat flow into the body through a face; only the points next to the face are read."""
+def flow_through(opening: Opening, snapshot: Snapshot, *, now: bool = False) -> float:
+    """Heat flow into the body through a face, during the step that begins or `now`; only the points
+    next to the face are read.
+    """
     problem, axis = snapshot.problem, opening.axis
     index = 0 if opening.side == "low" else -1
     return math.fsum(
-        exact_sum(_flows(problem, opening, box, snapshot))
+        exact_sum(_flows(problem, opening, box, snapshot, now=now))
         for box in plane_blocks(problem.grid.shape, axis, index)
     )
 
 
-def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> Numbers:
+def _flows(
+    problem: Problem, opening: Opening, box: Box, snapshot: Snapshot, *, now: bool
+) -> Numbers:
     axis, side = opening.axis, opening.side
     # The stored state, in the arithmetic of the kernels: flows are those of the step itself.
     mirrors = snapshot.hidden(box)[0].astype(problem.arithmetic)
@@ -109,8 +115,9 @@ def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> 
     body = BodyMaterials(problem)
     ids = body.ids(box)
     inside = reference.potentials(body.conduction, mirrors, ids)
+    span = (problem.time(snapshot.step),) * 2 if now else None
     ghosts = reference.ruled_ghosts(
-        problem, axis, side, snapshot.step, box=box, ids=ids, inside=inside
+        problem, axis, side, snapshot.step, box=box, ids=ids, inside=inside, span=span
     )
     # The low face of the domain is the upper face of the (absent) cells below it.
     shift = 1 if side == "low" else 0
@@ -144,10 +151,11 @@ class Sources:
     Args:
         rule: the rule of the source.
         body: the body.
+        implicit: whether steps are implicit, and may be as long as the run.
     """
 
-    def __init__(self, rule: Rule, body: BodyMaterials) -> None:
-        self._rule, self._body = rule, body
+    def __init__(self, rule: Rule, body: BodyMaterials, *, implicit: bool = False) -> None:
+        self._rule, self._body, self._implicit = rule, body, implicit
         has_places = not set(body.problem.grid.axis_names).isdisjoint(rule.program.inputs)
         # Without coordinates the power is a number per id, and many steps are cheap to sum.
         self._volumes = None if has_places else _volumes(body)
@@ -159,7 +167,10 @@ class Sources:
         return self._volumes is not None or not self._rule.changes
 
     def power(self, step: int) -> float:
-        """Total power at a step [W]."""
+        """Total power of the step that begins, or of implicit steps at its beginning [W]."""
+        if self._volumes is not None and self._implicit:
+            time = self._body.problem.time(step)
+            return float(self._power((time, time), self._volumes))
         if self._volumes is not None:
             return float(self._powers(step, 1, self._volumes)[0])
         if self._rule.changes:
@@ -174,12 +185,24 @@ class Sources:
         dt = self._body.problem.dt
         if self._volumes is None or not self._rule.changes:
             return (last - first) * self.power(first) * dt
+        if self._implicit:
+            times = [self._body.problem.time(step) for step in range(first, last + 1)]
+            spans = itertools.pairwise(times)
+            return math.fsum((b - a) * self._power((a, b), self._volumes) for a, b in spans)
         # In chunks of steps, which bounds the memory for their powers.
         powers = [
             exact_sum(self._powers(begin, min(_CHUNK, last - begin), self._volumes))
             for begin in range(first, last, _CHUNK)
         ]
         return math.fsum(powers) * dt
+
+    def _power(self, span: tuple[float, float], volumes: Numbers) -> float:
+        """The mean total power over a span [s], or at an instant."""
+        problem = self._body.problem
+        seen = {it.name: it.during(*span) for it in self._rule.parameters}
+        with np.errstate(all="ignore"):  # both sides of a condition are computed
+            power = np.asarray(evaluate(self._rule.program.tree, seen), problem.arithmetic)
+        return float(np.broadcast_to(power, volumes.shape) @ volumes)
 
     def _powers(self, first: int, steps: int, volumes: Numbers) -> Numbers:
         problem = self._body.problem

@@ -23,6 +23,7 @@ from tetris_sim.config.sections.schema import FieldsSection, PartSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
+from tetris_sim.support.files import remove_file
 from tetris_sim.support.wording import gib
 
 CONFIG = "resolved.yaml"  # never the name of a file that a user writes
@@ -93,9 +94,22 @@ def refuse_to_overwrite(directory: Path) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Remove everything that earlier runs wrote to the directory, and nothing else."""
-    for path in _files(directory):
-        path.unlink(missing_ok=True)
+    """Remove everything that earlier runs wrote to the directory, and nothing else.
+
+    Raises:
+        ConfigError: a folder in it is a link, and what lies behind it may be of others.
+    """
+    files = _files(directory)
+    for path in files:
+        inside = [it for it in path.parents if directory in it.parents]
+        if linked := [it for it in inside if it.is_symlink()]:
+            msg = (
+                f"{linked[0]} is a link to {os.path.realpath(linked[0])}, and --overwrite does not "
+                "remove what lies behind links: remove the link, or the files yourself"
+            )
+            raise ConfigError(msg)
+    for path in files:
+        remove_file(path)
     for folder in [path for pattern in _FOLDERS for path in directory.glob(pattern)]:
         with contextlib.suppress(OSError):  # it contains other files
             folder.rmdir()
@@ -110,7 +124,9 @@ def locked(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        # A link would lead to a file of somebody else, or make one.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(directory / LOCK, flags, 0o644)
     except OSError as error:
         raise _cannot_be_written_to(directory, error.strerror) from error
 

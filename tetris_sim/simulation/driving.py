@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tetris_sim.config.sections.quantities import IntervalText, Quantity
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary
-from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.problem import Field, InitialField, Problem, as_array
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.support.stopping import StopReason
@@ -100,6 +100,7 @@ class Turn:
                     f"with `raise StopIteration`, and use {alone} after it"
                 )
                 raise ConfigError(msg)
+
             before = self.sound
             self.sound = before and not changes
             yield
@@ -221,7 +222,7 @@ def state_of(
         ConfigError: they do not fit.
         NumericsError: a value is not finite.
     """
-    given = np.asarray(values)
+    given = as_array("values", values)
     names = [variable.name for variable in problem.variables]
     if problem.view is not None and problem.view.keep is not None:
         names = [problem.view.variables[0].name]

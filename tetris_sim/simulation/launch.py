@@ -42,6 +42,7 @@ from tetris_sim.support.stopping import (
     find_deadline,
     stop_request,
 )
+from tetris_sim.support.wording import listed
 
 log = logging.getLogger("tetris_sim")
 
@@ -97,6 +98,7 @@ def launch(
     clock: PhaseClock | None = None,
     use_cache: bool = True,
     ranks: Communicator | None = None,
+    strict: bool = False,
 ) -> Report:
     """Run a configuration to its last step, or until there is a reason to stop.
 
@@ -109,6 +111,7 @@ def launch(
         clock: adds up the time of each phase.
         use_cache: whether method and parameters may be those that were measured in an earlier run.
         ranks: all of them call this; one alone if not given.
+        strict: whether a device that fails is an error, in place of going on without it.
 
     Raises:
         TetrisError: of any kind, with its exit code; `ElsewhereError` if another rank raises it.
@@ -121,6 +124,7 @@ def launch(
         clock=clock,
         use_cache=use_cache,
         ranks=ranks,
+        strict=strict,
     ) as run:
         run.reason = run.simulation.run()
     assert run.report is not None
@@ -140,6 +144,7 @@ def underway(
     adapt: Adapt | None = None,
     vary: Vary | None = None,
     stopping: Stopping | None = None,
+    strict: bool = False,
 ) -> Iterator[Underway]:
     """Get a configuration ready to be advanced inside the block, and report after it.
 
@@ -151,6 +156,7 @@ def underway(
         clock: likewise.
         use_cache: likewise.
         ranks: likewise.
+        strict: likewise.
         adapt: changes the problem before it is planned.
         vary: how the simulation opens one like it with other faces.
         stopping: reasons to stop that are listened for elsewhere; if not given, signals are heard
@@ -165,7 +171,7 @@ def underway(
         log.info("%s", describe(config, problem, plan))
 
         with (
-            _attach(launched, prepared, vary, bar=bar) as attached,
+            _attach(launched, prepared, vary, bar=bar, strict=strict) as attached,
             open_simulation(problem, plan, step=launched.start.step, **attached) as simulation,
         ):
             # Not before: until here the run may turn out to be impossible, and then earlier results
@@ -256,10 +262,10 @@ def _saving_seconds(problem: Problem, plan: Plan) -> float:
 
 @contextlib.contextmanager
 def _attach(
-    launched: Launched, prepared: PreparedRun, vary: Vary | None, *, bar: bool
+    launched: Launched, prepared: PreparedRun, vary: Vary | None, *, bar: bool, strict: bool
 ) -> Iterator[Attachments]:
     """What the run takes along; what writes and what shows the progress is rank 0's."""
-    ranks, recovery = launched.ranks, Recovery(prepared.machine, prepared.compute)
+    ranks, recovery = launched.ranks, Recovery(prepared.machine, prepared.compute, strict=strict)
     attached = Attachments(
         stopping=launched.stopping,
         clock=launched.clock,
@@ -374,7 +380,7 @@ def _report(
         launched.clock,
         first_step=first_step,
         step=simulation.step,
-        ended="Done" if reason is None else reason.said,
+        ended=_ended(simulation, reason),
         exit_code=ExitCode.OK if reason is None else reason.exit_code,
         outputs=str(directory),
         traffic=simulation.exchange.traffic,
@@ -386,6 +392,13 @@ def _report(
     made_steps = simulation.step > first_step
     on_root(launched.ranks, lambda: _write_report(report, directory, made_steps=made_steps))
     return report
+
+
+def _ended(simulation: Simulation, reason: StopReason | None) -> str:
+    said = "Done" if reason is None else reason.said
+    if not simulation.lost:
+        return said
+    return f"{said}, without {listed(simulation.lost, 'and')}, which failed on the way"
 
 
 def _write_report(report: Report, directory: Path, *, made_steps: bool) -> None:

@@ -213,12 +213,14 @@ def go_on_without(
     fleet.step, state = recovery.state(fleet.problem, first_step)
     if recovery.stops:
         fleet.dissolve(KeptState(fleet.problem, state))
-        return StopReason(ExitCode.REQUEUE, f"{what}; the state of step {fleet.step} is kept")
+        code = ExitCode.RESOURCES if recovery.strict else ExitCode.REQUEUE
+        return StopReason(code, f"{what}; the state of step {fleet.step} is kept")
 
     with fleet.clock.phase("prepare"):
         plan, workers = _replace(fleet, failure, recovery, state)
     told = f"{what}; the run went on from step {fleet.step} without it"
     log.warning("%s.", told)
+    fleet.lost = (*fleet.lost, failure.worker)
     fleet.take_up(dataclasses.replace(plan, notes=(*plan.notes, f"{told}.")), workers, told)
     return None
 

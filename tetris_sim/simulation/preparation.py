@@ -444,7 +444,7 @@ def _in_brief(value: Any) -> str:
 
 
 def _stamp(path: Path) -> tuple[Any, ...] | str:
-    """What tells a file from others of the same computer."""
+    """Identity of a file among others of the same computer."""
     try:
         seen = path.stat()
     except OSError as error:

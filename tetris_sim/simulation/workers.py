@@ -332,6 +332,7 @@ class WorkerGroup:
         busy_s: time that each worker computed, where they measure that [s].
         counted: the substeps of adaptive steps.
         asked_to_end: whether somebody wants the run to end.
+        lost: names of workers that failed and without which the run went on.
         change: the step at which changes were measured last, and the largest of them [1/s].
     """
 
@@ -354,6 +355,7 @@ class WorkerGroup:
         self.counted = Counted()
         self.asked_to_end: Callable[[], bool] = lambda: False
         self.change: tuple[int, float] | None = None
+        self.lost: tuple[str, ...] = ()
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:

@@ -25,9 +25,13 @@ from types import ModuleType
 
 import platformdirs
 
+from tetris_sim.errors import UnsupportedError
 from tetris_sim.support.files import atomic_text
+from tetris_sim.support.wording import first_line
 
 log = logging.getLogger("tetris_sim")
+
+_LEAST_FREE = 32 << 20  # bytes that a disk must have free for compiled code to be kept there
 
 
 def caching() -> bool:
@@ -48,14 +52,46 @@ def cache_directory(part: str) -> Path:
     if caching():
         directory = _lasting_directory(part)
         with contextlib.suppress(OSError):
-            # Created for this user only: others can neither read nor replace what is executed.
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_private(directory / "__pycache__")
         if (reason := why_not_kept(part)) is None:
             return directory
         _warn_once(reason)
+    return _temporary_part(part)
+
+
+def _temporary_part(part: str) -> Path:
     directory = _temporary_directory() / part
     directory.mkdir(exist_ok=True)
     return directory
+
+
+def _make_private(directory: Path) -> None:
+    """Make a folder and those above it for this user only, whatever umask says: others can neither
+    read nor replace what is executed.
+    """
+    for folder in (*reversed(directory.parents), directory):
+        if not folder.exists():
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                folder.mkdir(mode=0o700)
+    _close_files(directory.parent)
+
+
+@functools.cache
+def _close_files(directory: Path) -> None:
+    """Let only this user read and write the files of a cache folder; again when the process ends,
+    since Numba writes files of its own.
+    """
+
+    def close() -> None:
+        for path in (*directory.glob("*"), *directory.glob("__pycache__/*")):
+            with contextlib.suppress(OSError):
+                it = path.lstat()
+                if stat.S_ISREG(it.st_mode) and it.st_uid == os.getuid() and it.st_mode & 0o077:
+                    path.chmod(0o600)
+
+    if hasattr(os, "getuid"):
+        close()
+        atexit.register(close)
 
 
 def why_not_kept(part: str) -> str | None:
@@ -65,6 +101,8 @@ def why_not_kept(part: str) -> str | None:
     directory = _lasting_directory(part)
     if not os.access(directory, os.W_OK | os.X_OK):
         return f"{directory.parent} cannot be written to"
+    if shutil.disk_usage(directory).free < _LEAST_FREE:
+        return f"the disk of {directory.parent} is full"
     if not hasattr(os, "getuid"):  # Windows keeps the user's folders from others by itself
         return None
     for folder in (directory, directory / "__pycache__"):
@@ -130,8 +168,12 @@ def _import_generated(source: str, part: str, salt: str) -> ModuleType:
     digest = hashlib.sha256((source + salt).encode()).hexdigest()[:24]
     name = f"tetris_sim_{part}_{digest}"
     path = cache_directory(part) / f"{name}.py"
-    with _lock(path.with_suffix(".lock")):
-        return _import_from(path, name, source)
+    try:
+        with _lock(path.with_suffix(".lock")):
+            return _import_from(path, name, source)
+    except UnsupportedError as error:  # a quota, or a disk that has just filled up
+        _warn_once(first_line(error))
+        return _import_from(_temporary_part(part) / f"{name}.py", name, source)
 
 
 @contextlib.contextmanager
@@ -142,7 +184,8 @@ def _lock(path: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
-            file = held.enter_context(path.open("a"))
+            ours = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = held.enter_context(open(os.open(path, ours, 0o600), "a"))
             fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
         yield
 

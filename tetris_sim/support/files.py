@@ -200,7 +200,17 @@ def remove_parts(directory: Path, start: str = "") -> None:
         start: prefix of the names to remove.
     """
     for part in directory.glob(f"{start}*{PART}"):
-        part.unlink(missing_ok=True)
+        remove_file(part)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there.
+
+    Raises:
+        UnsupportedError: that is not possible.
+    """
+    with disk_errors(path):
+        path.unlink(missing_ok=True)
 
 
 def _is_about(error: OSError, path: Path) -> bool:

@@ -98,6 +98,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def printable_lines(text: str) -> str:
+    """Several lines, of which some were written by others; see `printable`."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message; its type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

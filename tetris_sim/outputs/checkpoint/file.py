@@ -32,7 +32,7 @@ from tetris_sim.outputs.checkpoint.seal import FORMAT_VERSION, append_seal, chec
 from tetris_sim.outputs.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.outputs.field_file import add_positions, read_grid
 from tetris_sim.outputs.regions import blocks, slices
-from tetris_sim.support.files import atomic_file, new_hdf5
+from tetris_sim.support.files import atomic_file, new_hdf5, remove_file
 from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 from tetris_sim.support.wording import first_line
 from tetris_sim.version import __version__
@@ -129,7 +129,7 @@ def remove_parts_of(path: Path, *, but: Sequence[CheckpointPart] = ()) -> None:
     kept = {Path(part.name).name for part in but}
     for file in folder.iterdir():
         if file.name not in kept:
-            file.unlink(missing_ok=True)
+            remove_file(file)
 
 
 def remove_orphans(directory: Path) -> None:
