@@ -4,6 +4,7 @@ shares.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -14,7 +15,6 @@ import numpy as np
 
 from tetris_sim.apps.heat.materials import from_temperatures
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.config.sections.conditions import InitialSection
 from tetris_sim.config.sections.schema import GridSection, Request, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
@@ -435,7 +435,7 @@ def assemble(
         conduction: the time step of a heterogeneous body.
         held: with `conduction`, the initial value of the points of each id, (n_ids,); NaN keeps the
             initial state.
-        view: the fields shown to users if the state is enthalpy.
+        view: the fields shown to users, if they are not the state itself.
 
     Raises:
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the requested
@@ -446,7 +446,8 @@ def assemble(
 
     # Where the state is enthalpy, initial temperatures are converted in float64 and rounded once,
     # at the end.
-    kind = dtype if view is None else np.dtype(np.float64)
+    by_heat = conduction is not None and conduction.enthalpy is not None
+    kind = np.dtype(np.float64) if by_heat else dtype
     section = request.initial
     if section is None:
         msg = "initial: missing; a section is wanted that says what the state is at time 0"
@@ -454,10 +455,12 @@ def assemble(
 
     # A continued run reads its state from the checkpoint: its initial section is evaluated only if
     # something reads it after all.
-    initial = _later(section, grid, kind) if continued else make_initial(section, grid, kind)
+    still = None if conduction is None else conduction.held
+    make = functools.partial(make_initial, section, grid, kind, still=still)
+    initial = (lambda slab: make()(slab)) if continued else make()
     if conduction is not None and held is not None and not np.isnan(held).all():
         initial = _holding(initial, conduction, held)
-    if conduction is not None and view is not None:
+    if conduction is not None and by_heat:
         initial = from_temperatures(initial, conduction, dtype)
 
     try:
@@ -480,13 +483,6 @@ def assemble(
     except ValueError as error:
         msg = f"grid.shape: {error}"
         raise ConfigError(msg) from error
-
-
-def _later(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
-    def initial(slab: Slab) -> Field:
-        return make_initial(section, grid, dtype)(slab)
-
-    return initial
 
 
 def _holding(initial: InitialField, conduction: Conduction, held: Numbers) -> InitialField:

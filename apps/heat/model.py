@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.domain import KeyPath, assemble, choose_time_step, make_grid, refuse, times_of
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
-from tetris_sim.apps.heat.materials import MATERIALS, make_view
+from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
 from tetris_sim.apps.heat.sections import (
     ContactSection,
     KnownMaterial,
@@ -363,8 +363,9 @@ class HeatModel(Section):
             raise UnstableStepError(msg) from error
 
         # With enthalpy as the state, users still see temperature and liquid fraction.
-        conduction, view = body.conduction(), None
+        conduction = body.conduction()
         variable = StateVariable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+        view = view_around_voids(variable, conduction.medium)
 
         # An integral of enthalpy is heat itself, so its factor is 1.
         if conduction.enthalpy is not None:

@@ -372,6 +372,13 @@ class Problem:
         first, begun = self.start
         return begun + (step - first) * self.dt
 
+    def voids(self, box: Ranges) -> npt.NDArray[np.bool_] | None:
+        """Return the mask of the points of a box inside the grid where there is nothing; None if
+        there is something everywhere.
+        """
+        medium = None if self.conduction is None else self.conduction.medium
+        return None if medium is None or medium.void is None else medium.void[medium.ids(box)]
+
     def padded_ids(self, box: Ranges) -> Ids:
         """Return the material ids of a box of global indices that may reach beyond the grid; see
         `padded`.

@@ -201,6 +201,47 @@ def rise_to_face(
     return half if conduction.enthalpy is None else half / here[CONDUCTIVITY]
 
 
+def rise_to_neighbours(
+    problem: Problem,
+    axis: int,
+    side: Side,
+    box: Ranges,
+    state: tuple[Values, Values],
+    beside: Ranges,
+) -> Values:
+    """Return the temperature rise from points to their face towards a neighbour: the flow from
+    there times the resistance of half a cell, so that the face has a temperature of its own on
+    either side of a contact and in front of a fluid.
+
+    Args:
+        problem: with conduction.
+        axis: along which the neighbours lie.
+        side: on which side.
+        box: the points, one along the axis; none of them held.
+        state: of the points and of their neighbours, of the shape of the box.
+        beside: the neighbours.
+    """
+    conduction = problem.conduction
+    assert conduction is not None
+    medium = conduction.medium
+    here, there = (
+        (potentials(conduction, values.astype(np.float64), ids), ids)
+        for values, ids in zip(state, map(medium.ids, (box, beside)), strict=True)
+    )
+    seen, ids = here
+    low = box[axis][0] - (side == "low")
+    gained = flow(problem, axis, _planes(box, axis, low), here, there)
+    with np.errstate(divide="ignore", invalid="ignore"):  # where nothing flows
+        if conduction.enthalpy is not None:
+            rise = gained * conduction.enthalpy.half[axis][ids] / seen[CONDUCTIVITY]
+        else:
+            rise = gained / (2 * medium.conductance[axis][ids, ids])
+        if conduction.coefficients is not None:
+            widths = problem.grid.widths(axis, *box[axis]) / problem.grid.spacing[axis]
+            rise *= widths**2 / conduction.coefficients.volume(box)
+    return np.where(gained == 0, 0.0, rise)
+
+
 def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
     """Return the quantities that neighbours and faces need of points: the one whose difference
     drives the flow, and with enthalpy also temperature and conductivity.
