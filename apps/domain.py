@@ -153,7 +153,7 @@ def choose_time_step(
 
     Args:
         time: the `time` section.
-        dt_limit: largest stable time step [s].
+        dt_limit: largest stable time step [s]; infinite for a body in which no heat flows.
         cfl_unit: the time step of CFL number 1, smallest spacing squared / diffusivity [s].
         dt: the time step of a continued run; it overrides `time`.
         wanted_at: output times that an adaptive step must divide [s]; see `times_of`.
@@ -165,7 +165,7 @@ def choose_time_step(
         UnstableStepError: the step is larger than the limit.
         ConfigError: numbers that cannot be represented or counted.
     """
-    if not (0 < cfl_unit < math.inf and 0 < dt_limit < math.inf):
+    if not (0 < cfl_unit < math.inf and dt_limit > 0):
         msg = (
             f"spacing^2 / diffusivity comes out as {cfl_unit:g} s and the largest stable time step "
             f"as {dt_limit:g} s; choose grid.spacing and model.diffusivity so that both are "
@@ -212,6 +212,12 @@ def _wanted(time: TimeSection, dt_limit: float, cfl_unit: float) -> tuple[float,
     if time.cfl is not None:
         return time.cfl * cfl_unit, f"time.cfl = {time.cfl:g}, dt"
     if time.dt is None or time.dt == "auto":
+        if math.isinf(dt_limit):
+            msg = (
+                "time.dt: auto: nothing limits the time step, as no heat flows from cell to cell "
+                "or through faces; give time.dt"
+            )
+            raise ConfigError(msg)
         return time.safety * dt_limit, "time.dt: auto"
     return time.dt, "time.dt"
 

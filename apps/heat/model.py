@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -386,8 +387,10 @@ class HeatModel(Section):
 
 
 def _limit(request: Request, dt_limit: float) -> float:
-    """Return the largest stable step of the problem [s]; a steady state has no limit."""
-    return math.inf if request.time.scheme == "steady" else dt_limit
+    """Return the largest stable step of the problem [s]; a steady state has no limit. Of a body in
+    which no heat flows it is the largest number: infinity is for steps that are no times.
+    """
+    return math.inf if request.time.scheme == "steady" else min(dt_limit, sys.float_info.max)
 
 
 def _other_use(name: str) -> str:
