@@ -452,7 +452,7 @@ def assemble(
 
     # Where the state is enthalpy, initial temperatures are converted in float64 and rounded once,
     # at the end.
-    by_heat = conduction is not None and conduction.enthalpy is not None
+    by_heat = bool(conduction and conduction.enthalpy)
     kind = np.dtype(np.float64) if by_heat else dtype
     section = request.initial
     if section is None:
@@ -461,7 +461,7 @@ def assemble(
 
     # A continued run reads its state from the checkpoint: its initial section is evaluated only if
     # something reads it after all.
-    still = None if conduction is None else conduction.held
+    still = conduction.held if conduction else None
     make = functools.partial(make_initial, section, grid, kind, still=still)
     initial = (lambda slab: make()(slab)) if continued else make()
     if conduction is not None and held is not None and not np.isnan(held).all():

@@ -435,9 +435,7 @@ def make_view(
 
 
 def view_around_voids(variable: StateVariable, medium: Medium) -> View | None:
-    """What people see of temperatures: NaN in voids; None for the state itself where there is no
-    void.
-    """
+    """Make the view of temperatures that is NaN in voids; None if there is no void."""
     if medium.void is None:
         return None
     return View((variable,), functools.partial(_blank, medium))

@@ -88,8 +88,7 @@ def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, .
 
 def conduct(u: Field, problem: Problem, number: int) -> Field:
     """Make step `number` of (1, n0, ...) by conduction through a medium; see `conduction.py`."""
-    conduction, grid = problem.conduction, problem.grid
-    assert conduction is not None
+    conduction, grid = problem.body, problem.grid
     medium, coefficients = conduction.medium, conduction.coefficients
     kind = problem.arithmetic.type
     whole = tuple((0, n) for n in grid.shape)
@@ -191,8 +190,7 @@ def rise_to_face(
         box: points beside the face, one along the axis.
         state: that of the points, of the shape of the box.
     """
-    conduction = problem.conduction
-    assert conduction is not None
+    conduction = problem.body
     ids = conduction.medium.ids(box)
     here = potentials(conduction, state.astype(problem.arithmetic.type), ids)
     ghosts = ruled_ghosts(problem, axis, side, number, box=box, ids=ids, inside=here)
@@ -221,13 +219,12 @@ def rise_to_neighbours(
         state: of the points and of their neighbours, of the shape of the box.
         beside: the neighbours.
     """
-    conduction = problem.conduction
-    assert conduction is not None
-    medium = conduction.medium
+    conduction, medium = problem.body, problem.body.medium
     here, there = (
         (potentials(conduction, values.astype(np.float64), ids), ids)
         for values, ids in zip(state, map(medium.ids, (box, beside)), strict=True)
     )
+
     seen, ids = here
     low = box[axis][0] - (side == "low")
     gained = flow(problem, axis, _planes(box, axis, low), here, there)
@@ -269,8 +266,7 @@ def flow(
         here: `potentials` and ids of the points.
         there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
     """
-    conduction = problem.conduction
-    assert conduction is not None
+    conduction = problem.body
     (mine, ids), (theirs, beside) = here, there
     if conduction.coefficients is None:
         between = conduction.medium.conductance[axis][ids, beside]
@@ -318,8 +314,7 @@ def ruled_ghosts(
         inside: `potentials` of them.
     """
     face = problem.ruled_face(axis, side)
-    assert problem.conduction is not None
-    codes = face.codes(box, ids, problem.conduction.medium.n_ids)
+    codes = face.codes(box, ids, problem.body.medium.n_ids)
     ghosts = follow(face.rule, problem, number, box, codes, inside)
     return np.broadcast_to(ghosts.astype(problem.dtype), ids.shape)
 

@@ -257,9 +257,7 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
 
 
 def _gather(axes: Sequence[Along], read: Callable[[Box], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """What `read` gives of boxes, (n, ...), for all points that `axes` need: a product of short
-    runs, whose boxes are joined.
-    """
+    """Join what `read` gives of boxes, (n, ...), for all points that `axes` need."""
     runs = [_runs(axis) for axis in axes]
 
     def gather(box: Box) -> npt.NDArray[Any]:
@@ -275,9 +273,8 @@ def _by_cells(snapshot: Snapshot, axes: Sequence[Along], smooth: Field) -> Field
     """The state at a product of points and positions: `smooth` where the points around are alike,
     elsewhere that of the cells which the positions lie in.
     """
-    conduction = snapshot.problem.conduction
-    assert conduction is not None
-    medium, void = conduction.medium, conduction.medium.void
+    medium = snapshot.problem.body.medium
+    void = medium.void
     cells = {k: axis.cells for k, axis in enumerate(axes) if isinstance(axis, Neighbours)}
     across = tuple(cells)
 
@@ -331,8 +328,7 @@ def _in_cells(snapshot: Snapshot, cells: Mapping[int, Cell], box: Box) -> Field:
         box: the cells, one along each of these axes.
     """
     problem = snapshot.problem
-    assert problem.conduction is not None
-    medium = problem.conduction.medium
+    medium = problem.body.medium
     points, state = np.array(snapshot.box(box), np.float64), snapshot.hidden(box)[0]
     values, ids = points.copy(), medium.ids(box)
     free = ~np.isinf(medium.capacity[ids])

@@ -119,6 +119,7 @@ class Varying:
                 "column, time and unit"
             )
             raise ValueError(msg)
+
         wrong = [name for name, it in names.items() if not isinstance(it, str | None)]
         if wrong or (names["time"] and not names["column"]):
             msg = (
