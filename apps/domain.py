@@ -4,6 +4,7 @@ shares.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -14,7 +15,6 @@ import numpy as np
 
 from tetris_sim.apps.heat.materials import from_temperatures
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.config.sections.conditions import InitialSection
 from tetris_sim.config.sections.schema import GridSection, Request, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
@@ -153,7 +153,7 @@ def choose_time_step(
 
     Args:
         time: the `time` section.
-        dt_limit: largest stable time step [s].
+        dt_limit: largest stable time step [s]; infinite for a body in which no heat flows.
         cfl_unit: the time step of CFL number 1, smallest spacing squared / diffusivity [s].
         dt: the time step of a continued run; it overrides `time`.
         wanted_at: output times that an adaptive step must divide [s]; see `times_of`.
@@ -165,7 +165,7 @@ def choose_time_step(
         UnstableStepError: the step is larger than the limit.
         ConfigError: numbers that cannot be represented or counted.
     """
-    if not (0 < cfl_unit < math.inf and 0 < dt_limit < math.inf):
+    if not (0 < cfl_unit < math.inf and dt_limit > 0):
         msg = (
             f"spacing^2 / diffusivity comes out as {cfl_unit:g} s and the largest stable time step "
             f"as {dt_limit:g} s; choose grid.spacing and model.diffusivity so that both are "
@@ -212,6 +212,12 @@ def _wanted(time: TimeSection, dt_limit: float, cfl_unit: float) -> tuple[float,
     if time.cfl is not None:
         return time.cfl * cfl_unit, f"time.cfl = {time.cfl:g}, dt"
     if time.dt is None or time.dt == "auto":
+        if math.isinf(dt_limit):
+            msg = (
+                "time.dt: auto: nothing limits the time step, as no heat flows from cell to cell "
+                "or through faces; give time.dt"
+            )
+            raise ConfigError(msg)
         return time.safety * dt_limit, "time.dt: auto"
     return time.dt, "time.dt"
 
@@ -435,7 +441,7 @@ def assemble(
         conduction: the time step of a heterogeneous body.
         held: with `conduction`, the initial value of the points of each id, (n_ids,); NaN keeps the
             initial state.
-        view: the fields shown to users if the state is enthalpy.
+        view: the fields shown to users, if they are not the state itself.
 
     Raises:
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the requested
@@ -446,7 +452,8 @@ def assemble(
 
     # Where the state is enthalpy, initial temperatures are converted in float64 and rounded once,
     # at the end.
-    kind = dtype if view is None else np.dtype(np.float64)
+    by_heat = bool(conduction and conduction.enthalpy)
+    kind = np.dtype(np.float64) if by_heat else dtype
     section = request.initial
     if section is None:
         msg = "initial: missing; a section is wanted that says what the state is at time 0"
@@ -454,10 +461,12 @@ def assemble(
 
     # A continued run reads its state from the checkpoint: its initial section is evaluated only if
     # something reads it after all.
-    initial = _later(section, grid, kind) if continued else make_initial(section, grid, kind)
+    still = conduction.held if conduction else None
+    make = functools.partial(make_initial, section, grid, kind, still=still)
+    initial = (lambda slab: make()(slab)) if continued else make()
     if conduction is not None and held is not None and not np.isnan(held).all():
         initial = _holding(initial, conduction, held)
-    if conduction is not None and view is not None:
+    if conduction is not None and by_heat:
         initial = from_temperatures(initial, conduction, dtype)
 
     try:
@@ -480,13 +489,6 @@ def assemble(
     except ValueError as error:
         msg = f"grid.shape: {error}"
         raise ConfigError(msg) from error
-
-
-def _later(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
-    def initial(slab: Slab) -> Field:
-        return make_initial(section, grid, dtype)(slab)
-
-    return initial
 
 
 def _holding(initial: InitialField, conduction: Conduction, held: Numbers) -> InitialField:

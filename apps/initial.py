@@ -158,7 +158,12 @@ _MANY_POINTS = 1 << 27
 
 
 def make_initial(
-    section: InitialSection, grid: Grid, dtype: np.dtype[Any], variable: str = "temperature"
+    section: InitialSection,
+    grid: Grid,
+    dtype: np.dtype[Any],
+    variable: str = "temperature",
+    *,
+    still: Callable[[Box], npt.NDArray[np.bool_]] | None = None,
 ) -> InitialField:
     """Build the initial state as a function of a slab that returns (1, *slab.shape) in `dtype`.
 
@@ -167,6 +172,8 @@ def make_initial(
         grid: where the points lie.
         dtype: of `PRECISIONS`; values are computed in float64 and rounded once.
         variable: name of the field to read from an earlier run.
+        still: mask of the points of a box that are no part of the body (fluids and voids); a value
+            there that is not finite, as that of a void of an earlier run, becomes 0.
 
     Raises:
         ConfigError: a file is missing or has another shape, or a centre has another number of
@@ -192,6 +199,9 @@ def make_initial(
                     np.asarray(source(block), dtype=np.float64), shape_of(block)
                 )
                 rounded = values[slices_in(shared, block)].astype(dtype, copy=False)
+            finite = np.isfinite(rounded)
+            if still is not None and not finite.all():
+                rounded = np.where(finite | ~still(shared), rounded, rounded.dtype.type(0))
             if not np.isfinite(rounded).all():
                 raise NumericsError(_complaint(section, grid, rounded, shared))
             state[0][slices_in(shared, owned)] = rounded

@@ -7,10 +7,11 @@ own numbers where it matters.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -380,7 +381,7 @@ def in_potentials(medium: Medium, enthalpy: Enthalpy) -> Medium:
     alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
     held = np.isinf(medium.capacity)
     conductance = np.where(alike & ~held, 1 / (2 * enthalpy.half[:, :, None]), 0.0)
-    return Medium(medium.ids, conductance, np.where(held, np.inf, 1.0), medium.names)
+    return replace(medium, conductance=conductance, capacity=np.where(held, np.inf, 1.0))
 
 
 def from_temperatures(
@@ -435,6 +436,19 @@ def make_view(
 
     return state, View(
         tuple(variable for variable, _ in curves),
-        look,
+        look if medium.void is None else lambda box, field: _blank(medium, box, look(box, field)),
         lambda initial, dtype: from_temperatures(initial, conduction, dtype),
     )
+
+
+def view_around_voids(variable: StateVariable, medium: Medium) -> View | None:
+    """Make the view of temperatures that is NaN in voids; None if there is no void."""
+    if medium.void is None:
+        return None
+    return View((variable,), functools.partial(_blank, medium))
+
+
+def _blank(medium: Medium, box: Ranges, field: Field) -> Field:
+    """The fields (n, ...) of a box with NaN where there is nothing."""
+    assert medium.void is not None
+    return np.where(medium.void[medium.ids(box)], field.dtype.type(np.nan), field)

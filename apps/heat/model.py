@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,7 @@ from pydantic import Field, model_validator
 from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.domain import KeyPath, assemble, choose_time_step, make_grid, refuse, times_of
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
-from tetris_sim.apps.heat.materials import MATERIALS, make_view
+from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
 from tetris_sim.apps.heat.sections import (
     ContactSection,
     KnownMaterial,
@@ -370,8 +371,9 @@ class HeatModel(Section):
             raise UnstableStepError(msg) from error
 
         # With enthalpy as the state, users still see temperature and liquid fraction.
-        conduction, view = body.conduction(), None
+        conduction = body.conduction()
         variable = StateVariable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+        view = view_around_voids(variable, conduction.medium)
 
         # An integral of enthalpy is heat itself, so its factor is 1.
         if conduction.enthalpy is not None:
@@ -392,8 +394,10 @@ class HeatModel(Section):
 
 
 def _limit(request: Request, dt_limit: float) -> float:
-    """Return the largest stable step of the problem [s]; a steady state has no limit."""
-    return math.inf if request.time.scheme == "steady" else dt_limit
+    """Return the largest stable step of the problem [s]; a steady state has no limit. Of a body in
+    which no heat flows it is the largest number: infinity is for steps that are no times.
+    """
+    return math.inf if request.time.scheme == "steady" else min(dt_limit, sys.float_info.max)
 
 
 def _other_use(name: str) -> str:

@@ -89,6 +89,9 @@ class Substance:
         return tuple(k / self.conductivity[0] for k in self.conductivity)
 
 
+_JUMP = 1e-9  # of the range of a table over temperature, at least of 1 K: how wide a jump is
+
+
 class AxesSection(Section):
     """Conductivity along x, y and z of an anisotropic material, as fibres or circuit boards."""
 
@@ -152,7 +155,7 @@ class MaterialSection(Section):
             found = Substance(name, along, density * c, diffusivity)
         else:
             properties = MaterialCurves(
-                _rows(k) if isinstance(k, TemperatureTable) else ((0.0, along[0]),),
+                _rows(k if isinstance(k, TemperatureTable) else along[0]),
                 tuple((t, density * it) for t, it in _rows(c)),
                 density,
                 melting,
@@ -165,7 +168,14 @@ class MaterialSection(Section):
 
 
 def _rows(number: Any) -> Table:
-    return number.table if isinstance(number, TemperatureTable) else ((0.0, number),)
+    if not isinstance(number, TemperatureTable):
+        return ((0.0, number),)
+    rows = number.rows
+    # A jump is a ramp, too short for a state to be seen on it.
+    width = _JUMP * max(rows[-1][0] - rows[0][0], 1.0)
+    return tuple(
+        (t + width * (k > 0 and rows[k - 1][0] == t), value) for k, (t, value) in enumerate(rows)
+    )
 
 
 def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]) -> Substance:

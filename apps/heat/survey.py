@@ -167,11 +167,13 @@ class GridScan:
                 found[slices_in(inside, box)] = block(index)[slices_in(inside, whole)]
             return found
 
+        void = np.array([it.substance is None and it.fluid is None for it in self.fillings])
         return Medium(
             ids=ids,
             conductance=np.stack([table[np.ix_(of_id, of_id)] for table in self.conductance]),
             capacity=capacities(self.fillings) * self.fullness[of_id],
             names=tuple(filling.name for filling in self.fillings),
+            void=void if void.any() else None,
         )
 
 

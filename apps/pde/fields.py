@@ -180,6 +180,10 @@ def _as_formula(course: TimeFunction) -> Node:
         raise ConfigError(msg)
     parts: list[Node] = [Constant(float(course.rows[0, 1]))]
     for (t0, v0), (t1, v1) in zip(course.rows[:-1], course.rows[1:], strict=True):
+        if t1 == t0:  # a jump
+            jump = {"s": Constant(float(v1 - v0)), "a": Constant(float(t0))}
+            parts.append(formula("s if t >= a else 0", t=Variable(TIME), **jump))
+            continue
         slope = Constant(float((v1 - v0) / (t1 - t0)))
         ends = {"a": Constant(float(t0)), "b": Constant(float(t1))}
         rise = formula("s*(clip(t, a, b) - a)", s=slope, t=Variable(TIME), **ends)

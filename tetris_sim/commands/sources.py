@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -220,11 +221,25 @@ def cut_series(series: Series, slices: list[str]) -> Series:
         values = series.read(record, variable, tuple(whole))
         for axis, it in reversed(list(enumerate(near))):
             if it is not None:
-                values = np.tensordot(values, np.array(it.weights), axes=(axis, 0))
+                values = _between(values, it, axis)
         return np.asarray(values).astype(series.dtype)
 
     spans = [(0, n) if it is None else None for n, it in zip(grid.shape, near, strict=True)]
     return replace(series, grid=grid.part(spans, places), read=read)
+
+
+def _between(values: Values, near: Neighbours, axis: int) -> Values:
+    """The values between two planes, and beside a void those of the plane that is closer; of two
+    that are equally close, of the one that is there.
+    """
+    found = np.tensordot(values, np.array(near.weights), axes=(axis, 0))
+    if not (blank := np.isnan(found)).any():
+        return np.asarray(found)
+    planes = [np.asarray(values.take(k, axis)) for k in range(len(near.indices))]
+    closer = planes[int(np.argmax(near.weights))]
+    if math.isclose(near.weights[0], near.weights[-1]):
+        closer = np.where(np.isnan(planes[0]), planes[-1], planes[0])
+    return np.where(blank, closer, found)
 
 
 def _places(series: Series, slices: list[str]) -> list[tuple[str, float]]:

@@ -356,11 +356,15 @@ PATHS: tuple[KeyPath, ...] = (
     ("model", "fields", "*", "initial_velocity", "path"),
     ("model", "fields", "*", "initial_velocity", "from"),
     ("boundaries", "*", "*", "table"),
+    ("boundaries", "*", "*", "file"),
     ("boundaries", "*", "*", "*", "table"),
+    ("boundaries", "*", "*", "*", "file"),
     ("model", "regions", "*", "labels"),
     ("model", "sources", "*", "over_time"),
     ("model", "sources", "*", "*", "table"),
+    ("model", "sources", "*", "*", "file"),
     ("model", "sources", "*", "path", "*", "table"),
+    ("model", "sources", "*", "path", "*", "file"),
     ("output", "directory"),
 )
 

@@ -356,6 +356,8 @@ class Medium:
             with itself.
         capacity: rho c by id, (n_ids,) [J/(m^3 K)]; infinite where the state is held.
         names: of the material of each id; ids may share one.
+        void: mask of the ids that are nothing, (n_ids,), whose state has no meaning; None if all
+            are something.
 
     Raises:
         ValueError: sizes disagree, conductances are asymmetric, negative or not finite, or a
@@ -366,6 +368,7 @@ class Medium:
     conductance: Numbers
     capacity: Numbers
     names: tuple[str, ...]
+    void: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.capacity)
@@ -439,6 +442,10 @@ class Conduction:
             return dt / self.coefficients.capacity(box)
         return np.asarray(dt / self.medium.capacity)
 
+    def held(self, box: Ranges) -> npt.NDArray[np.bool_]:
+        """Return the mask of the points of a box whose state does not change: fluids and voids."""
+        return np.isinf(self.medium.capacity)[self.medium.ids(box)]
+
     def repeated(self, shape: tuple[int, ...]) -> Conduction:
         """Extend the body to a grid of any size by repeating its materials and coefficients, of a
         grid of `shape`, periodically.
@@ -458,6 +465,7 @@ class Conduction:
             conductance=np.tile(medium.conductance, (2, 2)),
             capacity=np.tile(medium.capacity, 2),
             names=medium.names * 2,
+            void=None if medium.void is None else np.tile(medium.void, 2),
         )
         return replace(self, medium=double, enthalpy=self.enthalpy.with_ghosts())
 

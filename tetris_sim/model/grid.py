@@ -211,11 +211,11 @@ class Grid:
         return found
 
     def on_shape(self, shape: Sequence[int]) -> Grid:
-        """Change the numbers of points but keep spacing and first point; graded axes can only be
-        cut.
+        """Change the numbers of points but keep spacing and first point; the cells of graded axes
+        repeat beyond their end.
         """
         edges = tuple(
-            None if ends is None else ends[: n + 1]
+            None if ends is None else _continued(ends, n)
             for n, ends in zip(shape, self.edges, strict=bool(self.edges))
         )
         return Grid(tuple(shape), self.spacing, self.origin, edges=edges)
@@ -321,3 +321,13 @@ class Grid:
             return np.asarray(self.origin[axis] + index * self.spacing[axis])
         of_cells = np.array(ends)
         return np.asarray((of_cells[index + 1] + of_cells[index]) / 2)
+
+
+def _continued(ends: tuple[float, ...], n: int) -> tuple[float, ...]:
+    """The ends of n cells whose widths repeat.
+
+    >>> _continued((0.0, 1.0, 3.0), 1), _continued((0.0, 1.0, 3.0), 3)
+    ((0.0, 1.0), (0.0, 1.0, 3.0, 4.0))
+    """
+    more = np.resize(np.diff(ends), max(n + 1 - len(ends), 0))
+    return (*ends[: n + 1], *(ends[-1] + np.cumsum(more)).tolist())

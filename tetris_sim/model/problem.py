@@ -373,13 +373,25 @@ class Problem:
         first, begun = self.start
         return begun + (step - first) * self.dt
 
+    def voids(self, box: Ranges) -> npt.NDArray[np.bool_] | None:
+        """Return the mask of the points of a box inside the grid where there is nothing; None if
+        there is something everywhere.
+        """
+        medium = self.conduction and self.conduction.medium
+        return medium.void[medium.ids(box)] if medium and medium.void is not None else None
+
+    @property
+    def body(self) -> Conduction:
+        """The conduction of a problem that has one."""
+        assert self.conduction is not None
+        return self.conduction
+
     def padded_ids(self, box: Ranges) -> Ids:
         """Return the material ids of a box of global indices that may reach beyond the grid; see
         `padded`.
         """
-        assert self.conduction is not None
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
-        return padded(self.conduction.medium.ids, box, self.grid.shape, periodic)
+        return padded(self.body.medium.ids, box, self.grid.shape, periodic)
 
     def padded_coefficient(self, name: str, box: Ranges) -> npt.NDArray[np.float64]:
         """Return a coefficient of the equations in a box of global indices that may reach beyond
@@ -398,8 +410,7 @@ class Problem:
         `padded_ids`. With enthalpy, ghosts beyond ruled faces are potentials, and their ids are
         larger by n_ids.
         """
-        ids, conduction = self.padded_ids(box), self.conduction
-        assert conduction is not None
+        ids, conduction = self.padded_ids(box), self.body
         if conduction.enthalpy is None:
             return ids
         n_ids = conduction.medium.n_ids

@@ -88,8 +88,7 @@ def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, .
 
 def conduct(u: Field, problem: Problem, number: int) -> Field:
     """Make step `number` of (1, n0, ...) by conduction through a medium; see `conduction.py`."""
-    conduction, grid = problem.conduction, problem.grid
-    assert conduction is not None
+    conduction, grid = problem.body, problem.grid
     medium, coefficients = conduction.medium, conduction.coefficients
     kind = problem.arithmetic.type
     whole = tuple((0, n) for n in grid.shape)
@@ -191,14 +190,53 @@ def rise_to_face(
         box: points beside the face, one along the axis.
         state: that of the points, of the shape of the box.
     """
-    conduction = problem.conduction
-    assert conduction is not None
+    conduction = problem.body
     ids = conduction.medium.ids(box)
     here = potentials(conduction, state.astype(problem.arithmetic.type), ids)
     ghosts = ruled_ghosts(problem, axis, side, number, box=box, ids=ids, inside=here)
     half = (ghosts - here[MIRROR]) / 2
     # With enthalpy the difference is one of potential, which rises by k per degree.
     return half if conduction.enthalpy is None else half / here[CONDUCTIVITY]
+
+
+def rise_to_neighbours(
+    problem: Problem,
+    axis: int,
+    side: Side,
+    box: Ranges,
+    state: tuple[Values, Values],
+    beside: Ranges,
+) -> Values:
+    """Return the temperature rise from points to their face towards a neighbour: the flow from
+    there times the resistance of half a cell, so that the face has a temperature of its own on
+    either side of a contact and in front of a fluid.
+
+    Args:
+        problem: with conduction.
+        axis: along which the neighbours lie.
+        side: on which side.
+        box: the points, one along the axis; none of them held.
+        state: of the points and of their neighbours, of the shape of the box.
+        beside: the neighbours.
+    """
+    conduction, medium = problem.body, problem.body.medium
+    here, there = (
+        (potentials(conduction, values.astype(np.float64), ids), ids)
+        for values, ids in zip(state, map(medium.ids, (box, beside)), strict=True)
+    )
+
+    seen, ids = here
+    low = box[axis][0] - (side == "low")
+    gained = flow(problem, axis, _planes(box, axis, low), here, there)
+    with np.errstate(divide="ignore", invalid="ignore"):  # where nothing flows
+        if conduction.enthalpy is not None:
+            rise = gained * conduction.enthalpy.half[axis][ids] / seen[CONDUCTIVITY]
+        else:
+            rise = gained / (2 * medium.conductance[axis][ids, ids])
+        if conduction.coefficients is not None:
+            widths = problem.grid.widths(axis, *box[axis]) / problem.grid.spacing[axis]
+            rise *= widths**2 / conduction.coefficients.volume(box)
+    return np.where(gained == 0, 0.0, rise)
 
 
 def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
@@ -228,8 +266,7 @@ def flow(
         here: `potentials` and ids of the points.
         there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
     """
-    conduction = problem.conduction
-    assert conduction is not None
+    conduction = problem.body
     (mine, ids), (theirs, beside) = here, there
     if conduction.coefficients is None:
         between = conduction.medium.conductance[axis][ids, beside]
@@ -286,8 +323,7 @@ def ruled_ghosts(
         span: see `follow`.
     """
     face = problem.ruled_face(axis, side)
-    assert problem.conduction is not None
-    codes = face.codes(box, ids, problem.conduction.medium.n_ids)
+    codes = face.codes(box, ids, problem.body.medium.n_ids)
     ghosts = follow(face.rule, problem, number, box, codes, inside, span)
     return np.broadcast_to(ghosts.astype(problem.dtype), ids.shape)
 

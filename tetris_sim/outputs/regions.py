@@ -4,13 +4,18 @@ Values between points are linear, axis by axis. Between an outermost point and t
 the face takes the place of the next point: the mean of the outermost point and its ghost, to which
 the boundary condition refers. So every position in the box, faces and corners included, has a value
 of second order.
+
+Where the points around a position are of different materials, or some of a fluid or a void, only
+the cell that the position lies in counts: linear from its point to its own face, whose temperature
+follows from the heat that flows through it. On a face between two cells, that of the body counts,
+of two of the body the mean.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,10 +24,11 @@ import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Side
+from tetris_sim.model.conduction import Ids, Medium
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.model.reference import rise_to_face
+from tetris_sim.model.reference import rise_to_face, rise_to_neighbours
 from tetris_sim.outputs.output import Snapshot
 
 # Blocks: a grid is read block by block, so that no output needs the whole field in memory, and
@@ -104,6 +110,9 @@ def exact_sum(numbers: npt.NDArray[np.floating[Any]]) -> float:
     return math.fsum((*runs.tolist(), float(flat[whole:].sum(dtype=np.float64))))
 
 
+Cell = tuple[int, Side, float]  # see `Neighbours.cells`
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """The points around a position along one axis, and their weights.
@@ -118,6 +127,9 @@ class Neighbours:
             share of the way to the face; the rule then adds its own contribution to the values.
         fields: where faces differ from field to field: weight and offset for each field, instead of
             those above.
+        cells: of a body of several materials, the cell that the position lies in, or both of those
+            that it lies between: (index, the side of the centre on which the position lies, share
+            of the way from the centre to the face on this side).
     """
 
     indices: tuple[int, ...]
@@ -125,6 +137,7 @@ class Neighbours:
     offset: float = 0.0
     beyond: tuple[Side, float] | None = None
     fields: tuple[tuple[float, float], ...] = ()
+    cells: tuple[Cell, ...] = ()
 
 
 Along = tuple[int, int] | Neighbours  # points start..stop-1 of an axis, or a position on it
@@ -137,7 +150,7 @@ def neighbours(place: float, *, n: int, periodic: bool) -> Neighbours:
     on a periodic axis the first and the last point are neighbours there.
 
     >>> neighbours(0.75, n=4, periodic=False)
-    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None, fields=())
+    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None, fields=(), cells=())
 
     Args:
         place: distance from the first point, in points; see `Grid.index_at`.
@@ -160,6 +173,8 @@ def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
     grid, periodic = problem.grid, problem.boundary.periodic(axis)
     n = grid.shape[axis]
     found = neighbours(grid.index_at(axis, position, periodic=periodic), n=n, periodic=periodic)
+    if problem.conduction is not None and problem.conduction.medium.n_ids > 1:
+        found = replace(found, cells=_cells_at(grid, axis, position, periodic=periodic))
 
     side: Side = "low" if position < grid.origin[axis] else "high"
     last = 0 if side == "low" else n - 1
@@ -182,6 +197,25 @@ def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
     if len(pairs) > 1:
         return Neighbours(found.indices, (1.0,), fields=tuple(pairs))
     return Neighbours(found.indices, (pairs[0][0],), pairs[0][1])
+
+
+_ON_FACE = 1e-9  # of half a width: a position on a face may be off by a rounding
+
+
+def _cells_at(grid: Grid, axis: int, position: float, *, periodic: bool) -> tuple[Cell, ...]:
+    """The cells of `Neighbours.cells`."""
+    n = grid.shape[axis]
+    cell = max(grid.cell_at(axis, position), 0)
+    half = float(grid.widths(axis, cell, cell + 1)[0]) / 2
+    share = (position - float(grid.positions(axis, cell))) / half
+    side: Side = "low" if share < 0 else "high"
+    if abs(share) < 1 - _ON_FACE:
+        return ((cell, side, abs(share)),)
+
+    beside = cell - 1 if side == "low" else cell + 1
+    if not periodic and not 0 <= beside < n:
+        return ((cell, side, 1.0),)
+    return ((cell, side, 1.0), (beside % n, "high" if side == "low" else "low", 1.0))
 
 
 def _boundaries(problem: Problem) -> tuple[Boundary, ...]:
@@ -208,16 +242,7 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
     if len(ranges) == len(axes):
         return snapshot.box(tuple(ranges))
 
-    # The points needed are a product of short runs; read their boxes and join them.
-    runs = [_runs(axis) for axis in axes]
-
-    def gather(box: Box) -> Field:
-        if len(box) == len(runs):
-            return _lifted(snapshot, axes, box)
-        parts = [gather((*box, run)) for run in runs[len(box)]]
-        return np.concatenate(parts, axis=1 + len(box))
-
-    state, kept = gather(()), 1
+    state, kept = _gather(axes, lambda box: _lifted(snapshot, axes, box)), 1
     # Contract one interpolated axis at a time; axes that remain move `kept` along.
     for axis in axes:
         if isinstance(axis, Neighbours):
@@ -226,7 +251,105 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
                 state[number] = state[number] * weight + offset
         else:
             kept += 1
+    if any(isinstance(axis, Neighbours) and axis.cells for axis in axes):
+        return _by_cells(snapshot, axes, state)
     return state
+
+
+def _gather(axes: Sequence[Along], read: Callable[[Box], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Join what `read` gives of boxes, (n, ...), for all points that `axes` need."""
+    runs = [_runs(axis) for axis in axes]
+
+    def gather(box: Box) -> npt.NDArray[Any]:
+        if len(box) == len(runs):
+            return read(box)
+        parts = [gather((*box, run)) for run in runs[len(box)]]
+        return np.concatenate(parts, axis=1 + len(box))
+
+    return gather(())
+
+
+def _by_cells(snapshot: Snapshot, axes: Sequence[Along], smooth: Field) -> Field:
+    """The state at a product of points and positions: `smooth` where the points around are alike,
+    elsewhere that of the cells which the positions lie in.
+    """
+    medium = snapshot.problem.body.medium
+    void = medium.void
+    cells = {k: axis.cells for k, axis in enumerate(axes) if isinstance(axis, Neighbours)}
+    across = tuple(cells)
+
+    ids = _gather(axes, lambda box: medium.ids(box)[np.newaxis])[0]
+    first = ids[tuple(slice(0, 1) if k in cells else slice(None) for k in range(ids.ndim))]
+    held = np.isinf(medium.capacity)
+    mixed = (~_alike(medium, first, ids) | held[ids]).any(axis=across)
+    if not mixed.any():
+        return smooth
+
+    # Cells of the body come before those of fluids, and these before voids; equals are averaged.
+    best, count = np.full(mixed.shape, -1), np.zeros(mixed.shape)
+    total = np.zeros_like(smooth)
+    for chosen in itertools.product(*cells.values()):
+        own = dict(zip(across, chosen, strict=True))
+        box: Box = tuple(
+            (own[k][0], own[k][0] + 1) if isinstance(axis, Neighbours) else axis
+            for k, axis in enumerate(axes)
+        )
+        values = _in_cells(snapshot, own, box).squeeze(tuple(k + 1 for k in across))
+        of_cell = medium.ids(box).squeeze(across)
+        nothing = False if void is None else void[of_cell]
+        rank = np.where(nothing, 0, np.where(held[of_cell], 1, 2))
+        total = np.where(rank > best, values, np.where(rank == best, total + values, total))
+        count = np.where(rank > best, 1.0, count + (rank == best))
+        best = np.maximum(best, rank)
+    return np.where(mixed, total / count, smooth)
+
+
+def _alike(medium: Medium, a: Ids, b: Ids) -> npt.NDArray[np.bool_]:
+    """Mask of the pairs of ids that conduct like one material."""
+    a, b = np.broadcast_arrays(a, b)
+    found = a == b
+    others = ~found
+    if others.any():
+        a, b = a[others], b[others]
+        free = ~np.isinf(medium.capacity[a]) & ~np.isinf(medium.capacity[b])
+        for table in medium.conductance:
+            free &= (table[a, b] == table[a, a]) & (table[a, b] == table[b, b])
+        found[others] = free
+    return np.asarray(found)
+
+
+def _in_cells(snapshot: Snapshot, cells: Mapping[int, Cell], box: Box) -> Field:
+    """The state at positions in the cells of a box, (n_fields, ...): linear from the points to the
+    faces of the cells, along each axis.
+
+    Args:
+        snapshot: the state.
+        cells: where in the cells the positions lie, by axis.
+        box: the cells, one along each of these axes.
+    """
+    problem = snapshot.problem
+    medium = problem.body.medium
+    points, state = np.array(snapshot.box(box), np.float64), snapshot.hidden(box)[0]
+    values, ids = points.copy(), medium.ids(box)
+    free = ~np.isinf(medium.capacity[ids])
+
+    for axis, (index, side, share) in cells.items():
+        n, beside = problem.grid.shape[axis], index + (-1 if side == "low" else 1)
+        if not problem.boundary.periodic(axis) and not 0 <= beside < n:
+            rise = rise_to_face(problem, snapshot.step, axis, side, box, state)
+            values[0] += np.where(free, share * rise, 0.0)
+            continue
+        there = (*box[:axis], (beside % n, beside % n + 1), *box[axis + 1 :])
+        states = state, snapshot.hidden(there)[0]
+        rise = rise_to_neighbours(problem, axis, side, box, states, there)
+        values[0] += np.where(free, share * rise, 0.0)
+
+        # Fields that are no temperatures have kinks and jumps at other materials.
+        alike = free & _alike(medium, ids, medium.ids(there))
+        own, other = (float(problem.grid.widths(axis, *it[axis])[0]) for it in (box, there))
+        slopes = share * own / (own + other) * (snapshot.box(there) - points)[1:]
+        values[1:] += np.where(alike, slopes, 0.0)
+    return values
 
 
 def _lifted(snapshot: Snapshot, axes: Sequence[Along], box: Box) -> Field:

@@ -257,10 +257,12 @@ class Tally:
 
     low: float = math.inf
     high: float = -math.inf
+    count: int = 0
     sums: list[float] = field(default_factory=list)
 
     def add(self, block: Field) -> None:
         """Add the points of a block, (n0, ...)."""
+        self.count += block.size
         self.low = float(np.minimum(self.low, block.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, block.max()))
         # Exact up to one rounding in any order: blocks are the same for any partition.
@@ -273,14 +275,21 @@ class Tally:
 
 
 def tally(snapshot: Snapshot) -> list[Tally]:
-    """Statistics of the whole state in one pass, block by block; one tally per variable.
+    """Statistics of the whole state in one pass, block by block; one tally per variable. Fluids
+    and voids are left out.
 
     The blocks, and hence every bit of the result, depend on the grid alone.
     """
     problem = snapshot.problem
     tallies = [Tally() for _ in problem.variables]
     for box in blocks(problem.grid.shape, problem.dtype.itemsize * problem.n_fields):
-        for one, values in zip(tallies, snapshot.box(box), strict=True):
+        state = snapshot.box(box)
+        if problem.conduction is not None:
+            held = problem.conduction.held(box)
+            if held.all():
+                continue
+            state = state[:, ~held] if held.any() else state
+        for one, values in zip(tallies, state, strict=True):
             one.add(values)
     return tallies
 
@@ -341,7 +350,7 @@ class StatisticsOutput(TableOutput):
         for variable, one in zip(problem.variables, tally(snapshot), strict=True):
             # density * cell volume turns the sum over points into the total, for example heat [J].
             factor = variable.total.density * problem.grid.cell_volume
-            values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
+            values += [one.low, one.high, one.sum / max(one.count, 1), factor * one.sum]
         return values
 
 

@@ -242,6 +242,8 @@ def state_of(
 
     with np.errstate(over="ignore"):
         state = np.array(given[np.newaxis] if one else given, dtype=problem.dtype)
+    if (void := problem.voids(tuple((0, n) for n in grid.shape))) is not None:
+        state[:, void] = 0  # `Simulation.field` gives NaN there
     if not np.isfinite(state).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(state))[0])
         msg = f"values{list(place[1:])} is {state[place]} in {problem.dtype}; all must be finite"

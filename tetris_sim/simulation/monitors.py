@@ -169,8 +169,11 @@ class ChangeWatch:
         largest = 0.0
         with fleet.clock.phase("check"):
             for box, now in _seen(fleet).items():
-                difference = np.abs(now.astype(np.float64, copy=False) - self._before[box])
-                largest = float(np.maximum(largest, difference.max()))  # unlike max(), passes NaN
+                before = self._before[box]
+                difference = np.abs(now.astype(np.float64, copy=False) - before)
+                # Voids are NaN in both; `max` passes a NaN on that is new.
+                most = difference.max(initial=0.0, where=~np.isnan(before))
+                largest = float(np.maximum(largest, most))
         return fleet.ranks.largest((largest,))[0] / fleet.problem.dt
 
     def _sentence(self, change: float) -> str:

@@ -46,12 +46,23 @@ _MOST_BYTES = 64 * _MOST_ROWS
 
 
 class TimeTable(Section):
-    """Values over time, linear between rows and constant before the first and after the last."""
+    """Values over time, linear between rows and constant before the first and after the last. Two
+    rows of one time are a jump: the second of them holds from then on.
+    """
 
     table: str | tuple[tuple[float, float], ...]
     """A CSV file of two columns, time [s] and value, whose first line may name them with their
-    units: `time [h], ambient [degC]`; or a list of [time, value]. Times must ascend.
+    units: `time [h], ambient [degC]`; or a list of [time, value]. Times must ascend. Instead,
+    `file`: a CSV file of any number of columns.
     """
+    hold: bool = False
+    """Whether each value holds until the time of the next one, as stairs."""
+    column: str | None = None
+    """Of a file: the name of the column of values, without its unit."""
+    time: str | None = None
+    """Of a file, with `column`: the name of the column of times; `time` if not given."""
+    unit: str | None = None
+    """Of a file: the unit of the values, where the name of the column has none."""
 
 
 Given = float | str | TimeTable
@@ -82,8 +93,8 @@ class Varying:
         """
         if isinstance(value, TimeTable):
             return value
-        if isinstance(value, Mapping) and set(value) == {"table"}:
-            return self._table(value["table"])
+        if isinstance(value, Mapping) and not value.keys().isdisjoint({"table", "file"}):
+            return self._table(dict(value))
         # Text in the form of a quantity is read as one, so that a wrong unit is reported as such
         # and not as a syntax error of a formula.
         if not isinstance(value, str) or looks_like_quantity(value):
@@ -97,12 +108,32 @@ class Varying:
             raise ValueError(msg) from None
         return value
 
-    def _table(self, table: object) -> TimeTable:
+    def _table(self, given: dict[str, Any]) -> TimeTable:
+        table, *more = (given.pop(name) for name in ("file", "table") if name in given)
+        hold = read_hold(given)
+        names = {name: given.pop(name, None) for name in ("column", "time", "unit")}
+        if given or more:
+            found = describe(next(iter(given), "table and file"))
+            msg = (
+                f"{found} was found in a table; table or file is wanted, hold, and of a file "
+                "column, time and unit"
+            )
+            raise ValueError(msg)
+
+        wrong = [name for name, it in names.items() if not isinstance(it, str | None)]
+        if wrong or (names["time"] and not names["column"]):
+            msg = (
+                f"{wrong[0] if wrong else 'time'} of a table is the name of a column, beside column"
+            )
+            raise ValueError(msg)
         if isinstance(table, str):
-            return TimeTable(table=table)
+            return TimeTable(table=table, hold=hold, **names)
+        if any(names.values()):
+            msg = "column, time and unit are for the columns of a file, and rows were found"
+            raise ValueError(msg)
         rows = _read_rows(table, TIME, self.quantity, "time")
         ascending([time for time, _ in rows])
-        return TimeTable(table=tuple(rows))
+        return TimeTable(table=tuple(rows), hold=hold)
 
     def rows(self, table: TimeTable) -> Rows:
         """The rows of a table: time [s] and value, (n_rows, 2).
@@ -110,11 +141,13 @@ class Varying:
         Raises:
             ValueError: the file cannot be read, or its rows are not a table.
         """
-        if not isinstance(table.table, str):
-            return np.array(table.table, np.float64)
-        return self._read_file(Path(table.table))
+        if isinstance(table.table, str):
+            rows = self._read_file(Path(table.table), table)
+        else:
+            rows = np.array(table.table, np.float64)
+        return stairs(rows) if table.hold else rows
 
-    def _read_file(self, path: Path) -> Rows:
+    def _read_file(self, path: Path, given: TimeTable) -> Rows:
         try:
             # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
             text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
@@ -127,18 +160,26 @@ class Varying:
         # A first line that does not begin with a number names the columns and their units.
         names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
         units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
+        taken = _columns(path, names, given)
+        if given.unit is not None:
+            if units[taken[1]] not in ("", given.unit):
+                msg = f"{path}: the values are in {units[taken[1]]}, and unit says {given.unit}"
+                raise ValueError(msg)
+            units[taken[1]] = given.unit
         rows = np.empty((len(lines), 2))
         for number, line in enumerate(lines):
-            if len(line) != 2 or len(units) != 2:
+            if len(line) != len(units):
+                many = "two" if len(units) == 2 else str(len(units))
                 msg = (
-                    f"{path}, row {number + 1}: {describe(line)} was found; two columns are wanted"
+                    f"{path}, row {number + 1}: {describe(line)} was found; {many} columns are "
+                    "wanted"
                 )
                 raise ValueError(msg)
             # The unit of the column name is appended to each number, so both go through one reader.
-            for column, kind in enumerate((TIME, self.quantity)):
+            for column, (place, kind) in enumerate(zip(taken, (TIME, self.quantity), strict=True)):
                 try:
                     rows[number, column] = kind.read(
-                        f"{line[column].strip()} {units[column]}".strip()
+                        f"{line[place].strip()} {units[place]}".strip()
                     )
                 except ValueError as error:
                     msg = f"{path}, row {number + 1}: {error}"
@@ -161,7 +202,9 @@ class Varying:
             self.read,
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda value: (
-                    value.model_dump(mode="json") if isinstance(value, TimeTable) else value
+                    value.model_dump(mode="json", exclude_defaults=True)
+                    if isinstance(value, TimeTable)
+                    else value
                 )
             ),
         )
@@ -173,7 +216,17 @@ class TemperatureTable(Section):
     """
 
     table: tuple[tuple[float, float], ...]
-    """A list of [temperature, value]; temperatures must ascend."""
+    """A list of [temperature, value]; temperatures must ascend. Two rows of one temperature are a
+    jump, as between solid and liquid.
+    """
+    hold: bool = False
+    """Whether each value holds up to the temperature of the next one, as stairs."""
+
+    @property
+    def rows(self) -> tuple[tuple[float, float], ...]:
+        """The rows with jumps, those of stairs included."""
+        rows = stairs(np.array(self.table, np.float64)) if self.hold else self.table
+        return tuple((float(temperature), float(value)) for temperature, value in rows)
 
 
 @dataclass(frozen=True)
@@ -197,13 +250,13 @@ class ByTemperature:
         # Not a table: pydantic's own validator of the annotated type decides.
         if not (isinstance(value, Mapping) and "table" in value):
             return others(value)
-        if set(value) != {"table"}:
-            msg = f"{describe(value)} was found; a table stands alone"
+        if not {"table"} <= set(value) <= {"table", "hold"}:
+            msg = f"{describe(value)} was found; a table stands alone, or beside hold"
             raise ValueError(msg)
 
         rows = _read_rows(value["table"], TEMPERATURE, self.quantity, "temperature")
         ascending([temperature for temperature, _ in rows], "temperatures", "degC")
-        return TemperatureTable(table=tuple(rows))
+        return TemperatureTable(table=tuple(rows), hold=read_hold(dict(value)))
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -213,9 +266,52 @@ class ByTemperature:
             self.read,
             handler(source),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value: value.model_dump(mode="json") if isinstance(value, Section) else value
+                lambda value: (
+                    value.model_dump(
+                        mode="json", exclude_defaults=isinstance(value, TemperatureTable)
+                    )
+                    if isinstance(value, Section)
+                    else value
+                )
             ),
         )
+
+
+def read_hold(given: dict[str, Any]) -> bool:
+    """Take `hold` out of a table; `ValueError` if it is neither true nor false."""
+    hold = given.pop("hold", False)
+    hold = {"true": True, "false": False}.get(hold, hold) if isinstance(hold, str) else hold
+    if not isinstance(hold, bool):
+        msg = f"hold: {describe(hold)} was found; true or false is wanted"
+        raise ValueError(msg)
+    return hold
+
+
+def stairs(rows: Rows) -> Rows:
+    """Rows whose values hold until the next row: each of the later ones begins with a jump.
+
+    >>> stairs(np.array([[0.0, 1.0], [2.0, 5.0]])).tolist()
+    [[0.0, 1.0], [2.0, 1.0], [2.0, 5.0]]
+    """
+    jumps = np.column_stack([rows[1:, 0], rows[:-1, 1]])
+    found = np.empty((2 * len(rows) - 1, 2))
+    found[::2], found[1::2] = rows, jumps
+    return found
+
+
+def _columns(path: Path, names: list[str], given: TimeTable) -> tuple[int, int]:
+    """The columns of times and of values of a file; `ValueError` if one is not there."""
+    if given.column is None:
+        return 0, 1
+    plain = [_UNIT.sub("", name.strip()).strip() for name in names]
+    found = []
+    for wanted in (given.time or "time", given.column):
+        if plain.count(wanted) != 1:
+            many = "several columns are" if wanted in plain else "no column is"
+            msg = f"{path}: {many} named {describe(wanted)}; there are {listed(plain, 'and')}"
+            raise ValueError(msg)
+        found.append(plain.index(wanted))
+    return found[0], found[1]
 
 
 def _read_rows(
@@ -241,10 +337,11 @@ def _read_rows(
 
 
 def ascending(times: Any, names: str = "times", unit: str = "s") -> None:
-    """Raise `ValueError` unless every entry [`unit`] is greater than the one before."""
+    """Raise `ValueError` unless the entries [`unit`] ascend; two may be equal, for a jump."""
     values = np.asarray(times, np.float64)
     # NaN compares false and so counts as not ascending.
-    above = values[1:] > values[:-1]
+    above = values[1:] >= values[:-1]
+    above[1:] &= values[2:] > values[:-2]
     if not above.all():
         row = int(np.argmin(above))
         msg = (
