@@ -131,7 +131,7 @@ def test_a_surface_that_is_not_closed_is_refused(tmp_path: Path) -> None:
 def face_value(problem: Problem, time: float) -> float:
     face = problem.ruled_face(0, "low")
     parameter = face.rule.parameters[0]
-    return float(parameter.rows(lambda n: time, 0, 1)[0, 0]) / 2
+    return float(parameter.during(time, time)[0]) / 2
 
 
 def test_tables_come_from_files_with_units(tmp_path: Path) -> None:

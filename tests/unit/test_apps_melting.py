@@ -214,7 +214,7 @@ def test_a_temperature_of_a_face_is_a_potential_of_each_material() -> None:
 @pytest.mark.parametrize(
     ("keys", "key", "message"),
     [
-        ({"conductivity": {"table": [[0, 1], [0, 2]]}}, ".conductivity", "0 degC of row 1 is foll"),
+        ({"conductivity": {"table": [[1, 1], [0, 2]]}}, ".conductivity", "1 degC of row 1 is foll"),
         ({"conductivity": {"table": [[0, 1], [5, -2]]}}, ".conductivity", "row 2 of the table: -2"),
         ({"specific_heat": {"table": []}}, ".specific_heat", "a list of [temperature, value]"),
         ({"specific_heat": {"table": [[1, 2, 3]]}}, ".specific_heat", "row 1 of the table is"),

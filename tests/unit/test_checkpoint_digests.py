@@ -59,7 +59,7 @@ FORMULA = "where(u > 0.1, u**2, 0.5*t) - v"
 @pytest.mark.parametrize(
     ("text", "digest"),
     [
-        (BODY, "355d4b7eb3d99fb6a35178bc5efcf09c045123fac9bb5fbb1da2bb7bcdc93f57"),
+        (BODY, "0a66e62ab42554571776230834a4c2b36d47b2209a7b6cb42385818f6fa7c5b5"),
         (MELTING, "9c2f4bb713f38969cef09a3e1774df77b18273de928e7cd4bc6507dcad64b2ba"),
         (EQUATIONS, "8b301702e3bdb5d5f9fc3cd4de11154edeb3da76a1fc208bf2df96acbad0e23a"),
     ],
