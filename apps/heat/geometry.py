@@ -59,15 +59,12 @@ class Filling:
         name: shown to users.
         substance: if it belongs to the body.
         fluid: if it is a fluid around the body.
-        direction: of the surface beside the cell, if it is not parallel to the axes and heat is
-            exchanged there: by axis in `_LEVELS` parts; `RasterizedBody.shares` follow from it.
         is_cut: whether the surface of its substance cuts the cell, or one beside it.
     """
 
     name: str
     substance: Substance | None = None
     fluid: FluidSection | None = None
-    direction: tuple[int, ...] | None = None
     is_cut: bool = False
 
 
@@ -534,9 +531,7 @@ class RasterizedBody:
         key = (base, direction, is_cut)
         if key not in self._variants:
             self._variants[key] = len(self.fillings)
-            self.fillings.append(
-                replace(self.fillings[base], direction=direction, is_cut=bool(is_cut))
-            )
+            self.fillings.append(replace(self.fillings[base], is_cut=bool(is_cut)))
             self.bases.append(base)
             self._share_sums.append(np.zeros((2, self.grid.ndim)))
         return self._variants[key]

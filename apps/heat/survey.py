@@ -89,15 +89,12 @@ class GridScan:
         """Volume of the cells that a source heats, and of the source within its true surface
         [m^3].
         """
-        cells = self._volume(source)
-        return cells, max(cells + self.painting.source_gain(source), _LEAST_FULL * cells)
-
-    def _volume(self, source: int) -> float:
-        return sum(
+        cells = sum(
             float(self.volumes[state])
             for state, sources in zip(self.occurring, self.sources, strict=True)
             if source in sources
         )
+        return cells, max(cells + self.painting.source_gain(source), _LEAST_FULL * cells)
 
     def extents(self) -> tuple[str, ...]:
         """Say volumes of materials and areas of surfaces, true and as cells and their faces have

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tetris_sim as ts
 from tests.support.body_samples import build, finish, heat_in, start
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
@@ -94,3 +95,28 @@ def test_a_constant_table_has_the_bits_of_its_number() -> None:
     table = {"table": [[0, 700.0], [333, 700.0], [1000, 700.0]]}
     number, rows = (finish(slab(0.4, {"power": power})) for power in (700.0, table))
     np.testing.assert_array_equal(number, rows)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        {"scheme": "implicit", "tolerance": 1e-6},
+        {"scheme": "implicit", "dt": 50},
+        {"scheme": "implicit", "dt": 1000},
+        {"dt": "auto"},
+    ],
+)
+def test_the_balance_has_the_heat_that_the_steps_took_up(time: dict[str, Any]) -> None:
+    result = ts.run(
+        {
+            "grid": {"shape": [10], "size": [LENGTH]},
+            "model": {"type": "heat", **STEEL, "sources": [{"power": {"table": PULSE}}]},
+            "boundaries": INSULATED,
+            "initial": {"type": "constant", "value": 0},
+            "time": {"t_end": END, **time},
+            "output": {"statistics": {"every": END}},
+        }
+    )
+    last = result.statistics.iloc[-1]
+    assert last["heat by sources [J/m^2]"] == pytest.approx(1e5, rel=1e-9)
+    assert last["heat stored [J/m^2]"] == pytest.approx(1e5, rel=1e-6)
