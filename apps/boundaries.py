@@ -27,7 +27,7 @@ def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:
         boundaries: the section, by key.
         name: of the face, for example "x-".
     """
-    return next((key for key in (name, name[0], "*") if key in boundaries), None)
+    return next((key for key in (name, name[:-1], "*") if key in boundaries), None)
 
 
 def patches(
@@ -52,7 +52,7 @@ def is_constant(condition: FaceCondition) -> bool:
 
 
 def conductivity_gaps(
-    boundaries: Mapping[str, FaceCondition], ndim: int
+    boundaries: Mapping[str, FaceCondition], ndim: int, axes: Sequence[str] = AXIS_NAMES
 ) -> Iterator[tuple[str, str]]:
     """Find the faces that cannot be computed without the conductivity of the body.
 
@@ -61,7 +61,7 @@ def conductivity_gaps(
     seen: set[str] = set()
 
     # Several faces may share a key (`x` or `*`); each key is reported once.
-    for axis in AXIS_NAMES[:ndim]:
+    for axis in axes[:ndim]:
         for sign in "-+":
             key = find_face(boundaries, axis + sign)
             if key is None or key in seen:
@@ -88,6 +88,7 @@ def make_boundary(
     ndim: int,
     *,
     conductivity: float | Sequence[float] | None,
+    axes: Sequence[str] = AXIS_NAMES,
 ) -> Boundary:
     """Build the boundary of a problem in which every face has one condition of numbers.
 
@@ -96,6 +97,7 @@ def make_boundary(
             rest.
         ndim: number of axes of the grid.
         conductivity: of the body [W/(m K)], one or per axis in array order, if it is known.
+        axes: names of the axes, in the order of the configuration.
 
     Raises:
         ConfigError: a face has no condition, lacks the conductivity, or is periodic while its
@@ -106,7 +108,7 @@ def make_boundary(
     # A scalar conductivity holds along every axis.
     along = conductivity if isinstance(conductivity, Sequence) else (conductivity,) * ndim
     # The configuration lists x, y, z; arrays (z, y, x).
-    for axis, own in zip(reversed(AXIS_NAMES[:ndim]), along, strict=True):
+    for axis, own in zip(reversed(axes[:ndim]), along, strict=True):
         low, high = (_face(boundaries, axis + sign, own) for sign in "-+")
         refuse_half_ring(axis, isinstance(low, Periodic), isinstance(high, Periodic))
         faces.append((low, high))
@@ -132,8 +134,8 @@ def condition_of(boundaries: Mapping[str, FaceCondition], name: str) -> tuple[st
     key = find_face(boundaries, name)
     if key is None:
         msg = (
-            f"boundaries: nothing is said about the face {name}; name it, its axis `{name[0]}`, or "
-            "`*` for the rest"
+            f"boundaries: nothing is said about the face {name}; name it, its axis `{name[:-1]}`, "
+            "or `*` for the rest"
         )
         raise ConfigError(msg)
     return key, boundaries[key]

@@ -433,10 +433,9 @@ class RasterizedBody:
 
     def _faces(self, axis: int, below: Places, crossings: Crossings) -> _Faces:
         grid = self.grid
-        area = np.ones(len(below))
-        for other in (it for it in range(grid.ndim) if it != axis):
-            area *= grid.widths(other)[below[:, other]]
+        area = grid.areas_at(axis, below)
         beyond = np.nan_to_num(crossings.place - grid.ends(axis)[below[:, axis] + 1])
+        beyond *= grid.scale_at(axis, below)
         # The squares of the shares of all axes add up to 1 on a surface, and where a surface is
         # hardly seen along an axis its place is inaccurate and its share small.
         return _Faces(below, crossings, area, crossings.share**2 * beyond * area)

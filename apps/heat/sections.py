@@ -26,6 +26,7 @@ from tetris_sim.config.sections.quantities import (
     HeatTransferCoefficient,
     LatentHeat,
     Length,
+    Position,
     PositiveLength,
     Section,
     SpecificHeat,
@@ -40,6 +41,7 @@ from tetris_sim.config.sections.varying import (
     VaryingLength,
     VaryingPower,
 )
+from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.support.wording import listed, suggestion
@@ -93,12 +95,30 @@ _JUMP = 1e-9  # of the range of a table over temperature, at least of 1 K: how w
 
 
 class AxesSection(Section):
-    """Conductivity along x, y and z of an anisotropic material, as fibres or circuit boards."""
+    """Conductivity along x, y and z of an anisotropic material, as fibres or circuit boards; along
+    all axes of the grid where these are others, as in windings.
+    """
 
-    x: Conductivity
-    y: Conductivity
+    x: Conductivity | None = None
+    y: Conductivity | None = None
     z: Conductivity | None = None
     """Equal to y if not given."""
+    r: Conductivity | None = None
+    theta: Conductivity | None = None
+
+    @model_validator(mode="after")
+    def _all_of_a_kind(self) -> AxesSection:
+        straight = self.x is not None and self.y is not None and not (self.r or self.theta)
+        if not straight and (self.r is None or self.x or self.y or len(self.along) < 2):
+            msg = "give x and y, or r and the other axes of the grid"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def along(self) -> dict[str, float]:
+        """The conductivities that were given, in the order of the axes."""
+        order = ("x", "y", "r", "theta", "z")
+        return {name: k for name in order if (k := getattr(self, name)) is not None}
 
 
 class MaterialSection(Section):
@@ -146,7 +166,8 @@ class MaterialSection(Section):
         k, density, c = cast("tuple[Any, float, Any]", tuple(numbers.values()))
 
         # One conductivity per axis; a table holds along all of them.
-        along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
+        given = tuple(k.along.values()) if isinstance(k, AxesSection) else (k,)
+        along = (*given, *given[-1:] * (3 - len(given)))
         melting = make_melting(self.latent_heat, self.solidus, self.liquidus)
 
         # Constant properties need no curves: the state stays temperature.
@@ -196,12 +217,15 @@ def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]
 class BoxSection(Section):
     """A box: it contains the cells whose centres lie in it, and extends over any axis not given."""
 
-    x: tuple[Length, Length] | None = None
+    x: tuple[Position, Position] | None = None
     """From, to [m]."""
-    y: tuple[Length, Length] | None = None
-    z: tuple[Length, Length] | None = None
+    y: tuple[Position, Position] | None = None
+    z: tuple[Position, Position] | None = None
+    r: tuple[Position, Position] | None = None
+    theta: tuple[Position, Position] | None = None
+    """From, to [rad], or with a unit."""
 
-    @field_validator("x", "y", "z", mode="after")
+    @field_validator(*PLACES, mode="after")
     @classmethod
     def _ascends(cls, span: tuple[float, float] | None) -> tuple[float, float] | None:
         if span is not None and not span[0] < span[1]:
@@ -351,8 +375,9 @@ Mistakes = Iterator[tuple[KeyPath, str]]
 
 def body_problems(model: HeatModel, request: Request) -> Mistakes:
     """Yield unknown names, missing axes and contradicting keys, each with its key path."""
-    axes = AXIS_NAMES[: request.ndim]
+    axes = request.grid.names
     known = {*model.materials, *MATERIALS}
+    yield from _anisotropic(model, axes, curved=request.grid.system.is_curved)
     if model.materials and not model.regions and len(model.materials) > 1:
         yield (
             ("model", "materials"),
@@ -380,6 +405,19 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
     yield from _formulas(model, request, axes)
 
 
+def _anisotropic(model: HeatModel, axes: Sequence[str], *, curved: bool) -> Mistakes:
+    """Yield conductivities along other axes than those of the grid."""
+    for name, section in model.materials.items():
+        given = getattr(section, "conductivity", None)
+        if not isinstance(given, AxesSection):
+            continue
+        path, along = ("model", "materials", name, "conductivity"), given.along
+        wanted = axes if curved else AXIS_NAMES
+        if {*along} - {*wanted} or (curved and {*along} != {*wanted}):
+            told = f"it is given along {listed([*along], 'and')}"
+            yield path, f"{told}; {listed(axes, 'and')} is wanted"
+
+
 def _known(name: str, known: Iterable[str], path: KeyPath) -> Mistakes:
     names = list(known)
     if name not in names:
@@ -402,7 +440,7 @@ def _region(
 
 def _place(place: Location, path: KeyPath, axes: Sequence[str]) -> Mistakes:
     # Keys of axes beyond those of the grid would be ignored silently.
-    for axis in set(AXIS_NAMES) - set(axes):
+    for axis in set(PLACES) - set(axes):
         if place.box is not None and getattr(place.box, axis) is not None:
             yield (*path, "box", axis), f"the grid has the axes {listed(axes, 'and')} only"
     if place.where is not None:
@@ -434,7 +472,13 @@ def _volume(source: VolumeSource, path: KeyPath, model: HeatModel) -> Mistakes:
 
 
 def _beam(beam: BeamSource, path: KeyPath, request: Request) -> Mistakes:
-    axes = AXIS_NAMES[: request.ndim]
+    axes = request.grid.names
+    if request.grid.system.is_curved:
+        told = (
+            "a beam falls on a plane face of a box; around an axis write it as the flux of a face"
+        )
+        yield (*path, "type"), f"{told}, flux: 2*P/(pi*w**2)*exp(-2*(r/w)**2) with numbers in it"
+        return
     if len(beam.face) != 2 or beam.face[0] not in axes:
         faces = listed([axis + sign for axis in axes for sign in "-+"])
         yield (*path, "face"), f"{beam.face!r} is no face of this grid; {faces} is wanted"

@@ -279,9 +279,9 @@ def survey(
         states = padded(painting, wider, grid.shape, openness.periodic)
         inside = states[(slice(1, -1),) * grid.ndim]
         flat = inside.reshape(-1)
-        cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
+        cells = None if grid.is_even else grid.volumes(box).reshape(-1)
         own: npt.NDArray[Any] = np.bincount(flat, cells, len(painting.states))
-        own = own if grid.is_graded else own * grid.cell_volume
+        own = own * grid.cell_volume if grid.is_even else own
         own[: len(volumes)] += volumes
         volumes = own
 

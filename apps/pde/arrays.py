@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.pde.build import Parts, assemble_equations
-from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space, operators
 from tetris_sim.apps.pde.language import Language, name_mistakes, read_constant, read_constants
 from tetris_sim.apps.pde.model import variable
+from tetris_sim.apps.pde.operators import Accuracy, Advection, Space
 from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, velocity_of
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.config.sections.schema import TimeSection
@@ -174,7 +174,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
     Raises:
         ConfigError: it has other parameters, or does what cannot be traced.
     """
-    usable = operators(language.ndim)
+    usable = language.operators
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         arity = usable.get(name)

@@ -7,13 +7,19 @@ computed at all points before, on a level of its own.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
 
+from tetris_sim.apps.pde.operators import (
+    Space,
+    face_sums,
+    face_weight,
+    linear,
+    per_spacing,
+    rewritten,
+)
 from tetris_sim.apps.pde.simplify import (
     ONE,
     Dependence,
@@ -27,7 +33,6 @@ from tetris_sim.apps.pde.simplify import (
     multiplied,
     over,
     scalar_value,
-    spacing_name,
     times,
 )
 from tetris_sim.apps.time_functions import formula
@@ -39,174 +44,15 @@ from tetris_sim.model.formula import (
     Constant,
     Node,
     Operation,
-    Operators,
     Variable,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
-from tetris_sim.model.stencils.entry import along, central, compose
-from tetris_sim.model.stencils.entry import scaled as times_number
-
-# The differential operators: which neighbours with which weights, and what is made of others.
-#
-# Linear operators are weighted sums of neighbours, with weights in exact fractions and a power of
-# the spacings before them (`linear`). `advect` and `grad_squared` are written with those
-# (`rewritten`).
-
-Advection = Literal["upwind", "central"]
-Accuracy = Literal[2, 4]
-Sums = list[tuple[Node, Mapping[Offset, Weight]]]  # a scalar before each
-_PAIRS = ("xy", "xz", "yz")
-
-
-@functools.cache
-def operators(ndim: int) -> Operators:
-    """What formulas on a grid of so many axes may call."""
-    axes = AXIS_NAMES[:ndim]
-    known: dict[str, tuple[float, float] | str] = {
-        **dict.fromkeys(("laplace", "grad_squared", "biharmonic"), (1, 1)),
-        "div_grad": (2, 2),
-        **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
-        "advect": (ndim + 1, ndim + 1),
-    }
-    derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
-    for name in derivatives:
-        missing = next((axis for axis in name if axis not in axes), None)
-        known[f"d{name}"] = (1, 1) if missing is None else f"the grid has no axis {missing}"
-
-    for name, entry in catalogue().items():
-        fits = entry.stencil.ndim == ndim
-        known[name.replace("-", "_")] = (
-            (1, 1)
-            if fits
-            else f"the stencil {name} has {entry.stencil.ndim} axes, but the grid has {ndim}"
-        )
-    return known
-
-
-@functools.cache
-def _catalogue_names() -> Mapping[str, str]:
-    return {name.replace("-", "_"): name for name in catalogue()}
-
-
-def rewritten(node: Operation, ndim: int, advection: Advection) -> Node | None:
-    """An operator written with others; None if it is one of those."""
-    axes = AXIS_NAMES[:ndim]
-    if node.name == "grad_squared":
-        first = [Operation(f"d{axis}", node.arguments) for axis in axes]
-        squares: list[Node] = [Operation("multiply", (it, it)) for it in first]
-    elif node.name == "advect":
-        *velocity, field = node.arguments
-        squares = []
-        for axis, speed in zip(axes, velocity, strict=True):
-            if advection == "central":
-                squares.append(Operation("multiply", (speed, Operation(f"d{axis}", (field,)))))
-                continue
-            for limit, side in (("max", "-"), ("min", "+")):
-                part = Operation(limit, (speed, Constant(0.0)))
-                slope = Operation(f"d{axis}{side}", (field,))
-                squares.append(Operation("multiply", (part, slope)))
-    else:
-        return None
-    return functools.reduce(lambda a, b: Operation("add", (a, b)), squares)
-
-
-def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
-    """The weighted sums of a linear operator.
-
-    Args:
-        name: of the operator; `dx-` and `dx+` are one-sided, of first order.
-        spacing: of the grid, array order [m].
-        accuracy: order of the others.
-    """
-    ndim = len(spacing)
-    if name in _catalogue_names():
-        stencil = named_stencil(_catalogue_names()[name]).stencil
-        return [(ONE, dict(zip(stencil.offsets, stencil.weights, strict=True)))]
-
-    axes = {axis: ndim - 1 - number for number, axis in enumerate(AXIS_NAMES[:ndim])}
-    second = {axis: along(central(2, accuracy), axes[axis], ndim) for axis in axes}
-    if name == "laplace":
-        return _merged([((axis, axis), second[axis]) for axis in axes], axes, spacing)
-    if name == "biharmonic":
-        pairs = [
-            ((a, a, b, b), times_number(1 if a == b else 2, compose(second[a], second[b])))
-            for a, b in itertools.combinations_with_replacement(axes, 2)
-        ]
-        return _merged(pairs, axes, spacing)
-
-    letters = name[1:]
-    if letters[-1] in "+-":
-        axis, ends = letters[0], (0, 1) if letters[-1] == "+" else (-1, 0)
-        one_sided: Mapping[Offset, Fraction] = {(ends[0],): Fraction(-1), (ends[1],): Fraction(1)}
-        return _merged([((axis,), along(one_sided, axes[axis], ndim))], axes, spacing)
-    if len(letters) == 2 and letters[0] == letters[1]:
-        return _merged([((letters[0],) * 2, second[letters[0]])], axes, spacing)
-    first = [along(central(1, accuracy), axes[axis], ndim) for axis in letters]
-    weights = first[0] if len(first) == 1 else compose(first[0], first[1])
-    return _merged([(tuple(letters), weights)], axes, spacing)
-
-
-def face_sums(accuracy: Accuracy) -> tuple[Mapping[int, Fraction], Mapping[int, Fraction]]:
-    """Slope and mean at the face between the points 0 and 1, on unit spacing: staggered formulas
-    of `accuracy`. The difference of what flows through faces has the weights of the slope.
-    """
-    half = Fraction(1, 2)
-    if accuracy == 2:
-        return {0: Fraction(-1), 1: Fraction(1)}, {0: half, 1: half}
-    slope, mean = (Fraction(1, 24), Fraction(-27, 24)), (Fraction(-1, 16), Fraction(9, 16))
-    return (
-        {-1: slope[0], 0: slope[1], 1: -slope[1], 2: -slope[0]},
-        {-1: mean[0], 0: mean[1], 1: mean[1], 2: mean[0]},
-    )
-
-
-def per_spacing(axes: Sequence[str]) -> Node:
-    """One over the product of the spacings along some axes."""
-    return over(ONE, times(*(Variable(spacing_name(axis)) for axis in axes)))
-
-
-def _merged(
-    parts: Sequence[tuple[tuple[str, ...], Mapping[Offset, Fraction]]],
-    axes: Mapping[str, int],
-    spacing: Sequence[float],
-) -> Sums:
-    """Sums before which the same power of spacings stands, as one."""
-    found: dict[tuple[float, ...], tuple[Node, dict[Offset, Weight]]] = {}
-    for names, weights in parts:
-        key = tuple(sorted(spacing[axes[name]] for name in names))
-        _, total = found.setdefault(key, (per_spacing(names), {}))
-        for offset, weight in weights.items():
-            total[offset] = total.get(offset, Fraction(0)) + weight
-    return [*found.values()]
-
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
 # Twice the harmonic mean over 2 of what two cells let through; nothing, if one of them does.
 _IN_SERIES = "where(a*b > 0, 4*a*b/(a + b), 0)"
 _SMALL = 64  # powers up to it are products
-
-
-@dataclass(frozen=True)
-class Space:
-    """On what grid, and how it is differentiated.
-
-    Attributes:
-        spacing: array order [m].
-        accuracy: order of the operators.
-        advection: how `advect` looks upstream.
-    """
-
-    spacing: tuple[float, ...]
-    accuracy: Accuracy = 2
-    advection: Advection = "upwind"
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.spacing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +151,7 @@ class Discretiser:
         return combine(self.terms(node, offset), self.hoist)
 
     def _read(self, node: Variable, offset: Offset) -> Node:
-        if node.name not in AXIS_NAMES:
+        if node.name not in self.space.axes:
             return self._driven(node.name, tap(self.names[node.name], offset), offset)
         # Beyond a face lies what is mirrored, and a coefficient is.
         return tap(self.hoist.coefficient(node), offset) if any(offset) else node
@@ -384,7 +230,7 @@ class Discretiser:
         name.
         """
         space, nowhere = self.space, (0,) * self.space.ndim
-        if (other := rewritten(node, space.ndim, space.advection)) is not None:
+        if (other := rewritten(node, space)) is not None:
             return self.terms(other, nowhere)
         name, _, option = node.name.partition("(")
         if name == "div_grad":
@@ -392,7 +238,7 @@ class Discretiser:
 
         scalar, point = self._point(node.arguments[0])
         found = []
-        for before, weights in linear(node.name, space.spacing, space.accuracy):
+        for before, weights in linear(node.name, space):
             found += self._sum(times(scalar, before), weights, point)
         return found
 
@@ -447,8 +293,11 @@ class Discretiser:
         order; the arithmetic one then is wrong at the jump, and of first order.
         """
         scalar, point = self._point(u)
+        if self.hoist.kind(k) is Dependence.SCALAR and self.space.system.is_curved:
+            even = Operation("laplace", (u,))
+            return [term.scaled(k) for term in self.terms(even, (0,) * self.space.ndim)]
         if self.hoist.kind(k) is Dependence.SCALAR:
-            sums = linear("laplace", self.space.spacing, self.space.accuracy)
+            sums = linear("laplace", self.space)
             return [
                 term
                 for before, weights in sums
@@ -465,16 +314,18 @@ class Discretiser:
                 sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
                 low, high = map(point, sides if sign > 0 else sides[::-1])
                 series = formula(_IN_SERIES, a=conductivity(sides[0]), b=conductivity(sides[1]))
-                return Operation("multiply", (series, Operation("subtract", (high, low))))
+                flow = Operation("multiply", (series, Operation("subtract", (high, low))))
+                return self._through(axis, face, flow)
             parts = [
                 chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
                 for it, read in ((mean, conductivity), (_scaled(slope, sign), point))
             ]
-            return Operation("multiply", (parts[0][1], parts[1][1]))  # type: ignore[index]
+            flow = Operation("multiply", (parts[0][1], parts[1][1]))  # type: ignore[index]
+            return self._through(axis, face, flow)
 
         terms: list[Term] = []
         groups: dict[float, list[tuple[str, int]]] = {}
-        for number, axis in enumerate(AXIS_NAMES[: self.space.ndim]):
+        for number, axis in enumerate(self.space.axes):
             place = self.space.ndim - 1 - number
             groups.setdefault(self.space.spacing[place], []).append((axis, place))
         before = [chain({(j,): w for j, w in it.items()}, lambda _: ONE) for it in (mean, slope)]
@@ -487,6 +338,15 @@ class Discretiser:
             }
             terms += self._sum(both, flows, lambda key: through(*key))
         return terms
+
+    def _through(self, axis: int, face: int, flow: Node) -> Node:
+        """What flows through the face above (0) or below (-1) a point, by the area of the face."""
+        name = self.space.axes[self.space.ndim - 1 - axis]
+        weight = face_weight(self.space, name, 1 if face == 0 else -1)
+        if weight == ONE:
+            return flow
+        factor = tap(self.hoist.coefficient(weight), (0,) * self.space.ndim)
+        return Operation("multiply", (factor, flow))
 
 
 def _scaled(weights: Mapping[int, Fraction], factor: int) -> dict[int, Fraction]:

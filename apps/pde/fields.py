@@ -16,6 +16,7 @@ from tetris_sim.apps.initial import make_initial, unusable_constant
 from tetris_sim.apps.pde.language import Mistake
 from tetris_sim.apps.time_functions import TIME, TimeFunction, formula, names_in, read_course
 from tetris_sim.config.sections.conditions import (
+    AxisFace,
     ExpressionInitial,
     FaceCondition,
     FaceName,
@@ -40,6 +41,7 @@ from tetris_sim.model.boundary import (
     Robin,
 )
 from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import (
     OPERATIONS,
     Comparison,
@@ -52,7 +54,7 @@ from tetris_sim.model.formula import (
     evaluate,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field as State
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.slab import Ranges, Slab
@@ -132,7 +134,7 @@ def changing_key(condition: FaceCondition) -> str | None:
         if isinstance(given, TimeTable):
             return key
         if isinstance(given, str):
-            names = names_in(compile_expression(given, (*AXIS_NAMES, TIME)).tree)
+            names = names_in(compile_expression(given, (*PLACES, TIME)).tree)
             return key if names <= {TIME} else None
     return None
 
@@ -144,19 +146,19 @@ def with_number(condition: FaceCondition, number: float) -> FaceCondition:
     return condition.model_copy(update={key: number})
 
 
-def drives_of(field: str, faces: Mapping[str, FaceCondition], ndim: int) -> list[Drive]:
+def drives_of(field: str, faces: Mapping[str, FaceCondition], axes: Sequence[str]) -> list[Drive]:
     """What changes beyond the faces of a field.
 
     Args:
         field: its name.
         faces: the section of each face.
-        ndim: number of axes.
+        axes: of the grid, in the order of the configuration.
 
     Raises:
         ConfigError: a table cannot be read.
     """
     found = []
-    for axis, letter in enumerate(reversed(AXIS_NAMES[:ndim])):
+    for axis, letter in enumerate(reversed(axes)):
         for side, sign in enumerate("-+"):
             condition = faces.get(letter + sign)
             if condition is None or (key := changing_key(condition)) is None:
@@ -165,7 +167,7 @@ def drives_of(field: str, faces: Mapping[str, FaceCondition], ndim: int) -> list
             given = getattr(condition, key)
             course = read_course(given, Varying(TEMPERATURE, (TIME,)), f"boundaries.{key}")
             others = {face: with_number(it, 1.0) for face, it in faces.items()}
-            unit = make_boundary(others, ndim, conductivity=1.0)
+            unit = make_boundary(others, len(axes), conductivity=1.0, axes=axes)
             name = f"{field} at {letter}{sign}"
             found.append(Drive(name, axis, side, _as_formula(course), unit))
     return found
@@ -233,12 +235,15 @@ class FieldSection(Section):
 
 
 def faces_of(
-    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], axes: Sequence[str]
 ) -> dict[str, FaceCondition]:
     """What holds for a field on each face, by face."""
     found = {}
-    for name in (axis + sign for axis in AXIS_NAMES[:ndim] for sign in "-+"):
-        for section in (own, common):
+    for name in (axis + sign for axis in axes for sign in "-+"):
+        # What closes by itself, an axis or a full circle, does so for every field.
+        closes = isinstance(common.get(name), AxisFace | PeriodicFace)
+        order = (common, own) if closes and find_face(own, name) in (None, "*") else (own, common)
+        for section in order:
             if (key := find_face(section, name)) is not None:
                 found[name] = section[key]
                 break
@@ -246,13 +251,13 @@ def faces_of(
 
 
 def field_boundary(
-    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], axes: Sequence[str]
 ) -> Boundary:
     """The ghosts of a field, without what changes with time; a flux is its slope along the outward
     normal.
     """
-    faces = {name: with_number(it, 0.0) for name, it in faces_of(own, common, ndim).items()}
-    return make_boundary(faces, ndim, conductivity=1.0)
+    faces = {name: with_number(it, 0.0) for name, it in faces_of(own, common, axes).items()}
+    return make_boundary(faces, len(axes), conductivity=1.0, axes=axes)
 
 
 def resting(boundary: Boundary) -> Boundary:
@@ -274,22 +279,37 @@ def resting(boundary: Boundary) -> Boundary:
 
 
 def boundary_mistakes(
-    path: KeyPath, own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+    path: KeyPath,
+    own: Mapping[str, FaceCondition],
+    common: Mapping[str, FaceCondition],
+    axes: Sequence[str],
 ) -> Iterator[Mistake]:
     """What is wrong with the faces of one field."""
-    axes = AXIS_NAMES[:ndim]
     for key, condition in own.items():
-        if key != "*" and key[0] not in axes:
-            yield (*path, key), f"the grid has {ndim} axes, so there is no face {key}", None
+        if key != "*" and key.rstrip("+-") not in axes:
+            yield (*path, key), f"the grid has {len(axes)} axes, so there is no face {key}", None
         elif not _usable(condition):
             yield (*path, key), _NUMBERS, None
-    faces = faces_of(own, common, ndim)
+    faces = faces_of(own, common, axes)
+    yield from _across_arcs(path, own, faces)
     for axis in axes:
         kinds = [isinstance(faces.get(axis + sign), PeriodicFace) for sign in "-+"]
         joined = [isinstance(_common(common, axis + sign), PeriodicFace) for sign in "-+"]
         if kinds != joined and own:
             told = f"{axis} is periodic for all fields or for none; say so in boundaries"
             yield path, told, None
+
+
+def _across_arcs(
+    path: KeyPath, own: Mapping[str, FaceCondition], faces: Mapping[str, FaceCondition]
+) -> Iterator[Mistake]:
+    """Slopes across faces that theta crosses: how far a ghost is depends on r."""
+    for name in ("theta-", "theta+"):
+        face = faces.get(name)
+        if isinstance(face, RobinFace) or (isinstance(face, NeumannFace) and face.flux != 0):
+            key = find_face(own, name)
+            where = ("boundaries", "theta") if key is None else (*path, key)
+            yield where, f"{name} takes a value of the field, or no slope (neumann)", None
 
 
 _NUMBERS = (
@@ -382,19 +402,26 @@ def _without_operators(tree: Node) -> Node:
 
 
 def initial_mistakes(
-    path: KeyPath, section: InitialSection, constants: Mapping[str, float], ndim: int
+    path: KeyPath,
+    section: InitialSection,
+    constants: Mapping[str, float],
+    axes: Sequence[str],
 ) -> Iterator[Mistake]:
     """What is wrong with an initial section, as far as it can be seen without the grid."""
     center = section.center if isinstance(section, GaussianInitial) else None
-    if center is not None and len(center) != ndim:
-        yield (*path, "center"), f"it has {len(center)} entries; the grid has {ndim} axes", None
+    if center is not None and len(center) != len(axes):
+        told = f"it has {len(center)} entries; the grid has {len(axes)} axes"
+        yield (*path, "center"), told, None
+    if isinstance(section, GaussianInitial) and "theta" in axes:
+        told = "a gaussian takes the distance along straight axes; write it as type: expression"
+        yield (*path, "type"), told, None
     if not isinstance(section, ExpressionInitial):
         return
     for name in section.constants:
-        if (why_not := unusable_constant(name)) is not None:
+        if (why_not := unusable_constant(name, axes)) is not None:
             yield (*path, "constants", name), why_not, None
 
-    positions = AXIS_NAMES[:ndim]
+    positions = axes
     lengths = (f"L{axis}" for axis in positions)
     try:
         names = [*positions, *lengths, *constants, *section.constants]
@@ -421,7 +448,9 @@ def make_initials(
         ConfigError: a file is missing or has another shape.
     """
     makers = [
-        None if section is None else make_initial(_known(section, constants), grid, dtype, name)
+        None
+        if section is None
+        else make_initial(_known(section, constants, grid.axis_names), grid, dtype, name)
         for name, section in sections
     ]
 
@@ -435,10 +464,14 @@ def make_initials(
     return initial
 
 
-def _known(section: InitialSection, constants: Mapping[str, float]) -> InitialSection:
+def _known(
+    section: InitialSection, constants: Mapping[str, float], axes: Sequence[str]
+) -> InitialSection:
     if not isinstance(section, ExpressionInitial):
         return section
-    usable = {name: value for name, value in constants.items() if unusable_constant(name) is None}
+    usable = {
+        name: value for name, value in constants.items() if unusable_constant(name, axes) is None
+    }
     return section.model_copy(update={"constants": {**usable, **section.constants}})
 
 

@@ -10,11 +10,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.pde.discretise import operators
+from tetris_sim.apps.pde.operators import operators
 from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, names_in, substitute
 from tetris_sim.config.sections.quantities import Quantity, UnitError, looks_like_quantity, to_si
-from tetris_sim.model.formula import ExpressionError, Node, compile_expression, usable_name, walk
+from tetris_sim.model.formula import (
+    ExpressionError,
+    Node,
+    Operators,
+    compile_expression,
+    usable_name,
+    walk,
+)
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.support.wording import describe
 
@@ -59,17 +66,24 @@ class Language:
         fields: that formulas may have, velocities among them.
         numbers: constants that are numbers.
         named: constants that are formulas, of numbers, coordinates and time alone.
+        axes: of the grid, where they are not x, y and z.
     """
 
     ndim: int
     fields: tuple[str, ...]
     numbers: Mapping[str, float] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
+    axes: tuple[str, ...] = ()
 
     @property
     def places(self) -> tuple[str, ...]:
         """The coordinates and time."""
-        return (*AXIS_NAMES[: self.ndim], TIME)
+        return (*(self.axes or AXIS_NAMES[: self.ndim]), TIME)
+
+    @property
+    def operators(self) -> Operators:
+        """What formulas may call."""
+        return operators(self.ndim, self.axes)
 
     def read(self, text: str) -> Node:
         """The tree of a right-hand side.
@@ -78,7 +92,7 @@ class Language:
             ExpressionError: it cannot be used.
         """
         names = [*self.fields, *self.numbers, *self.named, *self.places]
-        tree = compile_expression(text, names, operators(self.ndim)).tree
+        tree = compile_expression(text, names, self.operators).tree
         whole = substitute(tree, self.named)
         if sum(1 for _ in walk(whole)) > _MOST_NODES:
             msg = "the formula becomes too long with its constants put in"
@@ -86,23 +100,28 @@ class Language:
         return whole
 
 
-def name_mistakes(names: Collection[str], ndim: int, what: str) -> Iterator[tuple[str, str]]:
+def name_mistakes(
+    names: Collection[str], ndim: int, what: str, axes: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
     """Names that already mean something: (name, sentence)."""
     for name in names:
         why_not = usable_name(name)
-        if name in (*AXIS_NAMES, TIME, "dt") or name in operators(ndim):
+        if name in (*AXIS_NAMES, *axes, TIME, "dt") or name in operators(ndim, axes):
             why_not = f"{name!r} already means something in equations; choose another name"
         if why_not is not None:
             yield name, f"{why_not} for the {what}"
 
 
 def read_constants(
-    given: Mapping[str, float | str], fields: tuple[str, ...], ndim: int
+    given: Mapping[str, float | str],
+    fields: tuple[str, ...],
+    ndim: int,
+    axes: tuple[str, ...] = (),
 ) -> tuple[Language, list[Mistake]]:
     """The language with some constants, and what is wrong with these."""
     path: KeyPath = ("model", "constants")
     numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
-    places = (*AXIS_NAMES[:ndim], TIME)
+    places = (*(axes or AXIS_NAMES[:ndim]), TIME)
     trees: dict[str, Node] = {}
     mistakes: list[Mistake] = []
     for name, text in given.items():
@@ -131,4 +150,4 @@ def read_constants(
             if not abs(value) < float("inf"):
                 told = f"it comes out as {value}; a finite number is wanted"
                 mistakes.append(((*path, name), told, None))
-    return Language(ndim, fields, numbers, named), mistakes
+    return Language(ndim, fields, numbers, named, axes), mistakes

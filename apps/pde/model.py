@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
 from tetris_sim.apps.pde.build import Parts, assemble_equations
-from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space
 from tetris_sim.apps.pde.fields import (
     Drive,
     NamedFields,
@@ -31,11 +30,12 @@ from tetris_sim.apps.pde.language import (
     read_constant,
     read_constants,
 )
+from tetris_sim.apps.pde.operators import Accuracy, Advection, Space
 from tetris_sim.apps.pde.schemes import Scheme, System, tolerance_mistakes, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import Request
-from tetris_sim.model.formula import ExpressionError, Node
+from tetris_sim.model.formula import OPERATIONS, ExpressionError, Node, Operation, walk
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
@@ -64,13 +64,14 @@ class PdeModel(Section):
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
         """What does not fit between this section and the others, with its key path."""
-        ndim, time = request.ndim, request.time
+        ndim, time, axes = request.ndim, request.time, request.grid.names
+        round_axes = axes if request.grid.system.is_curved else ()
         yield from self._misplaced(request)
         for key, section, what in (
             ("fields", self._state_names, "field"),
             ("constants", self.constants, "constant"),
         ):
-            for name, sentence in name_mistakes(section, ndim, what):
+            for name, sentence in name_mistakes(section, ndim, what, round_axes):
                 yield ("model", key, name), sentence
         for name in self.constants.keys() & {*self._state_names}:
             yield ("model", "constants", name), f"{name} is a field already; choose another name"
@@ -78,19 +79,21 @@ class PdeModel(Section):
         for name in velocities & self.fields.keys():
             yield ("model", "fields", name), f"{name} is the velocity of a field already"
 
-        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        language, mistakes = read_constants(self.constants, self._state_names, ndim, round_axes)
         yield from mistakes
         if not mistakes:
-            yield from self._formulas(language)[1]
+            trees, wrong = self._formulas(language)
+            yield from wrong
+            yield from self._around(request, trees)
         yield from common_mistakes(request.boundaries)
         for name, it in self.fields.items():
             path: KeyPath = ("model", "fields", name)
             yield from boundary_mistakes(
-                (*path, "boundaries"), it.boundaries, request.boundaries, ndim
+                (*path, "boundaries"), it.boundaries, request.boundaries, axes
             )
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
-                    yield from initial_mistakes((*path, key), section, language.numbers, ndim)
+                    yield from initial_mistakes((*path, key), section, language.numbers, axes)
         if time.scheme == "spectral" and time.tolerance is not None:
             yield ("time", "tolerance"), "a jump has no errors that it could bound; leave it out"
         elif not time.solves:
@@ -112,6 +115,31 @@ class PdeModel(Section):
                 ("compute", "precision"),
                 "equations are computed in float64 or float32, not in float16",
             )
+
+    def _around(self, request: Request, trees: Mapping[str, Node]) -> Iterator[tuple[KeyPath, str]]:
+        """What cannot be computed around an axis or a centre."""
+        grid = request.grid
+        if not grid.system.is_curved:
+            return
+        if self.accuracy != 2:
+            yield ("model", "accuracy"), f"it is 2 with grid.coordinates: {grid.coordinates}"
+
+        # Beyond r = 0 lies the cell at the opposite angle, which only symmetry makes the mirror.
+        bounds = dict(zip(grid.names, grid.bounds, strict=True))
+        if "theta" not in grid.names or bounds["r"][0] > 0:
+            return
+        known = ("laplace", "div_grad", "biharmonic")
+        for name, tree in trees.items():
+            for part in walk(tree):
+                if not isinstance(part, Operation) or part.name in OPERATIONS:
+                    continue
+                if part.name.partition("(")[0] not in (*known, "dtheta", "d_theta"):
+                    key = "equation" if name in self._first else "second_order"
+                    yield (
+                        ("model", "fields", name, key),
+                        f"{part.name} is a difference along r, which does not reach across r = 0 "
+                        "to the opposite angle; let grid.origin.r be above 0, or leave theta out",
+                    )
 
     @property
     def _state_names(self) -> tuple[str, ...]:
@@ -179,18 +207,21 @@ class PdeModel(Section):
 
     def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
-        language, _ = read_constants(self.constants, self._state_names, grid.ndim)
+        axes, curved = request.grid.names, request.grid.system.is_curved
+        language, _ = read_constants(
+            self.constants, self._state_names, grid.ndim, axes if curved else ()
+        )
         trees, _ = self._formulas(language)
         system = System(
             {name: trees[name] for name in self._first},
             {name: trees[name] for name in self._second},
             language.numbers,
-            Space(grid.spacing, self.accuracy, self.advection),
-            self._drives(request, grid.ndim),
+            Space(grid.spacing, self.accuracy, self.advection, grid.system),
+            self._drives(request),
         )
         boundaries = {}
         for name, it in self.fields.items():
-            boundaries[name] = field_boundary(it.boundaries, request.boundaries, grid.ndim)
+            boundaries[name] = field_boundary(it.boundaries, request.boundaries, axes)
             if it.second_order is not None:
                 boundaries[velocity_of(name)] = resting(boundaries[name])
 
@@ -202,16 +233,16 @@ class PdeModel(Section):
             scheme=self.scheme(request),
             boundaries=boundaries,
             initial=initial,
-            variables=self._variables(grid.ndim),
+            variables=self._variables(grid.system.dimensions if curved else grid.ndim),
             dtype=dtype,
         )
 
-    def _drives(self, request: Request, ndim: int) -> dict[str, list[Drive]]:
+    def _drives(self, request: Request) -> dict[str, list[Drive]]:
         """The faces that change with time, by field; of velocities it is not known how."""
         found: dict[str, list[Drive]] = {}
         for name, it in self.fields.items():
-            faces = faces_of(it.boundaries, request.boundaries, ndim)
-            if drives := drives_of(name, faces, ndim):
+            faces = faces_of(it.boundaries, request.boundaries, request.grid.names)
+            if drives := drives_of(name, faces, request.grid.names):
                 found[name] = drives
                 if it.second_order is not None:
                     found[velocity_of(name)] = [replace(one, course=None) for one in drives]

@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.pde.discretise import Discretised, Discretiser, Space
+from tetris_sim.apps.pde.discretise import Discretised, Discretiser
 from tetris_sim.apps.pde.fields import Drive
+from tetris_sim.apps.pde.operators import Space
 from tetris_sim.apps.pde.simplify import DT, ONE, Hoist, Term, combine, has_operators, scaled, times
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.config.sections.schema import TimeSection
@@ -99,7 +100,7 @@ def velocity_of(name: str) -> str:
 
 def nothing_yet(system: System) -> SchemeStages:
     """No stages."""
-    hoist = Hoist(system.right_sides, system.values)
+    hoist = Hoist(system.right_sides, system.values, system.space.system.axes)
     return SchemeStages((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
 
 

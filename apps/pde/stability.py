@@ -219,7 +219,7 @@ class _Samples:
     ) -> None:
         self._grid = grid
         self._second = [*system.second]
-        self._hoist = Hoist(system.right_sides, system.values)
+        self._hoist = Hoist(system.right_sides, system.values, system.space.system.axes)
         # What faces are given is no part of how a difference grows.
         found = discretised(replace(system, drives={}), self._hoist)
         self._levels = found.levels
@@ -274,6 +274,9 @@ class _Samples:
             ends = [*flat.argmin(axis=1), *flat.argmax(axis=1)]
             picked = [np.array(np.unravel_index(k, shape)) for k in ends]
             picked += [rng.integers(0, shape) for _ in range(share)]
+            # Cells at an axis are the smallest.
+            if self._grid.system.is_curved:
+                picked += map(np.array, itertools.product(*((0, n - 1) for n in shape)))
             where = np.array(picked).T
             self._take(given, box, state, where)
         return {name: np.concatenate(parts) for name, parts in given.items()}

@@ -171,7 +171,7 @@ def _vary(
     kept = {
         name: face
         for name, face in data["boundaries"].items()
-        if "*" not in boundaries and name[0] not in boundaries
+        if "*" not in boundaries and name.rstrip("+-") not in boundaries
     }
     data["boundaries"] = {**kept, **boundaries}
     time, left = data["time"], simulation.problem.steps - simulation.step

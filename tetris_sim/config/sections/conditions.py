@@ -12,7 +12,7 @@ from pydantic import Field
 from tetris_sim.config.sections.quantities import (
     AnyNumber,
     Conductivity,
-    Length,
+    Position,
     PositiveLength,
     Section,
     Temperature,
@@ -26,7 +26,7 @@ from tetris_sim.config.sections.varying import VaryingCoefficient, VaryingFlux, 
 FaceName = Annotated[
     str,
     Field(
-        pattern=r"^(\*|[xyz][-+]?)$",
+        pattern=r"^(\*|([xyzr]|theta)[-+]?)$",
         description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
     ),
 ]
@@ -41,7 +41,7 @@ class GaussianInitial(Section):
     """Height above the background: a temperature difference, the same in K and in degC."""
     sigma: PositiveLength
     """Standard deviation [m]."""
-    center: tuple[Length, ...] | None = None
+    center: tuple[Position, ...] | None = None
     """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
     background: Temperature = 0.0
 
@@ -170,6 +170,14 @@ class RadiationFace(PatchSection):
     h: VaryingCoefficient = 0.0
 
 
+class AxisFace(NeumannFace):
+    """The axis or the centre of cylindrical and spherical coordinates. It needs no condition, as it
+    has no area: this section is filled in by itself.
+    """
+
+    type: Literal["axis"] = "axis"  # type: ignore[assignment]
+
+
 class PeriodicFace(Section):
     """Periodic: the face is joined to the opposite one."""
 
@@ -182,7 +190,7 @@ Patch = Annotated[
     Field(discriminator="type"),
 ]
 FaceSection = Annotated[
-    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace,
+    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace | AxisFace,
     Field(discriminator="type"),
 ]
 Patches = Annotated[tuple[Patch, ...], Field(min_length=1)]

@@ -364,6 +364,33 @@ class Quantity:
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
+# Angles by unit [rad]. Only positions may be angles: along theta.
+ANGLES = {
+    **dict.fromkeys(("deg", "degree", "degrees", "°"), math.pi / 180),
+    **dict.fromkeys(("rad", "radian", "radians"), 1.0),
+    "mrad": 1e-3,
+    "turn": 2 * math.pi,
+}
+
+
+class PositionQuantity(Quantity):
+    """A length, or an angle with its unit; which of them belongs there, the axis decides."""
+
+    def _read_text(self, text: str) -> float:
+        number, unit = split_unit(text)
+        return super()._read_text(text) if unit not in ANGLES else float(number) * ANGLES[unit]
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """A quantity as its number and its unit; both empty if it is none.
+
+    >>> split_unit("90 deg"), split_unit("3"), split_unit("r + 1")
+    (('90', 'deg'), ('3', ''), ('', ''))
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    return ("", "") if match is None else (match[1], (match[2] or "").strip())
+
+
 # Quantities that other modules also use by themselves, then the types of keys.
 LENGTH = Quantity("a length", "m", ("15 mm",))
 TIME = Quantity("a time", "s", ("1 ms",))
@@ -381,6 +408,8 @@ NUMBER = Quantity("a number", "dimensionless", ("0.5",))
 AnyNumber = Annotated[float, Quantity("a number in any unit", "SI", ("0.5", "3 K/mm"))]
 Length = Annotated[float, LENGTH]
 PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positive")]
+Position = Annotated[float, PositionQuantity("a length", "m", ("15 mm",))]
+PositivePosition = Annotated[float, PositionQuantity("a length", "m", ("15 mm",), "positive")]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]
 Moment = Annotated[float, Quantity("a time", "s", ("1 s", "5 ms"), "nonnegative")]
 WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive")]

@@ -32,6 +32,7 @@ from tetris_sim.config.sections.quantities import (
     Section,
     looks_like_quantity,
 )
+from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
@@ -81,6 +82,13 @@ class Varying:
     names: tuple[str, ...] = ("x", "y", "z", "t")
 
     @property
+    def known(self) -> tuple[str, ...]:
+        """The variables, with those of other axes than x, y and z: which a grid has is checked with
+        the grid.
+        """
+        return tuple(dict.fromkeys((*self.names, *(PLACES if "x" in self.names else ()))))
+
+    @property
     def wanted(self) -> str:
         """The allowed values, for messages."""
         return f"{self.quantity.wanted}, an expression of {listed(self.names, 'and')}, or a table"
@@ -102,7 +110,7 @@ class Varying:
 
         # Compiled only to report mistakes now; the problem compiles it again when it is built.
         try:
-            compile_expression(value, self.names)
+            compile_expression(value, self.known)
         except ExpressionError as error:
             msg = f"{describe(value)} was found; {self.wanted} is wanted ({error})"
             raise ValueError(msg) from None
