@@ -81,6 +81,7 @@ class Surface:
     @property
     def apart(self) -> Node:
         """The distance of the ghost [m]."""
+        # The radius of the mirror point: both ends of the arc lie on one circle.
         if not self.by_radius:
             return Constant(self.distance)
         return Operation("multiply", (Variable("r"), Constant(self.distance)))

@@ -117,6 +117,7 @@ class AxesSection(Section):
     @property
     def along(self) -> dict[str, float]:
         """The conductivities that were given, in the order of the axes."""
+        # z is the last axis of both kinds, so one order serves them.
         order = ("x", "y", "r", "theta", "z")
         return {name: k for name in order if (k := getattr(self, name)) is not None}
 

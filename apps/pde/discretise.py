@@ -340,7 +340,7 @@ class Discretiser:
         return terms
 
     def _through(self, axis: int, face: int, flow: Node) -> Node:
-        """What flows through the face above (0) or below (-1) a point, by the area of the face."""
+        """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""
         name = self.space.axes[self.space.ndim - 1 - axis]
         weight = face_weight(self.space, name, 1 if face == 0 else -1)
         if weight == ONE:

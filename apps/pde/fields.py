@@ -304,6 +304,7 @@ def _across_arcs(
     path: KeyPath, own: Mapping[str, FaceCondition], faces: Mapping[str, FaceCondition]
 ) -> Iterator[Mistake]:
     """Slopes across faces that theta crosses: how far a ghost is depends on r."""
+    # A ghost is mirrored with one slope for the whole face, and arcs differ in length.
     for name in ("theta-", "theta+"):
         face = faces.get(name)
         if isinstance(face, RobinFace) or (isinstance(face, NeumannFace) and face.flux != 0):

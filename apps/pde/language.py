@@ -82,7 +82,7 @@ class Language:
 
     @property
     def operators(self) -> Operators:
-        """What formulas may call."""
+        """The functions that formulas may call besides the usual ones."""
         return operators(self.ndim, self.axes)
 
     def read(self, text: str) -> Node:

@@ -117,7 +117,7 @@ class PdeModel(Section):
             )
 
     def _around(self, request: Request, trees: Mapping[str, Node]) -> Iterator[tuple[KeyPath, str]]:
-        """What cannot be computed around an axis or a centre."""
+        """Yield what cannot be computed around an axis or a centre."""
         grid = request.grid
         if not grid.system.is_curved:
             return

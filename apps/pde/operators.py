@@ -78,7 +78,7 @@ def operators(ndim: int, axes: tuple[str, ...] = ()) -> Operators:
         if missing is not None:
             fits = f"the grid has no axis {missing}"
         known["d" + "".join(parts)] = fits
-        if missing is None and curved:
+        if curved:
             known["d_" + "".join(parts)] = fits
 
     for name, entry in catalogue().items():

@@ -267,6 +267,8 @@ class _Samples:
         """What lies around some points of the initial state, by tap, (samples,)."""
         rng = np.random.default_rng(0)
         given: dict[str, list[Array]] = {}
+
+        # Extreme values, and random points besides.
         share = max(1, _POINTS // len(self._boxes))
         for box, state in zip(self._boxes, self._states, strict=True):
             shape = state.shape[1:]

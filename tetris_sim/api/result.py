@@ -100,10 +100,11 @@ def make_dataset(opened: Opened, folder: object = None) -> xarray.Dataset:
             "step": ("time", np.array(series.steps), {"units": "1", "long_name": "time steps"}),
         }
         for axis, name in enumerate(grid.axis_names):
-            attributes = {"units": "m", "long_name": f"position along {name}"}
+            attributes = {"units": grid.system.unit(name), "long_name": f"position along {name}"}
             coordinates[name] = (name, grid.coordinates(axis), attributes)
         for name, place in grid.cut:
-            coordinates[name] = ((), place, {"units": "m", "long_name": f"position along {name}"})
+            attributes = {"units": grid.system.unit(name), "long_name": f"position along {name}"}
+            coordinates[name] = ((), place, attributes)
 
         variables = {
             variable.name: (

@@ -20,6 +20,7 @@ TEMPLATES = {
     "rod_1d": "heat1d",
     "block_3d": "heat3d",
     "body_3d": "body",
+    "cylinder": "axial",
     "periodic_2d": "periodic",
     "stencil_2d": "stencil",
     "gray_scott": "pde",

@@ -251,6 +251,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
 def _closed(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
     """Conditions where a body of revolution has no face: at its axis, and across a full circle."""
     system = grid.system
+    # By face, why it takes no condition.
     closed: dict[str, str] = {}
     for name, (low, high) in zip(grid.names, grid.bounds, strict=True):
         for face, at in ((f"{name}-", low), (f"{name}+", high)):

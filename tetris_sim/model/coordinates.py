@@ -43,7 +43,7 @@ _CLOSED = 1e-9  # relative: by how much a full circle may miss 2 pi
 
 @dataclass(frozen=True)
 class Coordinates:
-    """What the axes of a grid mean.
+    """The meaning of the axes of a grid.
 
     Attributes:
         kind: of the coordinates.

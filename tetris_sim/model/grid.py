@@ -183,6 +183,7 @@ class Grid:
 
         The mean over all cells where they differ; `volumes` has them one by one.
         """
+        # Sums of factors: no array of all cells is needed.
         if self.system.is_curved:
             spans = [self._extents(axis, 0, n).sum() for axis, n in enumerate(self.shape)]
             return self.system.around * math.prod(spans) / self.n_points
@@ -280,6 +281,7 @@ class Grid:
         found = self.widths(axis, *box[axis]).reshape(along)
         if names[axis] != "theta":
             return found
+        # An arc as long as at the centre of the cell: the harmonic x = r cos(theta) stays harmonic.
         place = names.index("r")
         along = [-1 if other == place else 1 for other in range(self.ndim)]
         return found * self.coordinates(place, *box[place]).reshape(along)

@@ -356,7 +356,7 @@ class PicturesOutput:
         if not self._materials:
             return planes
         return tuple(
-            replace(plane, materials=numbers.values.astype(np.int64))
+            replace(plane, materials=np.nan_to_num(numbers.values, nan=-1).astype(np.int64))
             for plane, numbers in zip(planes, self._materials, strict=True)
         )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.errors import CheckpointError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.heat_flows import has_heat, heat_column
@@ -260,17 +261,19 @@ class Tally:
     count: int = 0
     sums: list[float] = field(default_factory=list)
 
-    def add(self, block: Field) -> None:
-        """Add the points of a block, (n0, ...)."""
+    def add(self, block: Field, shares: Numbers | None = None) -> None:
+        """Add the points of a block, (n0, ...), with their volumes per mean volume if these differ
+        from point to point.
+        """
         self.count += block.size
         self.low = float(np.minimum(self.low, block.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, block.max()))
         # Exact up to one rounding in any order: blocks are the same for any partition.
-        self.sums.append(exact_sum(block))
+        self.sums.append(exact_sum(block if shares is None else block * shares))
 
     @property
     def sum(self) -> float:
-        """Sum over all points."""
+        """Sum over all points, by their volumes."""
         return math.fsum(self.sums)
 
 
@@ -289,8 +292,12 @@ def tally(snapshot: Snapshot) -> list[Tally]:
             if held.all():
                 continue
             state = state[:, ~held] if held.any() else state
+        # Of a body the audit weighs what it adds up; this is for equations around an axis.
+        shares = None
+        if problem.equations is not None and not problem.grid.is_even:
+            shares = problem.grid.volumes(box) / problem.grid.cell_volume
         for one, values in zip(tallies, state, strict=True):
-            one.add(values)
+            one.add(values, shares)
     return tallies
 
 

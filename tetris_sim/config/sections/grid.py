@@ -112,7 +112,7 @@ class GridSection(Section):
 
     @property
     def system(self) -> Coordinates:
-        """What the axes mean, with their names."""
+        """The meaning of the axes, with their names."""
         if self.coordinates == "cartesian":
             return CARTESIAN
         return Coordinates(self.coordinates, self.names)
@@ -132,6 +132,7 @@ class GridSection(Section):
 
     def _refuse_other_systems(self) -> None:
         """Raise if axes, origin and coordinates do not fit together."""
+        # Straight axes need no names; others are ambiguous without.
         known, kind = AXES[self.coordinates], self.coordinates
         if (self.axes is None) != (kind == "cartesian") or self.names not in known:
             given = "none" if self.axes is None else f"[{', '.join(self.axes)}]"
@@ -190,7 +191,7 @@ class GridSection(Section):
                 msg = f"graded.{name} begins at {ends[0]:g} m; they begin at {low:g} and ascend"
                 raise ValueError(msg)
 
-            # n cells have n + 1 faces.
+            # n cells have n + 1 faces, along angles and lengths alike.
             if len(ends) != self.shape[number] + 1:
                 msg = (
                     f"graded.{name} has {len(ends) - 1} cells, but shape says "
