@@ -345,6 +345,7 @@ class Voxels:
                 for it in (axis, other)
             )
             ratio = heights / lengths
+
             with np.errstate(invalid="ignore", divide="ignore"):
                 in_ball = np.abs(moments[other] / moments[axis])
             slope = near.slope(other, in_ball) * ratio

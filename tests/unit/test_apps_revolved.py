@@ -23,6 +23,15 @@ def round_grid(axes: str, shape: list[int], size: list[Any], **more: Any) -> Sec
     return {"coordinates": kind, "axes": names, "shape": shape, "size": size, **more}
 
 
+ROUNDED = [
+    round_grid("r", [5], [2]),
+    round_grid("r z", [5, 3], [2, 3], origin={"r": 1, "z": -2}),
+    round_grid("r theta", [3, 8], [2, "90 deg"], graded={"r": {"edges": [0, 0.5, 1, 2]}}),
+    round_grid("r theta z", [5, 8, 2], [2, "1 turn", 3]),
+    round_grid("ball r theta", [5, 4], [3, "90 deg"]),
+]
+
+
 def kept(value: float | str) -> Section:
     return {"type": "dirichlet", "value": value}
 

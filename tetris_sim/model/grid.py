@@ -186,7 +186,7 @@ class Grid:
         # Sums of factors: no array of all cells is needed.
         if self.system.is_curved:
             spans = [self._extents(axis, 0, n).sum() for axis, n in enumerate(self.shape)]
-            return self.system.around * math.prod(spans) / self.n_points
+            return float(self.system.around * math.prod(spans) / self.n_points)
         if self.is_graded:
             return math.prod(self.size) / self.n_points
         return math.prod(self.spacing)
@@ -270,7 +270,7 @@ class Grid:
         if names[axis] != "theta":
             return 1.0
         place = names.index("r")
-        return self.coordinates(place)[places[:, place]]
+        return np.asarray(self.coordinates(place)[places[:, place]])
 
     def distances(self, axis: int, box: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
         """Return how far apart the faces of the cells of a box are along an axis [m], shaped to

@@ -7,6 +7,7 @@ import csv
 import functools
 import itertools
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.outputs.drawing import LINE_COLOUR, Drawing
@@ -210,7 +212,11 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
         steps = root.create_group("Steps")
-        (_write_rectilinear if grid.is_graded else _write_image)(root, grid, len(records))
+        revolved = grid.system.is_curved and not grid.cut
+        if revolved:
+            _write_revolved(root, grid, len(records))
+        else:
+            (_write_rectilinear if grid.is_graded else _write_image)(root, grid, len(records))
 
         # Temporal data: offset of each step in each array, here one entry per step.
         steps.attrs["NSteps"] = len(records)
@@ -218,8 +224,9 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
         offsets = steps.create_group("CellDataOffsets")
         values = root.create_group("CellData")
         for k, variable in enumerate(series.variables):
-            offsets[variable.name] = np.arange(len(records), dtype=np.int64)
-            _write_values(values, series, records, k)
+            n = int(root["NumberOfCells"][0]) if revolved else 1
+            offsets[variable.name] = n * np.arange(len(records), dtype=np.int64)
+            (_write_revolved_values if revolved else _write_values)(values, series, records, k)
 
 
 def _write_image(root: Any, grid: Grid, _: int) -> None:
@@ -248,6 +255,79 @@ def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
     for name, nodes in zip("XYZ", ends, strict=True):
         root[f"{name}Coordinates"] = nodes
         root[f"Steps/{name}CoordinatesOffsets"] = np.zeros(n_records, dtype=np.int64)
+
+
+# Around an axis or a centre cells are hexahedra in space (an UnstructuredGrid). Where the body is
+# the same at all angles it is turned by three quarters, so that one sees into it.
+_TURN = np.linspace(0, 1.5 * np.pi, 37)
+_POLAR = np.linspace(0, np.pi, 25)  # angles from the axis, where a ball is the same at all
+_HEXAHEDRON = 12  # the number that VTK has for it
+
+
+def _whole_ends(grid: Grid) -> list[Numbers]:
+    """Ends of cells along z, theta and r, or of a ball along its longitude, theta and r."""
+    ends = {name: grid.ends(axis) for axis, name in enumerate(grid.axis_names)}
+    if grid.system.kind == "spherical":
+        return [_TURN, ends.get("theta", _POLAR), ends["r"]]
+    thickness = np.array([0.0, min(grid.spacing)])
+    return [ends.get("z", thickness), ends.get("theta", _TURN), ends["r"]]
+
+
+def _write_revolved(root: Any, grid: Grid, n_records: int) -> None:
+    """Write the mesh of a body of revolution, which all records share."""
+    first, theta, r = np.meshgrid(*_whole_ends(grid), indexing="ij")
+    if grid.system.kind == "spherical":
+        across = r * np.sin(theta)
+        places = (across * np.cos(first), across * np.sin(first), r * np.cos(theta))
+    else:
+        places = (r * np.cos(theta), r * np.sin(theta), first)
+
+    # The corners of a cell: a quadrangle, and the one above it in the same direction.
+    number = np.arange(r.size, dtype=np.int64).reshape(r.shape)
+    corners = [
+        number[k : k - 1 or None, j : j - 1 or None, i : i - 1 or None]
+        for k in (0, 1)
+        for j, i in ((0, 0), (0, 1), (1, 1), (1, 0))
+    ]
+    cells = np.stack(corners, axis=-1).reshape(-1, 8)
+
+    root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
+    root.attrs["Type"] = np.bytes_("UnstructuredGrid")
+    counts = {"Points": r.size, "Cells": len(cells), "ConnectivityIds": cells.size}
+    for name, count in counts.items():
+        root[f"NumberOf{name}"] = np.array([count], dtype=np.int64)
+    root["Points"] = np.stack(places, axis=-1).reshape(-1, 3)
+    root["Connectivity"] = cells.reshape(-1)
+    root["Offsets"] = 8 * np.arange(len(cells) + 1, dtype=np.int64)
+    root["Types"] = np.full(len(cells), _HEXAHEDRON, dtype=np.uint8)
+    for name in ("PartOffsets", "PointOffsets"):
+        root[f"Steps/{name}"] = np.zeros(n_records, dtype=np.int64)
+    root["Steps/NumberOfParts"] = np.ones(n_records, dtype=np.int64)
+    for name in ("CellOffsets", "ConnectivityIdOffsets"):
+        root[f"Steps/{name}"] = np.zeros((n_records, 1), dtype=np.int64)
+
+
+def _write_revolved_values(
+    group: Any, series: Series, records: Sequence[int], variable: int
+) -> None:
+    grid = series.grid
+    shape = [len(ends) - 1 for ends in _whole_ends(grid)]
+    dataset = group.create_dataset(
+        series.variables[variable].name,
+        shape=(len(records) * math.prod(shape),),
+        dtype=arithmetic_of(series.dtype),
+        chunks=(min(math.prod(shape), 1 << 16),),
+        compression="gzip",
+        compression_opts=1,
+    )
+
+    # Angles that the grid lacks have one value.
+    order = ("", "theta", "r") if grid.system.kind == "spherical" else ("z", "theta", "r")
+    given = tuple(slice(None) if name in grid.axis_names else None for name in order)
+    for i, record in enumerate(records):
+        state = series.read(record, variable, tuple((0, n) for n in grid.shape))
+        whole = np.broadcast_to(np.asarray(state)[given], shape)
+        dataset[i * whole.size : (i + 1) * whole.size] = whole.reshape(-1)
 
 
 def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:

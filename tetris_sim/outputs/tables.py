@@ -292,6 +292,7 @@ def tally(snapshot: Snapshot) -> list[Tally]:
             if held.all():
                 continue
             state = state[:, ~held] if held.any() else state
+
         # Of a body the audit weighs what it adds up; this is for equations around an axis.
         shares = None
         if problem.equations is not None and not problem.grid.is_even:
