@@ -155,8 +155,11 @@ def _face(boundaries: Mapping[str, FaceCondition], name: str, conductivity: floa
         # A face may override the conductivity of the body.
         case NeumannFace(flux=float(flux), conductivity=own):
             return Neumann(flux, _known(own or conductivity, key))
-        case RobinFace(h=float(h), ambient=float(ambient), conductivity=own):
-            return Robin(h, ambient, _known(own or conductivity, key))
+        # A flux besides is convection from what is warmer by flux / h.
+        case RobinFace(h=float(h), ambient=float(ambient), conductivity=own, flux=float(flux)):
+            if h == 0 and flux != 0:
+                return Neumann(flux, _known(own or conductivity, key))
+            return Robin(h, ambient + (flux / h if h else 0.0), _known(own or conductivity, key))
         case PeriodicFace():
             return Periodic()
     msg = (

@@ -126,7 +126,8 @@ def changing_key(condition: FaceCondition) -> str | None:
     if isinstance(condition, tuple | RadiationFace):
         return None
     if isinstance(condition, RobinFace):
-        keys = ("ambient",) if isinstance(condition.h, float) else ()
+        plain = isinstance(condition.h, float) and condition.flux == 0
+        keys = ("ambient",) if plain else ()
     else:
         keys = ("flux",) if isinstance(condition, NeumannFace) else ("value",)
     for key in keys:

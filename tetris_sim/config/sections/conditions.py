@@ -149,18 +149,20 @@ class NeumannFace(PatchSection):
 
 
 class RobinFace(PatchSection):
-    """Convection: k dT/dn = h (ambient - T), n outward."""
+    """Convection: k dT/dn = h (ambient - T) + flux, n outward."""
 
     type: Literal["robin"]
     h: VaryingCoefficient
     ambient: VaryingTemperature
+    flux: VaryingFlux = 0.0
+    """Heat flux into the body besides [W/m^2]."""
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A bare stencil has no material."""
 
 
 class RadiationFace(PatchSection):
     """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin,
-    plus convection if `h` is given.
+    plus convection if `h` is given, plus a flux.
     """
 
     type: Literal["radiation"]
@@ -168,6 +170,8 @@ class RadiationFace(PatchSection):
     ambient: VaryingTemperature
     """Temperature of the surroundings, and of the air if `h` is given."""
     h: VaryingCoefficient = 0.0
+    flux: VaryingFlux = 0.0
+    """Heat flux into the body besides [W/m^2]."""
 
 
 class AxisFace(NeumannFace):
