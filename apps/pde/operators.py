@@ -87,8 +87,8 @@ def operators(ndim: int, axes: tuple[str, ...] = ()) -> Operators:
             told = (
                 f"the stencil {name} is for straight axes, and the grid has {listed(axes, 'and')}"
             )
-        fits = not curved and entry.stencil.ndim == ndim
-        known[name.replace("-", "_")] = (1, 1) if fits else told
+        is_known = not curved and entry.stencil.ndim == ndim
+        known[name.replace("-", "_")] = (1, 1) if is_known else told
     return known
 
 

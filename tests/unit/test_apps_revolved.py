@@ -287,7 +287,6 @@ ALL: Section = {"*": {"type": "neumann"}}
         ),
         ({"grid": PLATE, "boundaries": {**ALL, "x-": kept(1)}}, "there is no face x-"),
         ({"boundaries": {**ALL, "r+": kept(1)}}, "there is no face r\\+"),
-        ({"boundaries": {**ALL, "x-": {"type": "axis"}}}, "x- is no axis"),
         ({"grid": {**PLATE, "axes": ["z", "r"]}}, "\\[r\\], \\[r, z\\], \\[r, theta\\]"),
         ({"grid": {"shape": [4], "size": [1], "axes": ["r"]}}, "coordinates: cylindrical or"),
         ({"grid": {"shape": [4], "size": [1], "origin": {"x": 1}}}, "origin is for cylindrical"),

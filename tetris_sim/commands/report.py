@@ -127,6 +127,8 @@ def _sketch(
     for face, x, y, anchor in spots:
         key = find_face(faces, face)
         said = face_words(faces[key]) if key else ["?"]
+        if face == "r-" and not (config["grid"].get("origin") or {}).get("r"):
+            said = ["axis"]
         shown = [f"{face} {said[0]}", *said[1:2]]
         lines = "".join(
             f'<tspan x="{x:.1f}" dy="{1.2 * (k > 0):.1f}em">{escape(line)}</tspan>'

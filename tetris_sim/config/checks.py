@@ -271,11 +271,6 @@ def _closed(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
             others = [face for face in faces if face not in closed]
             advice = f"write {others[0]}" if others else "leave it out"
             yield Finding(("boundaries", key), f"{told}; {advice}", at_key=True)
-        if told is None and isinstance(condition, AxisFace):
-            yield Finding(
-                ("boundaries", key),
-                f"{key} is no axis of cylindrical or spherical coordinates; give its condition",
-            )
 
 
 def check_axes(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
@@ -329,10 +324,12 @@ def _positions(
 def _at(values: Any, path: KeyPath) -> Any:
     """The part of plain data at a key path; None if there is none."""
     for key in path:
-        inside = isinstance(values, Mapping) or (isinstance(key, int) and key < len(values))
-        if not isinstance(values, Mapping | list | tuple) or not inside:
+        if isinstance(values, Mapping):
+            values = values.get(key)
+        elif isinstance(values, list | tuple) and isinstance(key, int) and key < len(values):
+            values = values[key]
+        else:
             return None
-        values = values.get(key) if isinstance(values, Mapping) else values[key]
     return values
 
 

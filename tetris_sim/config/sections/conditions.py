@@ -175,11 +175,9 @@ class RadiationFace(PatchSection):
 
 
 class AxisFace(NeumannFace):
-    """The axis or the centre of cylindrical and spherical coordinates. It needs no condition, as it
-    has no area: this section is filled in by itself.
+    """The axis or the centre of cylindrical and spherical coordinates, filled in by itself: it has
+    no area, so nothing flows through it, and a configuration has no such section.
     """
-
-    type: Literal["axis"] = "axis"  # type: ignore[assignment]
 
 
 class PeriodicFace(Section):
@@ -194,7 +192,7 @@ Patch = Annotated[
     Field(discriminator="type"),
 ]
 FaceSection = Annotated[
-    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace | AxisFace,
+    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace,
     Field(discriminator="type"),
 ]
 Patches = Annotated[tuple[Patch, ...], Field(min_length=1)]

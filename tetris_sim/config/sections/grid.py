@@ -222,5 +222,5 @@ def closed_faces(
             if ring:
                 found[face] = PeriodicFace(type="periodic")
             elif grid.system.is_pole(name, at):
-                found[face] = AxisFace()
+                found[face] = AxisFace(type="neumann")
     return found

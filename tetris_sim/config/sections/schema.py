@@ -12,7 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from tetris_sim.config.sections.conditions import FaceCondition, FaceName, InitialSection
+from tetris_sim.config.sections.conditions import (
+    AxisFace,
+    FaceCondition,
+    FaceName,
+    InitialSection,
+)
 from tetris_sim.config.sections.grid import AxisName, Count, GridSection, closed_faces
 from tetris_sim.config.sections.quantities import (
     AnyInterval,
@@ -433,4 +438,8 @@ class Request(Section):
 
         Keys without a value are left out.
         """
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        found = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, condition in self.boundaries.items():
+            if isinstance(condition, AxisFace):
+                del found["boundaries"][name]
+        return found
