@@ -25,8 +25,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import GHOSTS, RIM, SEAM, SHRINK, Geometry, geometry_of
-from tetris_sim.cpu_kernels.common.ghosts import COPY, Links, face_links
+from tetris_sim.cpu_kernels.common.geometry import (
+    COPY,
+    GHOSTS,
+    RIM,
+    SEAM,
+    SHRINK,
+    Geometry,
+    Links,
+    face_links,
+    geometry_of,
+)
 from tetris_sim.cpu_kernels.common.layout import (
     allocate_aligned,
     least_margins,

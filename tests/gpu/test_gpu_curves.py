@@ -15,7 +15,7 @@ from tests.support.conduction_cases import Case, closed, heating, insulated
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.enthalpy_cases import cooled, cooled_body, every_face, melting
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.gpu_kernels.stream.palette import (
