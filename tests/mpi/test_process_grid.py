@@ -24,7 +24,7 @@ from tetris_sim.scheduler.plan.partition import (
     surface,
 )
 from tetris_sim.scheduler.plan.words import describe_parts
-from tetris_sim.scheduler.workers.exchange import find_routes
+from tetris_sim.scheduler.workers.routes import find_routes
 
 
 def problem_of(
