@@ -204,9 +204,10 @@ def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
     return np.concatenate([part.ravel() for part in parts])
 
 
-def _bin_numbers(knots: Array, lines: Array, n_ids: int, n_bins: int) -> tuple[Array, Array]:
+def _bin_numbers(knots: Array, lines: Array, n_ids: int, n_bins: int) -> tuple[Array, ...]:
     """`struct Bins`: the scale and the first bin of each id, (n_ids, 2); of each bin the line below
-    its knot, what the slope grows by there, and the knot, (n_ids, n_bins, 4).
+    its knot, what the slope grows by there, and the knot, (n_ids, n_bins, 4). Then `struct
+    PiecesOfBins`: the piece on which it begins, and the knot or infinity, (n_ids, n_bins, 2).
 
     Args:
         knots: of all ids, infinite where they have fewer pieces, (ids, pieces).
@@ -215,6 +216,7 @@ def _bin_numbers(knots: Array, lines: Array, n_ids: int, n_bins: int) -> tuple[A
         n_bins: result of `table_bins`.
     """
     places, numbers = np.zeros((n_ids, 2)), np.zeros((n_ids, n_bins, 4))
+    pieces = np.full((n_ids, n_bins, 2), [0.0, np.inf])
     for own in range(len(knots) if n_bins else 0):
         inner = knots[own][np.isfinite(knots[own])][1:]
         found = _bins_of(inner, n_bins)
@@ -229,7 +231,9 @@ def _bin_numbers(knots: Array, lines: Array, n_ids: int, n_bins: int) -> tuple[A
         holders = (bins - first).astype(int)
         numbers[own, holders, 2] = np.diff(lines[own, : len(inner) + 1, 0])
         numbers[own, holders, 3] = inner
-    return places, numbers
+        pieces[own, :, 0] = piece
+        pieces[own, holders, 1] = inner
+    return places, numbers, pieces
 
 
 # Material ids packed into words in the order in which palette kernels read them

@@ -53,10 +53,22 @@ struct alignas(2 * sizeof(real)) Bin {
     }
 };
 
+// The piece on which a bin begins, and the knot from which on it is the next one.
+struct alignas(2 * sizeof(real)) PieceOfBin {
+    real piece, knot;
+};
+
+constexpr int bins_of_id = bins == 0 ? 1 : bins;
+
 // Follow Curves in memory.
 struct Bins {
     real places[n_ids][2];  // bins per unit of heat content, the first bin counted from 0
-    Bin of[n_ids][bins == 0 ? 1 : bins];
+    Bin of[n_ids][bins_of_id];
+};
+
+// Follow Bins in memory, and stay there.
+struct PiecesOfBins {
+    PieceOfBin of[n_ids][bins_of_id];
 };
 
 // The integer nearest to `number`, which is less than 2^31 or 2^22, and `first` less.
@@ -65,6 +77,10 @@ __device__ __forceinline__ int nearest_bin(double heat, double scale, double fir
 }
 __device__ __forceinline__ int nearest_bin(float heat, float scale, float first) {
     return __float_as_int(fma_real(scale, heat, 0x1.8p23f - first)) - __float_as_int(0x1.8p23f);
+}
+
+__device__ __forceinline__ int bin_of(real heat, real scale, real first) {
+    return min(max(nearest_bin(heat, scale, first), 0), bins_of_id - 1);
 }
 
 template <int axes>
@@ -140,8 +156,7 @@ struct FlowingOf<Finding::binned> {
         real scale, first;
 
         __device__ __forceinline__ real at(real heat) const {
-            const int bin = nearest_bin(heat, scale, first);
-            return its[min(max(bin, 0), bins - 1)].at(heat);
+            return its[bin_of(heat, scale, first)].at(heat);
         }
     };
 
@@ -237,6 +252,27 @@ struct Extremes {
     }
 };
 
+// The piece of the curves of an id on which a heat content lies, found in global memory.
+template <int axes>
+__device__ __forceinline__ int piece_of(const Curves<axes>* curves, unsigned id, real heat) {
+    if constexpr (bins > 0) {
+        const Bins* const all = reinterpret_cast<const Bins*>(curves + 1);
+        const real(&place)[2] = all->places[id];
+        const PieceOfBin found = reinterpret_cast<const PiecesOfBins*>(all + 1)
+                                     ->of[id][bin_of(heat, place[0], place[1])];
+        return int(found.piece) + (heat >= found.knot);
+    } else {
+        const real(&knots)[curve_pieces] = curves->knots[id];
+        int piece = 0, last = curve_pieces - 1;
+        while (piece < last) {
+            const int middle = (piece + last + 1) / 2;
+            if (heat >= knots[middle]) piece = middle;
+            else last = middle - 1;
+        }
+        return piece;
+    }
+}
+
 // What flows from `high` to `low`, the heat contents of two points of different materials. Not inlined: it would cost the rows around it registers.
 template <int axes>
 __device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, TwoIds pair,
@@ -247,14 +283,8 @@ __device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, 
     for (int side = 0; side < 2; ++side) {
         const unsigned id = ids[side];
         const real heat = side == 0 ? low : high;
-        const real(&knots)[curve_pieces] = curves->knots[id];
-        int piece = 0, last = curve_pieces - 1;
-        while (piece < last) {
-            const int middle = (piece + last + 1) / 2;
-            if (heat >= knots[middle]) piece = middle;
-            else last = middle - 1;
-        }
-        const real above = heat - knots[piece];
+        const int piece = piece_of(curves, id, heat);
+        const real above = heat - curves->knots[id][piece];
         const real(&t)[2] = curves->temperature[id][piece];
         const real(&k)[2] = curves->conductivity[id][piece];
         temperature[side] = fma_real(t[0], above, t[1]);

@@ -104,9 +104,13 @@ def test_bins_find_the_lines_of_curves(materials: tuple[MaterialCurves, ...], n_
     enthalpy = make_enthalpy(materials, range(len(materials)), (1.0, 1.0))
     n = table_bins(enthalpy, n_ids)
     assert n > 0
-    numbers = curve_numbers(enthalpy, n_ids)[-n_ids * (2 + 4 * n) :]
-    places = numbers[: 2 * n_ids].reshape(n_ids, 2)
-    bins = numbers[2 * n_ids :].reshape(n_ids, n, 4)
+    sizes = np.cumsum([2 * n_ids, 4 * n_ids * n, 2 * n_ids * n])
+    places, bins, pieces = np.split(curve_numbers(enthalpy, n_ids)[-sizes[-1] :], sizes[:-1])
+    places, bins, pieces = (
+        places.reshape(n_ids, 2),
+        bins.reshape(-1, n, 4),
+        pieces.reshape(-1, n, 2),
+    )
 
     # Knots themselves, what is near them, and what is far outside of the tables.
     knots = enthalpy.knots[np.isfinite(enthalpy.knots)]
@@ -118,6 +122,14 @@ def test_bins_find_the_lines_of_curves(materials: tuple[MaterialCurves, ...], n_
         found = slope * heat + intercept + bend * np.maximum(heat - knot, 0)
         wanted = enthalpy.of(enthalpy.potential, heat, np.full(len(heat), own))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
+
+        # The pieces themselves: two that meet at a knot are the same there.
+        its = merged(enthalpy)
+        piece = pieces[own, at, 0].astype(int) + (heat >= pieces[own, at, 1])
+        above = heat - its.knots[own, piece]
+        found = its.conductivity.begins[own, piece] + its.conductivity.slopes[own, piece] * above
+        wanted = enthalpy.of(enthalpy.conductivity, heat, np.full(len(heat), own))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
 def test_knots_that_no_bins_tell_apart_are_searched_for() -> None:
