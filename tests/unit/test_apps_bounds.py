@@ -1,0 +1,78 @@
+"""Bounds of conditions over boxes: they decide what every point of a box would, with fewer points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tetris_sim.apps.heat import shapes
+from tetris_sim.apps.heat.shapes import Condition, bounds_of
+from tetris_sim.errors import ConfigError
+from tetris_sim.model.formula import compile_expression
+from tetris_sim.model.grid import Grid
+
+GRID = Grid((10, 12, 14), (0.04, 0.04, 0.04), (0.0, 0.0, 0.0))
+BOX = ((0, 10), (0, 12), (0, 14))
+
+FORMULAS = (
+    "hypot(x-{a}, y-{b}, z-{c}) < {r}",
+    "(x-{a})**2 + (y-{b})**2 < {r}**2 and z < {c}",
+    "abs(x-{a}) + abs(y-{b}) >= {r} or z*y < {c}/9",
+    "sin(30*x)*y > z - {r}",
+    "x - {a}",
+    "max(abs(x-{a}), abs(y-{b}), abs(z-{c})) < {r}",
+    "not (sqrt(x*x + y*y) < {a} or z > {b}) and {c} < x <= {r}",
+    "exp(-x/{r}) > y/{b} - log(z)",
+    "x % {r} > {r}/2 and y < {b}",
+    "(x-{a})/(z+0.1) < y**3 - tanh(y)",
+    "where(x < {a}, y, z) < {b}",
+    "x != x or y == y",
+    "min(x, y)**-1 > 3 and sqrt(x - {a}) < {b}",
+    "atan2(y-{b}, x-{a}) < 0.4",
+    "x*0 + ({a} > 0.2)",
+    "-floor(x/{a}) + ceil(y/{b}) - sinh(z) > {c}*cos(x)",
+)
+PLACES = st.floats(0.05, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "_EVALUATED", 60)
+
+
+@pytest.mark.parametrize("form", FORMULAS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(a=PLACES, b=PLACES, c=PLACES, r=PLACES)
+def test_bounds_decide_as_points_do(form: str, a: float, b: float, c: float, r: float) -> None:
+    text = form.format(a=a, b=b, c=c, r=r)
+    condition = Condition(text, GRID, "where")
+    found = condition(BOX)
+    x, y, z = (GRID.coordinates(axis) for axis in (2, 1, 0))
+    tree = compile_expression(text, GRID.axis_names)
+    wanted = np.not_equal(tree(x=x, y=y[:, None], z=z[:, None, None]), 0)
+    np.testing.assert_array_equal(found, np.broadcast_to(wanted, found.shape))
+
+
+def test_the_work_grows_with_the_surface(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Grid((128,) * 3, (0.01,) * 3, (0.0,) * 3)
+    ball = Condition("hypot(x - 0.6, y - 0.6, z - 0.7) < 0.3", grid, "where")
+    evaluated = []
+    positions = shapes.positions
+
+    def counted(grid: Grid, box: shapes.Box) -> object:
+        evaluated.append(np.prod([high - low for low, high in box]))
+        return positions(grid, box)
+
+    monkeypatch.setattr(shapes, "positions", counted)
+    assert ball(((0, 128),) * 3).sum() == pytest.approx(4 / 3 * np.pi * 30**3, rel=2e-3)
+    assert sum(evaluated) < 0.1 * 128**3
+
+
+def test_what_is_not_finite_is_found_inside_a_decided_box() -> None:
+    grid = Grid((64, 64), (1.0, 1.0), (0.0, 0.0))
+    with pytest.raises(ConfigError, match=r"where: the expression is inf at x = 40"):
+        Condition("1 / (x - 40)", grid, "where")(((0, 64), (0, 64)))
+    assert bounds_of(compile_expression("1 / x", ("x",)).tree, {"x": (-1.0, 1.0)}) is None
+    assert bounds_of(compile_expression("exp(x)", ("x",)).tree, {"x": (1.0, 800.0)}) is None
