@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from tetris_sim.apps.heat import shapes
 from tetris_sim.apps.heat.shapes import Condition, bounds_of
+from tetris_sim.apps.initial import positions
+from tetris_sim.apps.initial_file import Box
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import Grid
@@ -59,9 +61,8 @@ def test_the_work_grows_with_the_surface(monkeypatch: pytest.MonkeyPatch) -> Non
     grid = Grid((128,) * 3, (0.01,) * 3, (0.0,) * 3)
     ball = Condition("hypot(x - 0.6, y - 0.6, z - 0.7) < 0.3", grid, "where")
     evaluated = []
-    positions = shapes.positions
 
-    def counted(grid: Grid, box: shapes.Box) -> object:
+    def counted(grid: Grid, box: Box) -> object:
         evaluated.append(np.prod([high - low for low, high in box]))
         return positions(grid, box)
 
