@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 
 FEW, MOST_PIECES = 3, 256
 _CURVE_SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, bins, or a binary search
-_BIN_COUNTS = (16, 64, 256)
-_MOST_BINS = 1024  # of all ids in shared memory
+_BIN_COUNTS = (16, 64, 256, 1024)
+_MOST_BINS = 2048  # of all ids, 64 KB of shared memory; some tile still fits beside them
 # Numbers of the bins of float32 stay exact, and so does what finds them.
 _FARTHEST_BIN = 1 << 20
 BETWEEN_MATERIALS = -1.0  # marks faces whose flow does not follow from a conductance
