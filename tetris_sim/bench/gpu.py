@@ -56,7 +56,7 @@ OpenPeers = Callable[[Problem, GpuDevice], Sequence[TimedCandidate]]
 
 
 def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> MachineLimits:
-    """What the memory of the GPU does.
+    """Measure the bandwidth of the memory of the GPU.
 
     Args:
         device: the GPU.

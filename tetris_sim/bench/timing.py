@@ -248,7 +248,7 @@ def _elapsed(work: TimedWork, repetitions: int, settle: float) -> float:
 
 
 def provenance() -> dict[str, Any]:
-    """What a measurement must carry to be believed: machine, versions, commit, date."""
+    """Describe where a measurement comes from: machine, versions, commit, date."""
     machine = find_machine()
     return {
         "host": machine.host,

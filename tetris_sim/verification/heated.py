@@ -331,7 +331,7 @@ def _patchwork(ndim: int, steps: int, dtype: np.dtype[Any], *, closed: bool) -> 
 
 
 def check_balance(steps: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """What a closed body holds is what it held and what its sources gave, to 1e-12 of it."""
+    """Check that a closed body holds what it held and what its sources gave, to 1e-12 of it."""
     problem = _patchwork(2, steps, dtype, closed=True)
     assert problem.conduction is not None
     assert problem.conduction.source is not None
