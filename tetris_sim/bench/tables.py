@@ -329,6 +329,7 @@ def kernels_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimit
 
     rows = []
     for case in cases:
+        # Shares are of the limits measured in the same run, on the same cores.
         bounds, prange = bounds_of(case, limits), better_loop(case)
         for row in case.rows:
             whole = row.end_to_end

@@ -209,6 +209,7 @@ def interleave(
 
     rates: dict[str, list[float]] = {name: [] for name in works}
     ratios: dict[str, list[float]] = {name: [] for name in works}
+    # In turn, so that a slow second of the machine falls on all of them alike.
     for _ in range(rounds):
         for name, work in works.items():
             limit = (
