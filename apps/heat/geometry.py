@@ -12,7 +12,6 @@ much of the stairs is surface, and how much of the cells is body.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -24,12 +23,11 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.sections import (
     ContactSection,
-    FluidSection,
     RegionSection,
     Substance,
     VolumeSource,
 )
-from tetris_sim.apps.heat.shapes import Place, open_labels
+from tetris_sim.apps.heat.shapes import Filling, Layer, Place, open_labels
 from tetris_sim.apps.heat.surfaces import (
     Crossings,
     Mask,
@@ -38,7 +36,14 @@ from tetris_sim.apps.heat.surfaces import (
     changes,
     unique_rows,
 )
-from tetris_sim.apps.initial import BLOCK_POINTS, block_shape, first_place, shape_of, slices_in
+from tetris_sim.apps.initial import (
+    BLOCK_POINTS,
+    block_box,
+    blocks_of,
+    first_place,
+    shape_of,
+    slices_in,
+)
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
@@ -49,38 +54,6 @@ _LEVELS = {2: 10, 3: 7}  # of directions of a surface, from one axis to another,
 _KEPT_BLOCKS, _MOST_KEPT = 8, 256  # of 2^18 states each
 _LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _NOTHING = -1
-
-
-@dataclass(frozen=True)
-class Filling:
-    """Filling of a point: a substance, a fluid, or nothing.
-
-    Attributes:
-        name: shown to users.
-        substance: if it belongs to the body.
-        fluid: if it is a fluid around the body.
-        is_cut: whether the surface of its substance cuts the cell, or one beside it.
-    """
-
-    name: str
-    substance: Substance | None = None
-    fluid: FluidSection | None = None
-    is_cut: bool = False
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One region, or one label of it, with its filling.
-
-    Attributes:
-        region: its number.
-        filling: number of its filling.
-        label: of its points in the label file; None for all points of the region.
-    """
-
-    region: int
-    filling: int
-    label: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +155,19 @@ class RasterizedBody:
         self._counted: set[tuple[int, ...]] = set()
         self.areas: dict[tuple[int, int], Numbers] = {}
         # Surfaces in one dimension, and those of boxes, are parallel to the axes.
-        self._is_inclined = grid.ndim > 1 and any(
-            not place.is_aligned or labels is not None
+        is_of_boxes = all(
+            place.is_aligned and labels is None
             for place, labels in (*self._shapes, *((place, None) for place in places))
         )
+        self._is_inclined = grid.ndim > 1 and not is_of_boxes
+        # Where the segments of each axis begin: between two of them nothing changes.
+        self.segments: list[npt.NDArray[np.int64]] | None = None
+        if is_of_boxes:
+            every = [place for place, _ in self._shapes] + places
+            self.segments = [
+                np.unique([0, n, *(np.clip(it, 0, n) for place in every for it in place.walls(k))])
+                for k, n in enumerate(grid.shape)
+            ]
 
         # Neighbouring boxes read the same blocks: those of a plane, and of one on either side.
         across = -(-prod(grid.shape[1:]) // BLOCK_POINTS)
@@ -200,6 +182,38 @@ class RasterizedBody:
             block = block_box(self.grid.shape, index)
             found[slices_in(inside, box)] = self._block(index)[slices_in(inside, block)]
         return found
+
+    def on(self, axes: Sequence[npt.NDArray[np.int64]]) -> States:
+        """Return the states of the points with some indices along each axis, of a body of boxes."""
+        layers = np.full(tuple(map(len, axes)), _NOTHING, np.int32)
+        layer_of = {it.region: n for n, it in enumerate(self.layers)}
+        for number, (place, _) in enumerate(self._shapes):
+            if (inside := place.on(axes)) is not None:
+                layers[inside] = layer_of[number]
+                self.covered[0].add(number)
+
+        bare = layers == _NOTHING
+        if bare.any():
+            first = [int(it[k]) for it, k in zip(axes, np.argwhere(bare)[0], strict=True)]
+            self._complain_of_bare(np.ones((1,) * len(axes), np.bool_), [(k, k + 1) for k in first])
+
+        states = self._filling_of_layer[layers]
+        for number, place, of_layer in self._sources:
+            inside = place.on(axes)
+            heated = None if inside is None else of_layer[layers[inside]]
+            if inside is not None and heated is not None and heated.any():
+                self.covered[1].add(number)
+                own = states[inside]
+                own[heated] = self._with_source(own[heated], number)
+                states[inside] = own
+        return states
+
+    def begins(self, box: Box) -> list[npt.NDArray[np.int64]]:
+        """Return where the segments of each axis begin in a box of a body of boxes."""
+        return [
+            np.array([low, *it[(it > low) & (it < high)]])
+            for it, (low, high) in zip(self.segments or (), box, strict=True)
+        ]
 
     def blocks(self) -> Iterator[Box]:
         """Iterate over the anchored blocks of the whole grid."""
@@ -341,12 +355,8 @@ class RasterizedBody:
             self._paint(number, box, layers)
 
         bare = layers == _NOTHING
-        if bare.any() and "model.regions" not in self.mistakes:
-            _, where = first_place(bare, self.grid, box)
-            self.mistakes["model.regions"] = (
-                f"no region covers {where}; let the first region be the whole box, or say what "
-                "is there, {void: true} for nothing"
-            )
+        if bare.any():
+            self._complain_of_bare(bare, box)
 
         # Sources refer to the layer seen at a point, which knows its region and material.
         heated: list[Mask | None] = []
@@ -361,7 +371,23 @@ class RasterizedBody:
                 heated.append(None)
         return layers, tuple(heated)
 
+    def _complain_of_bare(self, bare: Mask, box: Sequence[tuple[int, int]]) -> None:
+        if "model.regions" not in self.mistakes:
+            _, where = first_place(bare, self.grid, tuple(box))
+            self.mistakes["model.regions"] = (
+                f"no region covers {where}; let the first region be the whole box, or say what "
+                "is there, {void: true} for nothing"
+            )
+
     def _compute_block(self, index: tuple[int, ...]) -> States:
+        if self.segments is not None:
+            # One point of each segment stands for all of them.
+            begins = self.begins(block_box(self.grid.shape, index))
+            states = self.on(begins)
+            for axis, (_, high) in reversed(list(enumerate(block_box(self.grid.shape, index)))):
+                states = np.repeat(states, np.diff(begins[axis], append=high), axis)
+            return states
+
         layers, heated = self._layered(index)
         states = self._filling_of_layer[layers]
         if self._is_inclined:
@@ -562,29 +588,3 @@ def _direction(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:
     left = np.clip(1 - (share**2).sum(axis=0), 0.0, None) / np.maximum((~known).sum(axis=0), 1)
     share = np.where(known, share, np.sqrt(left))
     return np.asarray(np.rint(_LEVELS[len(share)] * share / share.sum(axis=0)), np.int64)
-
-
-def blocks_of(shape: tuple[int, ...], box: Box) -> list[tuple[tuple[int, ...], Box]]:
-    """List the anchored blocks that share points with a box: number along each axis, and shared
-    points.
-    """
-    ranges = [
-        range(low // width, -(-high // width))
-        for (low, high), width in zip(box, block_shape(shape), strict=True)
-    ]
-    found = []
-    for index in itertools.product(*ranges):
-        block = block_box(shape, index)
-        inside = tuple(
-            (max(b[0], own[0]), min(b[1], own[1])) for b, own in zip(block, box, strict=True)
-        )
-        found.append((index, inside))
-    return found
-
-
-def block_box(shape: tuple[int, ...], index: tuple[int, ...]) -> Box:
-    """The points of an anchored block."""
-    return tuple(
-        (i * width, min((i + 1) * width, n))
-        for i, width, n in zip(index, block_shape(shape), shape, strict=True)
-    )

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.geometry import Filling, RasterizedBody, States, block_box, blocks_of
+from tetris_sim.apps.heat.geometry import RasterizedBody, States
 from tetris_sim.apps.heat.materials import enthalpy_of
 from tetris_sim.apps.heat.sections import ContactSection
-from tetris_sim.apps.initial import shape_of, slices_in
+from tetris_sim.apps.heat.shapes import Filling
+from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
@@ -274,12 +275,11 @@ def survey(
     volumes: npt.NDArray[Any] = np.zeros(0)
     touching: set[tuple[int, int]] = set()
 
+    around_block = _Surroundings(painting, openness.periodic)
     for box in painting.blocks():
-        wider = tuple((low - 1, high + 1) for low, high in box)
-        states = padded(painting, wider, grid.shape, openness.periodic)
+        states, cells = around_block(box)
         inside = states[(slice(1, -1),) * grid.ndim]
         flat = inside.reshape(-1)
-        cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
         own: npt.NDArray[Any] = np.bincount(flat, cells, len(painting.states))
         own = own if grid.is_graded else own * grid.cell_volume
         own[: len(volumes)] += volumes
@@ -310,6 +310,63 @@ def survey(
         dt_limit,
         fillings[limiting % n].name,
     )
+
+
+class _Surroundings:
+    """The states of a block and of one point more on each side.
+
+    In a body of boxes nothing changes within a segment of an axis, so that its first, one inner and
+    its last point stand for all of them and for what they have beside them.
+    """
+
+    def __init__(self, painting: RasterizedBody, periodic: tuple[bool, ...]) -> None:
+        self._painting, self._grid, self._periodic = painting, painting.grid, periodic
+        # Volumes of graded cells are added point by point.
+        self._in_segments = painting.segments is not None and not painting.grid.is_graded
+        self._numbered: set[tuple[int, ...]] = set()
+
+    def __call__(self, box: Box) -> tuple[States, Numbers | None]:
+        """Return the states, and how many points each of the inner ones stands for, if not one;
+        on a graded grid the volumes of their cells [m^3].
+        """
+        grid, wider = self._grid, tuple((low - 1, high + 1) for low, high in box)
+        if not self._in_segments:
+            cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
+            return padded(self._painting, wider, grid.shape, self._periodic), cells
+
+        axes, counts = [], np.ones(1)
+        for begins, (_, high) in zip(self._painting.begins(box), box, strict=True):
+            last = np.append(begins[1:], high) - 1
+            axes.append(np.unique([begins, np.minimum(begins + 1, last), last]))
+            counts = np.multiply.outer(counts, np.diff(axes[-1], append=high))
+        # A point stands for those up to the next one.
+        whole = [self._beyond(axis, *it) for axis, it in enumerate(zip(box, axes, strict=True))]
+        # States are numbered block by block, in the order in which padding reads blocks.
+        padded(self._number, wider, grid.shape, self._periodic)
+        return self._painting.on(whole), counts.reshape(-1)
+
+    def _beyond(
+        self, axis: int, span: tuple[int, int], inner: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Add the points beside a block; beyond the grid those that `padded` takes."""
+        n, ring = self._grid.shape[axis], self._periodic[axis]
+        low, high = span[0] - 1, span[1]
+        return np.array(
+            [
+                (n - 1 if ring else 0) if low < 0 else low,
+                *inner,
+                (0 if ring else n - 1) if high == n else high,
+            ]
+        )
+
+    def _number(self, box: Box) -> npt.NDArray[np.bool_]:
+        """Number the states of the blocks that a box touches."""
+        for index, _ in blocks_of(self._grid.shape, box):
+            if index not in self._numbered:
+                self._numbered.add(index)
+                block = block_box(self._grid.shape, index)
+                self._painting.on(self._painting.begins(block))
+        return np.broadcast_to(np.False_, shape_of(box))
 
 
 def _wall(around: States, box: Box, shape: tuple[int, ...], openness: Openness) -> None:
