@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -29,11 +29,13 @@ from tetris_sim.apps.heat.sections import (
 )
 from tetris_sim.apps.heat.shapes import Filling, Layer, Place, open_labels
 from tetris_sim.apps.heat.surfaces import (
+    CrossedFaces,
     Crossings,
     Mask,
     Places,
     Surfaces,
     changes,
+    direction_of,
     unique_rows,
 )
 from tetris_sim.apps.initial import (
@@ -50,27 +52,9 @@ from tetris_sim.support.wording import listed
 
 Numbers = npt.NDArray[np.float64]
 States = npt.NDArray[np.int32]
-_LEVELS = {2: 10, 3: 7}  # of directions of a surface, from one axis to another, by number of axes
 _KEPT_BLOCKS, _MOST_KEPT = 8, 256  # of 2^18 states each
 _LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _NOTHING = -1
-
-
-@dataclass(frozen=True, eq=False)
-class _Faces:
-    """Faces between cells of a box and their upper neighbours along an axis that surfaces cross.
-
-    Attributes:
-        below: the cell below each face, global (n, ndim).
-        crossings: of the surface.
-        area: of each face [m^2].
-        gain: by how much the true surface lies beyond the face, times the area it stands for [m^3].
-    """
-
-    below: Places
-    crossings: Crossings
-    area: Numbers
-    gain: Numbers
 
 
 class RasterizedBody:
@@ -174,6 +158,11 @@ class RasterizedBody:
         kept = min(_KEPT_BLOCKS + 2 * across, _MOST_KEPT)
         self._block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(self._compute_block)
         self._layered = functools.lru_cache(maxsize=kept)(self._lay)
+        self._of_segments = functools.lru_cache(maxsize=kept)(
+            lambda spans: self.on(
+                [it[slice(*span)] for it, span in zip(self.segments or (), spans, strict=True)]
+            )
+        )
 
     def __call__(self, box: Box) -> States:
         """Return the states of the points of a box."""
@@ -214,6 +203,30 @@ class RasterizedBody:
             np.array([low, *it[(it > low) & (it < high)]])
             for it, (low, high) in zip(self.segments or (), box, strict=True)
         ]
+
+    def in_segments(self, box: Box) -> States:
+        """Return the states of the segments that a box touches, of a body of boxes."""
+        return self._of_segments(
+            tuple(
+                (int(np.searchsorted(it, low, "right")) - 1, int(np.searchsorted(it, high)))
+                for it, (low, high) in zip(self.segments or (), box, strict=True)
+            )
+        )
+
+    def spread(
+        self, index: tuple[int, ...], of_state: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """Return the state of each point of an anchored block of a body of boxes, or a number that
+        each state has.
+        """
+        box = block_box(self.grid.shape, index)
+        states = self.in_segments(box)
+        numbers: npt.NDArray[Any] = states if of_state is None else of_state[states]
+        for axis, (begins, (_, high)) in reversed(
+            list(enumerate(zip(self.begins(box), box, strict=True)))
+        ):
+            numbers = np.repeat(numbers, np.diff(begins, append=high), axis)
+        return numbers
 
     def blocks(self) -> Iterator[Box]:
         """Iterate over the anchored blocks of the whole grid."""
@@ -381,12 +394,7 @@ class RasterizedBody:
 
     def _compute_block(self, index: tuple[int, ...]) -> States:
         if self.segments is not None:
-            # One point of each segment stands for all of them.
-            begins = self.begins(block_box(self.grid.shape, index))
-            states = self.on(begins)
-            for axis, (_, high) in reversed(list(enumerate(block_box(self.grid.shape, index)))):
-                states = np.repeat(states, np.diff(begins[axis], append=high), axis)
-            return states
+            return self.spread(index)
 
         layers, heated = self._layered(index)
         states = self._filling_of_layer[layers]
@@ -447,7 +455,7 @@ class RasterizedBody:
                     whole[target] = mark[part]
         return layers, heated
 
-    def _crossed(self, axis: int, box: Box, layers: States) -> tuple[_Faces, list[States]]:
+    def _crossed(self, axis: int, box: Box, layers: States) -> tuple[CrossedFaces, list[States]]:
         """The faces within a box across which fillings change, and the fillings on both sides."""
         places, step = changes(layers, axis)
         ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
@@ -457,7 +465,7 @@ class RasterizedBody:
         faces = self._faces(axis, below, self._surface(axis, below, upper))
         return faces, [it[differ] for it in pair]
 
-    def _faces(self, axis: int, below: Places, crossings: Crossings) -> _Faces:
+    def _faces(self, axis: int, below: Places, crossings: Crossings) -> CrossedFaces:
         grid = self.grid
         area = np.ones(len(below))
         for other in (it for it in range(grid.ndim) if it != axis):
@@ -465,7 +473,7 @@ class RasterizedBody:
         beyond = np.nan_to_num(crossings.place - grid.ends(axis)[below[:, axis] + 1])
         # The squares of the shares of all axes add up to 1 on a surface, and where a surface is
         # hardly seen along an axis its place is inaccurate and its share small.
-        return _Faces(below, crossings, area, crossings.share**2 * beyond * area)
+        return CrossedFaces(below, crossings, area, crossings.share**2 * beyond * area)
 
     def _surface(self, axis: int, below: Places, upper: States) -> Crossings:
         """The surface of the later of two regions that meet; `upper` are its layers."""
@@ -482,7 +490,7 @@ class RasterizedBody:
             share[here], place[here] = found.share, found.place
         return Crossings(share, place)
 
-    def _add_up(self, faces: _Faces, pair: Sequence[States], own: Mask) -> None:
+    def _add_up(self, faces: CrossedFaces, pair: Sequence[States], own: Mask) -> None:
         """Add the areas of surfaces, and the volumes between them and the faces of cells."""
         for a, b in np.unique(np.stack(pair)[:, own], axis=1).T.tolist():
             here = own & (pair[0] == a) & (pair[1] == b)
@@ -537,7 +545,7 @@ class RasterizedBody:
         # Cells without an inclined surface keep their states.
         varies = (least < 1) | (counts[-1] > 0)
         cells, sums, counts = cells[varies], sums[:-1, varies], counts[:, varies]
-        direction = np.where(least[varies] < 1, _direction(sums, counts[:-1]), -1)
+        direction = np.where(least[varies] < 1, direction_of(sums, counts[:-1]), -1)
         keys = (states.reshape(-1)[cells], counts[-1] > 0, *direction)
         kinds, kind = unique_rows(keys)
         volumes = None if counted is None else self.grid.volumes(counted).reshape(-1)[cells]
@@ -578,13 +586,3 @@ class RasterizedBody:
             filling, sources = self.states[state]
             new[state] = self._state(filling, (*sources, source))
         return new[states]
-
-
-def _direction(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:
-    """Round the direction of the surface beside cells, (ndim, n), from the shares of its faces."""
-    known = counts > 0
-    share = np.divide(sums, counts, out=np.zeros_like(sums), where=known)
-    # Axes that show no face take what is left of a normal of length 1.
-    left = np.clip(1 - (share**2).sum(axis=0), 0.0, None) / np.maximum((~known).sum(axis=0), 1)
-    share = np.where(known, share, np.sqrt(left))
-    return np.asarray(np.rint(_LEVELS[len(share)] * share / share.sum(axis=0)), np.int64)

@@ -29,6 +29,7 @@ from tetris_sim.model.grid import Grid
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _LEAST_FULL = 0.5  # of a source smaller than its cells
+_KEPT_AROUND = 32  # blocks by their segments: those of some planes
 _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point
 
 
@@ -154,9 +155,13 @@ class GridScan:
         number[list(self.occurring)] = np.arange(len(of_id))
 
         shape = self.painting.grid.shape
-        block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(
-            lambda index: number[self.painting(block_box(shape, index))]
-        )
+
+        def compute(index: tuple[int, ...]) -> Ids:
+            if self.painting.segments is not None:
+                return self.painting.spread(index, number)
+            return number[self.painting(block_box(shape, index))]
+
+        block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(compute)
 
         def ids(box: Box) -> Ids:
             found = np.empty(shape_of(box), number.dtype)
@@ -277,13 +282,15 @@ def survey(
 
     around_block = _Surroundings(painting, openness.periodic)
     for box in painting.blocks():
-        states, cells = around_block(box)
+        states, cells, is_new = around_block(box)
         inside = states[(slice(1, -1),) * grid.ndim]
         flat = inside.reshape(-1)
         own: npt.NDArray[Any] = np.bincount(flat, cells, len(painting.states))
         own = own if grid.is_graded else own * grid.cell_volume
         own[: len(volumes)] += volumes
         volumes = own
+        if not is_new:
+            continue
 
         of_state = np.array(
             [painting.bases[it] + n * painting.fillings[it].is_cut for it, _ in painting.states],
@@ -324,15 +331,16 @@ class _Surroundings:
         # Volumes of graded cells are added point by point.
         self._in_segments = painting.segments is not None and not painting.grid.is_graded
         self._numbered: set[tuple[int, ...]] = set()
+        self._kept: dict[bytes, States] = {}  # states by segments, the newest last
 
-    def __call__(self, box: Box) -> tuple[States, Numbers | None]:
-        """Return the states, and how many points each of the inner ones stands for, if not one;
-        on a graded grid the volumes of their cells [m^3].
+    def __call__(self, box: Box) -> tuple[States, Numbers | None, bool]:
+        """Return the states; how many points each of the inner ones stands for, if not one, or on a
+        graded grid the volumes of their cells [m^3]; and whether the block is unlike those kept.
         """
         grid, wider = self._grid, tuple((low - 1, high + 1) for low, high in box)
         if not self._in_segments:
             cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
-            return padded(self._painting, wider, grid.shape, self._periodic), cells
+            return padded(self._painting, wider, grid.shape, self._periodic), cells, True
 
         axes, counts = [], np.ones(1)
         for begins, (_, high) in zip(self._painting.begins(box), box, strict=True):
@@ -343,7 +351,23 @@ class _Surroundings:
         whole = [self._beyond(axis, *it) for axis, it in enumerate(zip(box, axes, strict=True))]
         # States are numbered block by block, in the order in which padding reads blocks.
         padded(self._number, wider, grid.shape, self._periodic)
-        return self._painting.on(whole), counts.reshape(-1)
+
+        # Planes within a segment are alike, but for those at the ends of the grid.
+        key = b"".join(map(self._segments_at, range(grid.ndim), whole))
+        key += str(
+            [(low == 0, high == n) for (low, high), n in zip(box, grid.shape, strict=True)]
+        ).encode()
+        is_new = key not in self._kept
+        if is_new:
+            if len(self._kept) == _KEPT_AROUND:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = self._painting.on(whole)
+        return self._kept[key], counts.reshape(-1), is_new
+
+    def _segments_at(self, axis: int, points: npt.NDArray[np.int64]) -> bytes:
+        """Number the segments in which points along an axis lie."""
+        assert self._painting.segments is not None
+        return np.searchsorted(self._painting.segments[axis], points, "right").tobytes() + b";"
 
     def _beyond(
         self, axis: int, span: tuple[int, int], inner: npt.NDArray[np.int64]
@@ -364,8 +388,7 @@ class _Surroundings:
         for index, _ in blocks_of(self._grid.shape, box):
             if index not in self._numbered:
                 self._numbered.add(index)
-                block = block_box(self._grid.shape, index)
-                self._painting.on(self._painting.begins(block))
+                self._painting.in_segments(block_box(self._grid.shape, index))
         return np.broadcast_to(np.False_, shape_of(box))
 
 
