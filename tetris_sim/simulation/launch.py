@@ -203,6 +203,7 @@ def _begin(
     heard: Stopping | None,
 ) -> Iterator[Launched]:
     """Find out where to begin, and inside the block hear signals and keep other runs away."""
+    ranks.timeout = config.run.mpi_timeout
     deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
     stopping = heard or Stopping(speaks=ranks.rank == 0)
     stopping.deadline = deadline
