@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim.config import Config
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import ExitCode, StopRequested
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import Checkpoint, forget_later, open_checkpoint
@@ -189,6 +189,8 @@ def underway(
                 simulation.leave()
                 run.reason = StopReason(ExitCode.OK, "nobody asked for more")
 
+        if resume == "auto":
+            run.reason = _or_standstill(launched, simulation, run.reason)
         run.report = _report(launched, prepared.machine, simulation, run.reason)
 
 
@@ -203,6 +205,7 @@ def _begin(
     heard: Stopping | None,
 ) -> Iterator[Launched]:
     """Find out where to begin, and inside the block hear signals and keep other runs away."""
+    ranks.timeout = config.run.mpi_timeout
     deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
     stopping = heard or Stopping(speaks=ranks.rank == 0)
     stopping.deadline = deadline
@@ -219,7 +222,58 @@ def _begin(
             stack.enter_context(checkpoint)
         for sentence in start.sentences:
             log.info("%s", sentence)
-        yield Launched(config, directory, start, checkpoint, stopping, clock, ranks)
+        launched = Launched(config, directory, start, checkpoint, stopping, clock, ranks)
+        try:
+            yield launched
+        except StopRequested as stopped:
+            # Of several ranks, all have to know.
+            if resume == "auto" and (ranks.size == 1 or ranks.ending):
+                _refuse_standstill(launched, stopped)
+            raise
+
+
+# A script that puts a job back into the queue whenever it was stopped would do so for ever if the
+# job's limit is shorter than planning takes: the second run in a row that makes no step ends with
+# another exit code.
+
+_STANDSTILLS = 2
+_NO_PROGRESS = (
+    "this is run {} in a row that was stopped at step {} without a single step: its limit is "
+    "shorter than planning and starting take, so trying again would not help. Give it more time, "
+    "or spare it the measurements by compute.method or compute.tuning_budget: 0"
+)
+
+
+def _count_standstills(launched: Launched, *, moved: bool = False) -> str:
+    """Why another try would not help; empty if it might."""
+    step = launched.start.step
+    times = on_root(
+        launched.ranks,
+        lambda: results.count_standstills(launched.directory, None if moved else step),
+    )
+    enough = times >= _STANDSTILLS and not moved
+    return _NO_PROGRESS.format(times, step) if enough else ""
+
+
+def _refuse_standstill(launched: Launched, stopped: StopRequested) -> None:
+    """Raise `StopRequested` with another exit code if a run that was to be repeated did not even
+    begin, and neither did the one before.
+    """
+    if stopped.exit_code == ExitCode.REQUEUE and (why := _count_standstills(launched)):
+        msg = f"{stopped}; {why}"
+        raise StopRequested(msg, ExitCode.RESOURCES)
+
+
+def _or_standstill(
+    launched: Launched, simulation: Simulation, reason: StopReason | None
+) -> StopReason | None:
+    """Why a run ended; with another exit code if neither it nor the one before made a step."""
+    still = simulation.step == launched.start.step
+    requeued = reason is not None and reason.exit_code == ExitCode.REQUEUE
+    why = _count_standstills(launched, moved=not (still and requeued))
+    if reason is None or not why:
+        return reason
+    return StopReason(ExitCode.RESOURCES, f"{reason.sentence}; {why}")
 
 
 def _open(path: Path | None) -> Checkpoint | None:

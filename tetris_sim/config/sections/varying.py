@@ -7,6 +7,7 @@ Table files are read when the problem is built.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -142,58 +143,10 @@ class Varying:
             ValueError: the file cannot be read, or its rows are not a table.
         """
         if isinstance(table.table, str):
-            rows = self._read_file(Path(table.table), table)
+            rows = _read_file(self.quantity, Path(table.table), table)
         else:
             rows = np.array(table.table, np.float64)
         return stairs(rows) if table.hold else rows
-
-    def _read_file(self, path: Path, given: TimeTable) -> Rows:
-        try:
-            # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
-            text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
-            table = csv.reader(io.StringIO(text, newline=""))
-            lines = [line for line in table if any(part.strip() for part in line)]
-        except (OSError, ValueError, csv.Error) as error:
-            msg = f"{path} cannot be read ({error}); a CSV file of times and values is wanted"
-            raise ValueError(msg) from error
-
-        # A first line that does not begin with a number names the columns and their units.
-        names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
-        units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
-        taken = _columns(path, names, given)
-        if given.unit is not None:
-            if units[taken[1]] not in ("", given.unit):
-                msg = f"{path}: the values are in {units[taken[1]]}, and unit says {given.unit}"
-                raise ValueError(msg)
-            units[taken[1]] = given.unit
-        rows = np.empty((len(lines), 2))
-        for number, line in enumerate(lines):
-            if len(line) != len(units):
-                many = "two" if len(units) == 2 else str(len(units))
-                msg = (
-                    f"{path}, row {number + 1}: {describe(line)} was found; {many} columns are "
-                    "wanted"
-                )
-                raise ValueError(msg)
-            # The unit of the column name is appended to each number, so both go through one reader.
-            for column, (place, kind) in enumerate(zip(taken, (TIME, self.quantity), strict=True)):
-                try:
-                    rows[number, column] = kind.read(
-                        f"{line[place].strip()} {units[place]}".strip()
-                    )
-                except ValueError as error:
-                    msg = f"{path}, row {number + 1}: {error}"
-                    raise ValueError(msg) from None
-
-        if not 0 < len(rows) <= _MOST_ROWS:
-            msg = f"{path} has {len(rows)} rows; 1 to {_MOST_ROWS} are wanted"
-            raise ValueError(msg)
-        try:
-            ascending(rows[:, 0])
-        except ValueError as error:
-            msg = f"{path}: {error}"
-            raise ValueError(msg) from None
-        return rows
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -312,6 +265,74 @@ def _columns(path: Path, names: list[str], given: TimeTable) -> tuple[int, int]:
             raise ValueError(msg)
         found.append(plain.index(wanted))
     return found[0], found[1]
+
+
+def _read_file(quantity: Quantity, path: Path, given: TimeTable) -> Rows:
+    try:
+        seen = path.stat()
+    except (OSError, ValueError) as error:  # the latter: a path with a zero byte
+        raise _unreadable(path, error) from error
+    # Every face and every check asks for the table; a file that changes is read again.
+    stamp = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    return _kept_rows(quantity, path, given, stamp)
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_rows(quantity: Quantity, path: Path, given: TimeTable, stamp: object) -> Rows:
+    rows = _read_rows_of(quantity, path, given)
+    rows.flags.writeable = False
+    return rows
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} cannot be read ({error}); a CSV file of times and values is wanted")
+
+
+def _read_rows_of(quantity: Quantity, path: Path, given: TimeTable) -> Rows:
+    try:
+        # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
+        text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
+        table = csv.reader(io.StringIO(text, newline=""))
+        lines = [line for line in table if any(map(str.strip, line))]
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unreadable(path, error) from error
+
+    # A first line that does not begin with a number names the columns and their units.
+    names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
+    units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
+    taken = _columns(path, names, given)
+    if given.unit is not None:
+        if units[taken[1]] not in ("", given.unit):
+            msg = f"{path}: the values are in {units[taken[1]]}, and unit says {given.unit}"
+            raise ValueError(msg)
+        units[taken[1]] = given.unit
+
+    wrong = next((k for k, line in enumerate(lines) if len(line) != len(units)), None)
+    if wrong is not None:
+        many = "two" if len(units) == 2 else str(len(units))
+        msg = (
+            f"{path}, row {wrong + 1}: {describe(lines[wrong])} was found; {many} columns are "
+            "wanted"
+        )
+        raise ValueError(msg)
+    if not 0 < len(lines) <= _MOST_ROWS:
+        msg = f"{path} has {len(lines)} rows; 1 to {_MOST_ROWS} are wanted"
+        raise ValueError(msg)
+
+    # The unit of a column's name belongs to each of its numbers.
+    rows = np.empty((len(lines), 2))
+    for column, (place, kind) in enumerate(zip(taken, (TIME, quantity), strict=True)):
+        try:
+            rows[:, column] = kind.read_column([line[place] for line in lines], units[place])
+        except ValueError as error:
+            msg = f"{path}, row {error}"
+            raise ValueError(msg) from None
+    try:
+        ascending(rows[:, 0])
+    except ValueError as error:
+        msg = f"{path}: {error}"
+        raise ValueError(msg) from None
+    return rows
 
 
 def _read_rows(
