@@ -240,7 +240,7 @@ def _shortened_alike(problem: Problem, most: int) -> tuple[int, ...]:
 _CHECK_TERMS = 60_000_000  # products that the reference makes in a fifth of a second
 _CHECK_POINTS = (4096, 250_000)
 _CHECK_STEPS = 3
-_PERTURBED_RUNS = (4, 24)  # of the reference before a result is called wrong
+_PERTURBED_RUNS = (4, 12)  # of the reference before a result is called wrong
 _MOST_STEPS = 1024  # of a trial: longer blocks run the same code
 _REPEATS = 3
 

@@ -110,7 +110,9 @@ class Noise:
         return found
 
 
-def perturbed_like(state: Any, values: npt.NDArray[Any], *, rounded: bool = True) -> npt.NDArray[Any]:
+def perturbed_like(
+    state: Any, values: npt.NDArray[Any], *, rounded: bool = True
+) -> npt.NDArray[Any]:
     """Return numbers that enter a step from outside: as they are, or perturbed if the state is.
 
     Args:
