@@ -501,7 +501,7 @@ def allowed_error(
         expected: the result of `reference.advance` for it.
         problem: the problem that was advanced.
         steps: how many.
-        first: step.
+        first: that step.
         runs: of perturbed arithmetic.
     """
     allowed = np.broadcast_to(least_allowed(u, expected, problem, steps), expected.shape)
@@ -520,7 +520,8 @@ def allowed_error(
 
     spread[none & ~np.isfinite(expected)] = 0  # agreed: there is no number
     spread[~np.isfinite(spread)] = np.inf
-    usual = [np.quantile(it, _USUAL, method="lower") for it in spread.reshape(len(spread), -1)]
+    by_field = spread.reshape(len(spread), -1)
+    usual = np.quantile(by_field, _USUAL, axis=1, method="lower")
     usual = np.where(np.isfinite(usual), usual, 0).reshape(-1, *[1] * problem.grid.ndim)
     return np.asarray(allowed + _SPREADS * np.maximum(spread, usual), np.float64)
 
@@ -535,12 +536,14 @@ def least_allowed(
     if problem.equations is None:
         largest = max(largest_magnitude(u, problem), largest_magnitude(expected, problem))
         found = np.full(problem.n_fields, tolerance(problem, steps, largest))
+        found[np.isnan(found)] = np.inf
     else:
         space = tuple(range(1, u.ndim))
         most = np.maximum(_largest_finite(u, space), _largest_finite(expected, space))
         found = problem.equations.n_operations * steps * np.finfo(problem.dtype).eps * most
-    return found.reshape(-1, *[1] * ndim).astype(np.float64)
+    return np.asarray(found, np.float64).reshape(-1, *[1] * ndim)
 
 
 def _largest_finite(u: Field, axes: tuple[int, ...]) -> Values:
-    return np.where(np.isfinite(u), np.abs(u), 0).max(axis=axes, initial=0.0)
+    finite = np.where(np.isfinite(u), np.abs(u), 0)
+    return np.asarray(finite.max(axis=axes, initial=0.0))
