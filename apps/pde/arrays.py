@@ -131,6 +131,24 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __index__(self) -> int:
         _refuse("a field as an index")
 
+    def __getattr__(self, name: str) -> Any:
+        # Python and NumPy ask for protocols by names with underscores, and go on without.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse(f".{name} of a field")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        _refuse("a call of a field (write * to multiply)")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _refuse("an assignment to points of a field (write np.where)")
+
+    def __complex__(self) -> complex:
+        _refuse("complex() of a field")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        _refuse("round() of a field (write np.floor(u + 0.5))")
+
     def __getitem__(self, index: Any) -> Any:
         _refuse("an index of a field (neighbours are read by operators such as laplace)")
 

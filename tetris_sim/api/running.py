@@ -20,6 +20,7 @@ from tetris_sim.api.arrays import checked_field
 from tetris_sim.api.result import Folder, LastState, Result
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
+from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError
 from tetris_sim.outputs import results
 from tetris_sim.simulation.driving import onward
@@ -202,6 +203,7 @@ def _ask(
         overrides.append(Override("directory=", ("output", "directory"), os.fspath(directory)))
     temporary = Path(tempfile.mkdtemp(prefix="tetris_sim_"))
     folder = Folder(temporary, temporary=True)
+    initial = _by_field(initial, config)
     found = _load(config, [*overrides, *_written(initial, temporary)], temporary)
     place = results.directory_of(found)
     if place == temporary:
@@ -237,6 +239,30 @@ def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:
             Override("", ("checkpoint", "at_end"), False),
         ]
     return make_config(data, overrides=overrides, defaults=defaults)
+
+
+def _by_field(initial: Arrays | None, config: Source) -> Arrays | None:
+    """An array of a model of equations by the name of its only field; else what is given."""
+    if initial is None or isinstance(initial, Mapping):
+        return initial
+    data: Any = config
+    if isinstance(config, Config):
+        data = config.resolved()
+    elif isinstance(config, str | Path):
+        # A file that cannot be read is reported where it is checked.
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            root, _ = read_yaml(Path(config).read_text(encoding="utf-8"), str(config))
+            data = {} if root is None else root.plain()
+
+    model = data.get("model") if isinstance(data, Mapping) else None
+    fields = model.get("fields") if isinstance(model, Mapping) else None
+    if not isinstance(fields, Mapping) or not fields:
+        return initial
+    if len(fields) > 1:
+        names = ", ".join(f'"{name}": array' for name in fields)
+        msg = f"initial is one array, and the model has {len(fields)} fields; give {{{names}}}"
+        raise ConfigError(msg)
+    return {next(iter(fields)): initial}
 
 
 def _written(initial: Arrays | None, directory: Path) -> list[Override]:

@@ -357,14 +357,16 @@ class Problem:
         # Cutting needs nothing: materials and coefficients are functions of global indices.
         if all(n <= m for n, m in zip(shape, old, strict=True)):
             return replace(self, grid=grid)
-        # A larger grid asks for indices beyond the body, which therefore repeats.
+        # A larger grid asks for indices beyond the body, which therefore repeats, as its state
+        # does.
+        larger = replace(self, grid=grid, initial=_initial_again(self.initial, old))
         if self.equations is not None:
-            return replace(self, grid=grid, equations=self.equations.repeated(old))
+            return replace(larger, equations=self.equations.repeated(old))
         if self.conduction is None:
-            return replace(self, grid=grid)
+            return larger
         faces = [tuple(_repeated(face, old) for face in pair) for pair in self.boundary.faces]
         boundary = Boundary(tuple((low, high) for low, high in faces))
-        return replace(self, grid=grid, boundary=boundary, conduction=self.conduction.repeated(old))
+        return replace(larger, boundary=boundary, conduction=self.conduction.repeated(old))
 
     def time(self, step: int) -> float:
         """Return the simulated time after `step` steps [s], from `start` on; never accumulated, so
@@ -432,6 +434,12 @@ class Problem:
         face = self.boundary.faces[axis][SIDES.index(side)]
         assert isinstance(face, RuledFace)
         return face
+
+
+def _initial_again(initial: InitialField, shape: tuple[int, ...]) -> InitialField:
+    # `repeated` cuts the leading axes of an array, so the fields are its last one meanwhile.
+    last = repeated(lambda box: np.moveaxis(initial(Slab.box(box)), 0, -1), shape)
+    return lambda slab: np.moveaxis(last(slab.spans), -1, 0)
 
 
 def _repeated(face: Face, shape: tuple[int, ...]) -> Face:
