@@ -145,6 +145,7 @@ def add_steps(group: Any, steps: Sequence[int], time: Any) -> None:
 # Metadata about the run that wrote a file, enough to reproduce its numbers years later.
 
 CREATOR = f"tetris_sim {__version__}"
+CONVENTIONS = "CF-1.12"  # of names, units, bounds and flags: cfconventions.org
 
 
 @dataclass(frozen=True)
@@ -441,6 +442,7 @@ def _write_frame(
     """Write everything but the variables."""
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
+    file.attrs["Conventions"] = CONVENTIONS
     file.attrs["creator"] = CREATOR
     file.attrs["folder"] = part.folder
 
