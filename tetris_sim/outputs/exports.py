@@ -9,8 +9,8 @@ import itertools
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,20 @@ import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.outputs.drawing import LINE_COLOUR, Drawing
 from tetris_sim.outputs.field_file import (
     CONVENTIONS,
     CREATOR,
+    add_map,
     add_positions,
     add_steps,
     add_times,
     auxiliary,
 )
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS, Caption, Limits, extent, moment, widened
+from tetris_sim.outputs.materials import sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state
 from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
 from tetris_sim.outputs.sampling import CrossSection, Plane, sample
@@ -170,6 +173,11 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         add_positions(file, grid, spacing=False)
         add_steps(file, [series.steps[record] for record in records], time)
 
+        for it in series.maps:
+            flags = add_map(file, it, grid.shape, compression="gzip", shuffle=True)
+            for axis, name in enumerate(grid.axis_names):
+                flags.dims[axis].attach_scale(file[name])
+
         for k, variable in enumerate(series.variables):
             dataset = file.create_dataset(
                 variable.name,
@@ -184,7 +192,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
                 {
                     "units": variable.unit,
                     "long_name": variable.long_name,
-                    "coordinates": auxiliary(grid),
+                    "coordinates": auxiliary(grid, series.maps),
                 }
             )
             for axis, name in enumerate(("time", *grid.axis_names)):
@@ -223,11 +231,22 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
         for k in range(len(series.variables)):
             _write_values(values, series, records, k)
 
+        # Maps do not change: all steps share one array.
+        leading = (1,) if len(records) > 1 else ()
+        for it in series.maps:
+            found = replace(it, read=functools.partial(_last_axes, it.read, len(leading)))
+            add_map(values, found, (*leading, *grid.shape))
+
         times = np.array([series.times[record] for record in records])
         if len(records) == 1:
             root.create_group("FieldData")["TimeValue"] = times  # VTK's name for it
         else:
             _write_steps(root, series, times)
+
+
+def _last_axes(read: Callable[[Box], npt.NDArray[Any]], leading: int, box: Box) -> npt.NDArray[Any]:
+    """The values of a box with leading axes that the field lacks."""
+    return np.asarray(read(box[leading:])).reshape([high - low for low, high in box])
 
 
 def _write_steps(root: Any, series: Series, times: npt.NDArray[np.float64]) -> None:
@@ -239,6 +258,8 @@ def _write_steps(root: Any, series: Series, times: npt.NDArray[np.float64]) -> N
     offsets = steps.create_group("CellDataOffsets")
     for variable in series.variables:
         offsets[variable.name] = np.arange(len(times), dtype=np.int64)
+    for it in series.maps:
+        offsets[it.name] = np.zeros(len(times), dtype=np.int64)
     if series.grid.is_graded:  # all steps share the nodes
         for name in "XYZ":
             steps[f"{name}CoordinatesOffsets"] = np.zeros(len(times), dtype=np.int64)
@@ -315,7 +336,12 @@ class Film:
     def planes(self, record: int) -> tuple[Plane, ...]:
         """The values of one frame."""
         read = functools.partial(self.series.read, record, self.variable)
-        return sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+        planes = sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+        return show_body(planes, self._materials)
+
+    @functools.cached_property
+    def _materials(self) -> tuple[Plane, ...]:
+        return sample_materials(self.series.maps, self.series.grid, self.cuts, most=_MOST_POINTS)
 
     def moment(self, record: int) -> str:
         """The time of one frame as text."""
