@@ -384,7 +384,7 @@ class RasterizedBody:
         for axis in range(grid.ndim):
             (low, high), n = box[axis], grid.shape[axis]
             wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
-            layers, heated = self._wide(wide)
+            layers, heated = self.layers_in(wide)
             if is_new:
                 self._add_sources(axis, wide, layers, heated, low)
             faces, pair = self._crossed(axis, wide, layers)
@@ -407,7 +407,7 @@ class RasterizedBody:
                     seen.append((cells, np.full(len(cells), kind), share[marked]))
         self._number(states, seen, box if is_new else None)
 
-    def _wide(self, box: Box) -> tuple[States, list[Mask]]:
+    def layers_in(self, box: Box) -> tuple[States, list[Mask]]:
         """Layers and sources of a box, from the blocks that it touches."""
         layers = np.empty(shape_of(box), np.int32)
         heated = [np.zeros(layers.shape, np.bool_) for _ in self._sources]
