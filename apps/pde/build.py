@@ -19,6 +19,7 @@ from tetris_sim.apps.pde.schemes import (
     SchemeStages,
     System,
     make_pair,
+    make_rates,
     make_rkl2,
     make_stages,
     nothing_yet,
@@ -26,16 +27,17 @@ from tetris_sim.apps.pde.schemes import (
 from tetris_sim.apps.pde.simplify import spacing_name
 from tetris_sim.apps.pde.stability import StepLimits, find_limits
 from tetris_sim.apps.time_functions import TIME, names_in
-from tetris_sim.config.sections.schema import TimeSection
+from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Numbers, star_mean
-from tetris_sim.model.equations import Equations, Offset, Substeps, as_tap
+from tetris_sim.model.equations import Equations, Offset, Rates, Substeps, as_tap
 from tetris_sim.model.formula import Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField, Problem, StateVariable
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.solvers.balance import why_not as why_no_balance
 
 # Equations that are one linear step of one field with numbers that never change, as a stencil.
 #
@@ -175,8 +177,13 @@ def assemble_equations(
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
+    if time.scheme in SPLIT:
+        return _assemble_rates(parts, time, dt)
     if time.solves:
-        return _assemble_solved(parts, time, dt)
+        found = _assemble_solved(parts, time, dt)
+        # Heat balances have a solver of their own; any other right-hand sides are Newton's.
+        heat = found.why_not_one_stencil is None and why_no_balance(found) is None
+        return found if heat else _assemble_rates(parts, time, dt)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":
@@ -205,6 +212,30 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
     equations = make_equations(parts, made, taken)
     problem = problem_of(parts, equations, (taken, steps), limit)
     return as_one_stencil(replace(problem, start=start))
+
+
+def _assemble_rates(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
+    """The same, for right-hand sides that are integrated without explicit steps of them all."""
+    made = make_rates(parts.system, nothing_yet(parts.system))
+    _check_scalars(parts, made)
+    steady = time.scheme == "steady"
+    adaptive = time.is_adaptive or (time.scheme in SPLIT and time.tolerance is not None)
+    taken, steps = (1.0, 1) if steady else _counted(time, dt)
+    values = parts.values(taken)
+
+    def numbers(moment: float) -> Numbers:
+        return made.hoist.numbers(values, moment)
+
+    least = _LEAST * float(np.finfo(parts.dtype).eps)
+    tolerance = time.of_steps if adaptive else time.of_balances
+    if adaptive and tolerance < least:
+        msg = f"time.tolerance is {tolerance:g}; in {parts.dtype} it is {least:.2g} or more"
+        raise ConfigError(msg)
+    scheme: Any = time.scheme
+    equations = make_equations(parts, made, taken)
+    equations = replace(equations, rates=Rates(scheme, tolerance, adaptive, numbers))
+    problem = problem_of(parts, equations, (taken, steps), math.inf)
+    return replace(problem, start=(1, 0.0) if steady else (0, 0.0))
 
 
 def _stretch(parts: Parts, time: TimeSection) -> tuple[SchemeStages, StepLimits]:

@@ -34,7 +34,7 @@ from tetris_sim.apps.pde.language import (
 from tetris_sim.apps.pde.schemes import Scheme, System, tolerance_mistakes, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
-from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.schema import SPLIT, Request
 from tetris_sim.model.formula import ExpressionError, Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
@@ -93,7 +93,7 @@ class PdeModel(Section):
                     yield from initial_mistakes((*path, key), section, language.numbers, ndim)
         if time.scheme == "spectral" and time.tolerance is not None:
             yield ("time", "tolerance"), "a jump has no errors that it could bound; leave it out"
-        elif not time.solves:
+        elif not time.solves and time.scheme not in SPLIT:
             yield from tolerance_mistakes(time, self.scheme(request))
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
@@ -167,7 +167,7 @@ class PdeModel(Section):
         time = between_looks(request)
         problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
         equations, boundaries = problem.equations, [problem.boundary]
-        if (time.solves or time.scheme == "spectral") and equations is not None:
+        if time.scheme == "spectral" and equations is not None:
             msg = (
                 f"{time.scheme} is for equations of one field that are linear, with constant "
                 "numbers and nothing that is added, and these are not; leave it out"

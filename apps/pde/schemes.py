@@ -33,6 +33,7 @@ from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.equations import Stage, tap
 from tetris_sim.model.formula import Constant, Node, Operation, Variable
+from tetris_sim.model.linearisation import reading
 
 Scheme = Literal["euler", "rk2", "rk4", "leapfrog", "rkl2"]
 _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)
@@ -125,6 +126,20 @@ def make_stages(system: System, scheme: Scheme) -> SchemeStages:
     return _stage(
         system, made, "'", start=".c", late=1.0, scale=formula("dt/6", dt=DT), weighted=True
     )
+
+
+def make_rates(system: System, made: SchemeStages) -> SchemeStages:
+    """The stages of right-hand sides, du/dt = f(u, t), instead of a step.
+
+    Raises:
+        ConfigError: the equations become too large.
+    """
+    found = discretised(system, made.hoist)
+    formulas = {f"{name}'": combine(sums, made.hoist) for name, sums in found.sums.items()}
+    levels = reading(
+        [*map(Stage, found.levels), Stage(formulas)], next(iter(formulas))[:-1], system.space.ndim
+    )
+    return replace(made, stages=tuple(levels), inner={**made.inner, **found.inner})
 
 
 def _stage(

@@ -25,6 +25,7 @@ from tetris_sim.config.sections.conditions import (
     RandomInitial,
 )
 from tetris_sim.config.sections.schema import (
+    SPLIT,
     CheckpointSection,
     ComputeSection,
     FieldsSection,
@@ -40,7 +41,7 @@ from tetris_sim.support.wording import describe, listed
 
 # Does the model fit the other sections?
 
-_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
+_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog", "rkl2", *SPLIT)
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:

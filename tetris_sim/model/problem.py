@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Face, Side
 from tetris_sim.model.conduction import Conduction, Ids, RuledFace, padded, repeated
-from tetris_sim.model.equations import Equations, Substeps
+from tetris_sim.model.equations import Equations, Rates, Substeps
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
@@ -313,6 +313,11 @@ class Problem:
     def substeps(self) -> Substeps | None:
         """Error control of adaptive time stepping, if the equations have it."""
         return None if self.equations is None else self.equations.substeps
+
+    @property
+    def rates(self) -> Rates | None:
+        """How right-hand sides are integrated, if the equations are those instead of a step."""
+        return None if self.equations is None else self.equations.rates
 
     @property
     def why_not_one_stencil(self) -> str | None:

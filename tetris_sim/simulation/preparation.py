@@ -29,7 +29,7 @@ from tetris_sim.scheduler.plan.solving import (
     share_solution,
     solving_offers,
 )
-from tetris_sim.scheduler.planner import plan_together
+from tetris_sim.scheduler.planner import plan_rates, plan_together
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
@@ -97,6 +97,10 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     """
     time = setting.config.time
     asked = time.scheme
+    if setting.problem.rates is not None:
+        only = _propose_rates(setting)
+        assert only.plan is not None
+        return only.plan, (only,)
     if setting.problem.equations is not None or asked == "euler":
         asked = "explicit"  # how a step is made is in the equations, or in their stencil
     if asked in ("steady", "implicit"):
@@ -209,6 +213,17 @@ def _propose_jumps(setting: Setting) -> Proposal:
         except UnsupportedError as error:
             return Proposal("spectral", None, math.inf, str(error))
         return Proposal("spectral", plan, plan.seconds_per_step * jumps.longest * jumps.count)
+
+    return on_root(setting.ranks, propose)
+
+
+def _propose_rates(setting: Setting) -> Proposal:
+    """Rank 0 integrates right-hand sides alone."""
+
+    def propose() -> Proposal:
+        plan = plan_rates(setting.problem, setting.machine, setting.compute)
+        left = setting.problem.steps - setting.first
+        return Proposal(plan.scheme, plan, plan.seconds_per_step * left)
 
     return on_root(setting.ranks, propose)
 

@@ -27,6 +27,7 @@ from tetris_sim.scheduler.workers.rank_exchange import make_exchange
 from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.solvers.krylov import LeftOffError
+from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
 from tetris_sim.support.clock import PhaseClock
 
@@ -211,8 +212,9 @@ def advance_solving(fleet: WorkerGroup, steps: int) -> None:
     """
     before, left, failure = _said(fleet), False, None
     for worker in fleet.workers:
-        if isinstance(worker.stepper, SolvingStepper):
+        if isinstance(worker.stepper, SolvingStepper | IntegratingStepper):
             worker.stepper.heard = fleet.asked_to_end
+        if isinstance(worker.stepper, SolvingStepper):
             worker.stepper.join(fleet.ranks, [it.slab.start[0] for it in fleet.plan.shares])
     try:
         advance_each(fleet, steps)
@@ -308,6 +310,8 @@ SCHEMES: dict[Scheme, Advance] = {
     "spectral": advance_each,
     "steady": advance_solving,
     "implicit": advance_solving,
+    "etdrk4": advance_solving,
+    "imex": advance_solving,
 }
 
 
