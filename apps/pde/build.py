@@ -12,6 +12,7 @@ import numpy as np
 
 from tetris_sim.apps.domain import MAX_STEPS, count_steps, is_unstable
 from tetris_sim.apps.pde.fields import inner_boundary
+from tetris_sim.apps.pde.fluxes import weno5_in
 from tetris_sim.apps.pde.schemes import (
     MOST_STAGES,
     PAIRS,
@@ -177,6 +178,9 @@ def assemble_equations(
     """
     if time.solves:
         return _assemble_solved(parts, time, dt)
+    if parts.scheme == "euler" and any(map(weno5_in, parts.system.right_sides.values())):
+        msg = "time.scheme: with euler waves of weno5 grow; take ssprk3 or rk4"
+        raise ConfigError(msg)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":

@@ -69,6 +69,7 @@ class TimeSection(Section):
         "auto",
         "euler",
         "rk2",
+        "ssprk3",
         "rk4",
         "leapfrog",
         "rkl2",
@@ -80,9 +81,10 @@ class TimeSection(Section):
     steps of any length, second-order accurate, each the solution of a system; their length is dt if
     that is a number, else what the tolerance allows, and outputs have exactly the times that were
     asked for; auto considers these, too. For `model.type: pde` the method of an explicit step:
-    explicit is leapfrog where all equations are of second order, rk4 where some are, else euler;
-    rkl2 takes long steps of many stages where diffusion limits the step. spectral, implicit, steady
-    and auto are for equations of one field whose euler steps are linear, with constant numbers.
+    explicit is leapfrog where all equations are of second order, rk4 where some are, ssprk3 where
+    fluxes have limiters, else euler; rkl2 takes long steps of many stages where diffusion limits
+    the step. spectral, implicit, steady and auto are for equations of one field whose euler steps
+    are linear, with constant numbers.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For steady, and for implicit steps of a given dt (1e-8 if not given): norm of the residual of
