@@ -12,6 +12,7 @@ import numpy as np
 
 from tetris_sim.apps.domain import MAX_STEPS, count_steps, is_unstable
 from tetris_sim.apps.pde.fields import inner_boundary
+from tetris_sim.apps.pde.fluxes import weno5_in
 from tetris_sim.apps.pde.schemes import (
     MOST_STAGES,
     PAIRS,
@@ -184,6 +185,9 @@ def assemble_equations(
         # Heat balances have a solver of their own; any other right-hand sides are Newton's.
         heat = found.why_not_one_stencil is None and why_no_balance(found) is None
         return found if heat else _assemble_rates(parts, time, dt)
+    if parts.scheme == "euler" and any(map(weno5_in, parts.system.right_sides.values())):
+        msg = "time.scheme: with euler waves of weno5 grow; take ssprk3 or rk4"
+        raise ConfigError(msg)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":

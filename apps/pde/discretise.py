@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from tetris_sim.apps.pde.fluxes import (
+    HELD,
+    LIMITERS,
+    Flow,
+    flows_of,
+    is_flux,
+    oriented,
+    with_carried,
+)
 from tetris_sim.apps.pde.simplify import (
+    BUILT,
     ONE,
     Dependence,
     Hoist,
@@ -23,6 +33,7 @@ from tetris_sim.apps.pde.simplify import (
     Weight,
     chain,
     combine,
+    factors_of,
     has_operators,
     multiplied,
     over,
@@ -69,6 +80,8 @@ def operators(ndim: int) -> Operators:
         "div_grad": (2, 2),
         **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
         "advect": (ndim + 1, ndim + 1),
+        **dict.fromkeys(("flux", "div"), (ndim, ndim + 2)),
+        **{f"{k}(limiter={it})": (ndim, ndim + 2) for k in ("flux", "div") for it in LIMITERS},
     }
     derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
     for name in derivatives:
@@ -197,11 +210,13 @@ class Space:
         spacing: array order [m].
         accuracy: order of the operators.
         advection: how `advect` looks upstream.
+        frozen: whether fluxes are those of waves on a uniform state, for the time step.
     """
 
     spacing: tuple[float, ...]
     accuracy: Accuracy = 2
     advection: Advection = "upwind"
+    frozen: bool = False
 
     @property
     def ndim(self) -> int:
@@ -247,6 +262,7 @@ class Discretiser:
     _inner: dict[Node, str] = field(default_factory=dict)
     _formulas: dict[str, tuple[int, Node]] = field(default_factory=dict)
     _parts: int = 0
+    _built: dict[str, Node] = field(default_factory=dict)
 
     def run(self, formulas: Mapping[str, Node]) -> Discretised:
         """The right-hand sides of some fields.
@@ -255,12 +271,19 @@ class Discretiser:
             ConfigError: they are too large.
         """
         nowhere = (0,) * self.space.ndim
-        sums = {name: self.terms(tree, nowhere) for name, tree in formulas.items()}
+        whole = {it: self._carrying(tree, it) for it, tree in formulas.items()}
+        sums = {name: self.terms(tree, nowhere) for name, tree in whole.items()}
         count = max((level for level, _ in self._formulas.values()), default=0)
         levels: list[dict[str, Node]] = [{} for _ in range(count)]
         for name, (level, tree) in self._formulas.items():
             levels[level - 1][name] = tree
         return Discretised(levels, {name: tree for tree, name in self._inner.items()}, sums)
+
+    def _carrying(self, tree: Node, name: str) -> Node:
+        """The right-hand side of a field with fluxes that say what they carry and where to."""
+        if not any(isinstance(it, Operation) and is_flux(it.name) for it in walk(tree)):
+            return tree
+        return oriented(with_carried(tree, name, self.space.ndim), self.hoist, self.space.ndim)
 
     def terms(self, node: Node, offset: Offset) -> list[Term]:
         """A formula as a sum, at a point beside."""
@@ -304,7 +327,32 @@ class Discretiser:
         """A formula as a tree of what is read, at a point beside."""
         return combine(self.terms(node, offset), self.hoist)
 
+    def leaf(self, node: Node, offset: Offset) -> Node:
+        """A field, a coefficient or a part with operators, at a point beside."""
+        if has_operators(node):
+            return tap(self._inner_name(node), offset)
+        if isinstance(node, Variable):
+            return self._read(node, offset)
+        return tap(self.hoist.coefficient(node), offset)
+
+    def held(self, node: Node) -> Node:
+        """The same at the point itself, as a number of which no derivative is taken."""
+        read = self.leaf(node, (0,) * self.space.ndim)
+        if self.hoist.kind(node) is not Dependence.VALUE:
+            return read
+        assert isinstance(read, Variable)
+        name, offset = as_tap(read.name)  # type: ignore[misc]
+        return tap(name + HELD, offset)
+
+    def hold(self, node: Node) -> Variable:
+        """A name for something that is built already, which formulas may have."""
+        name = f"{BUILT}{len(self._built)}"
+        self._built[name] = node
+        return Variable(name)
+
     def _read(self, node: Variable, offset: Offset) -> Node:
+        if node.name in self._built:
+            return self._built[node.name]
         if node.name not in AXIS_NAMES:
             return self._driven(node.name, tap(self.names[node.name], offset), offset)
         # Beyond a face lies what is mirrored, and a coefficient is.
@@ -339,7 +387,7 @@ class Discretiser:
         places: list[tuple[Node, bool]] = []
         above: list[list[Term]] = []
         below: list[Node] = []
-        for factor, divides in _factors(node):
+        for factor, divides in factors_of(node):
             kind = self.hoist.kind(factor)
             if kind is Dependence.SCALAR:
                 scalar = over(scalar, factor) if divides else times(scalar, factor)
@@ -387,6 +435,8 @@ class Discretiser:
         if (other := rewritten(node, space.ndim, space.advection)) is not None:
             return self.terms(other, nowhere)
         name, _, option = node.name.partition("(")
+        if is_flux(name):
+            return self._flux(node)
         if name == "div_grad":
             return self._div_grad(*node.arguments, harmonic=option == "mean=harmonic)")
 
@@ -394,6 +444,30 @@ class Discretiser:
         found = []
         for before, weights in linear(node.name, space.spacing, space.accuracy):
             found += self._sum(times(scalar, before), weights, point)
+        return found
+
+    def _flux(self, node: Operation) -> list[Term]:
+        """Differences of what flows through faces, by any flux."""
+        ndim, limiter = flows_of(node.name, self.space.ndim)
+        *fluxes, carried = node.arguments[: ndim + 1]
+        if not isinstance(carried, Variable) or carried.name not in self.names:
+            told = f"flux(..., {carried.name})" if isinstance(carried, Variable) else "it"
+            msg = f"model: the last field of a flux is the one that it carries, but {told} has none"
+            raise ConfigError(msg)
+
+        # Flows are differences along each axis; one that is 0 has no waves to be followed either.
+        speed = node.arguments[ndim + 1] if len(node.arguments) > ndim + 1 else None
+        found = []
+        for axis, formula_of_axis in zip(range(ndim - 1, -1, -1), fluxes, strict=True):
+            if formula_of_axis == Constant(0.0):
+                continue
+            flow = Flow(formula_of_axis, carried, speed, limiter, axis, ndim, self)
+            change = (
+                flow.frozen()
+                if self.space.frozen
+                else Operation("subtract", (flow.through(0), flow.through(-1)))
+            )
+            found.append(Term(per_spacing((AXIS_NAMES[ndim - 1 - axis],)), change))
         return found
 
     def _sum(
@@ -495,15 +569,3 @@ def _scaled(weights: Mapping[int, Fraction], factor: int) -> dict[int, Fraction]
 
 def _along(axis: int, shift: int, ndim: int) -> Offset:
     return tuple(shift if k == axis else 0 for k in range(ndim))
-
-
-def _factors(node: Node, *, divides: bool = False) -> list[tuple[Node, bool]]:
-    """What is multiplied and what divides; signs are factors of -1."""
-    match node:
-        case Operation("multiply", (a, b)):
-            return [*_factors(a, divides=divides), *_factors(b, divides=divides)]
-        case Operation("divide", (a, b)):
-            return [*_factors(a, divides=divides), *_factors(b, divides=not divides)]
-        case Operation("negative", (a,)):
-            return [(Constant(-1.0), False), *_factors(a, divides=divides)]
-    return [(node, divides)]

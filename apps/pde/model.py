@@ -24,6 +24,7 @@ from tetris_sim.apps.pde.fields import (
     make_initials,
     resting,
 )
+from tetris_sim.apps.pde.fluxes import carried_by_themselves
 from tetris_sim.apps.pde.language import (
     Language,
     Mistake,
@@ -31,7 +32,13 @@ from tetris_sim.apps.pde.language import (
     read_constant,
     read_constants,
 )
-from tetris_sim.apps.pde.schemes import Scheme, System, tolerance_mistakes, velocity_of
+from tetris_sim.apps.pde.schemes import (
+    Scheme,
+    System,
+    simplest_scheme,
+    tolerance_mistakes,
+    velocity_of,
+)
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, Request
@@ -40,7 +47,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
-_SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
+_SCHEMES = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
 
 
 class PdeModel(Section):
@@ -146,10 +153,12 @@ class PdeModel(Section):
         """The scheme asked for, or the simplest that fits."""
         if request.time.scheme in _SCHEMES:
             return request.time.scheme  # type: ignore[return-value]
-        if not self._second:
-            return "euler"
-        alone = not self._first and request.time.tolerance is None
-        return "leapfrog" if alone else "rk4"
+        language, _ = read_constants(self.constants, self._state_names, request.ndim)
+        trees, _ = self._formulas(language)
+        first, second = (
+            [trees[name] for name in it if name in trees] for it in (self._first, self._second)
+        )
+        return simplest_scheme(first, second, adaptive=request.time.tolerance is not None)
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes.
@@ -221,11 +230,21 @@ class PdeModel(Section):
         """What a person should know of equations that can be computed."""
         parts = self._parts(request, continued=False)
         grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
-        return tuple(
+
+        found = [
             f"waves of {name} as short as two points grow fastest, as with negative diffusion: the "
             "answer will depend on the grid; is a sign wrong?"
             for name in grown
-        )
+        ]
+
+        for name, tree in parts.system.right_sides.items():
+            found += [
+                f"{it} in the equation of {name} is carried by itself, and advect conserves "
+                f"nothing: where it steepens to a shock, that runs at the wrong speed; write "
+                f"flux({it}**2/2) for advect({it}, {it})"
+                for it in carried_by_themselves(tree)
+            ]
+        return tuple(found)
 
     def _initial(
         self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool

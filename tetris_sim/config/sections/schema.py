@@ -72,6 +72,7 @@ class TimeSection(Section):
         "auto",
         "euler",
         "rk2",
+        "ssprk3",
         "rk4",
         "leapfrog",
         "rkl2",
@@ -85,12 +86,13 @@ class TimeSection(Section):
     steps of any length, second-order accurate, each the solution of a system; their length is dt if
     that is a number, else what the tolerance allows, and outputs have exactly the times that were
     asked for; auto considers these, too. For `model.type: pde` the method of an explicit step:
-    explicit is leapfrog where all equations are of second order, rk4 where some are, else euler;
-    rkl2 takes long steps of many stages where diffusion limits the step. etdrk4 (fourth order) and
-    imex (third) propagate the linear part with constant numbers exactly or implicitly, by cosine,
-    sine or Fourier transforms, so that it limits no step; faces are periodic, or have a value or a
-    flux. implicit and steady solve any equations, by Newton's method. spectral and auto are for
-    equations of one field whose euler steps are linear, with constant numbers.
+    explicit is leapfrog where all equations are of second order, rk4 where some are, ssprk3 where
+    fluxes have limiters, else euler; rkl2 takes long steps of many stages where diffusion limits
+    the step. etdrk4 (fourth order) and imex (third) propagate the linear part with constant numbers
+    exactly or implicitly, by cosine, sine or Fourier transforms, so that it limits no step; faces
+    are periodic, or have a value or a flux. implicit and steady solve any equations, by Newton's
+    method. spectral and auto are for equations of one field whose euler steps are linear, with
+    constant numbers.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For steady, and for implicit steps of a given dt (1e-8 if not given): norm of the residual of
