@@ -153,7 +153,8 @@ class AsyncWriter:
 
 # Attached: what a run takes along, besides its problem and its plan.
 
-# Opens a simulation like one, from its state on, with other faces, and perhaps its own directory.
+# Opens a simulation like one, from its state on, with other values by key, and perhaps its own
+# directory.
 Vary = Callable[[Any, Any, Any], AbstractContextManager[Any]]
 
 
@@ -173,7 +174,7 @@ class Attached:
         change: the largest change since the step before it begins, if it was measured [1/s].
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
-        vary: what `Simulation.with_boundary` calls.
+        vary: what `Simulation.with_boundary` and `with_changes` call.
     """
 
     outputs: Sequence[Output] = ()

@@ -185,8 +185,9 @@ def underway(
                 simulation.leave_failed()
                 raise
             simulation.turn.refuse_child()
-            if run.reason is None and simulation.step < problem.steps:
+            if simulation.unsaved:
                 simulation.leave()
+            if run.reason is None and simulation.step < problem.steps:
                 run.reason = StopReason(ExitCode.OK, "nobody asked for more")
 
         run.report = _report(launched, prepared.machine, simulation, run.reason)

@@ -57,6 +57,9 @@ class Saving(Protocol):
     def save(self, snapshot: Snapshot) -> None:
         """Save the state."""
 
+    def forget(self) -> None:
+        """The state of the step that was saved last is another one now."""
+
     def tidy(self) -> None:
         """Remove older checkpoints that a killed run had no time to remove."""
 

@@ -116,6 +116,12 @@ class Writing:
         with fleet.clock.phase("checkpoint"):
             self._apart.save(fleet, lambda: self._flush(divided))
 
+    def replaced(self) -> None:
+        """The state of this step is another one from now on, and the last checkpoint not of it."""
+        self._saved = None
+        if self._saving is not None:
+            self._saving.forget()
+
     def under_way(self) -> bool:
         """Whether this rank is still writing its part of a file."""
         return self._apart is not None and self._apart.under_way

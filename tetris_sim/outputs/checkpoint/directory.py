@@ -443,6 +443,10 @@ class Checkpoints:
         """
         return (self._at_end or early) and self._saved_step != step
 
+    def forget(self) -> None:
+        """Forget which step was saved last: its state has been replaced since."""
+        self._saved_step = None
+
     def finish(
         self,
         snapshot: Snapshot,
