@@ -13,7 +13,7 @@ import contextvars
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,7 +85,7 @@ class AsyncWriter:
             def read(box: Box) -> Field:
                 return readers[0](box)
 
-        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
+        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read, moved=snapshot.moved)
         return self._copy
 
     def reader(self, state: Field, place: Box) -> Callable[[Box], Field]:
@@ -172,6 +172,7 @@ class Attached:
         recovery: the state to go on from if a device fails; without it the run ends then.
         until: how little change ends it, if that is to end it.
         change: the largest change since the step before it begins, if it was measured [1/s].
+        moved: what was moved before it begins; see `WorkerGroup.moved`.
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
         vary: what `Simulation.with_boundary` and `with_changes` call.
@@ -186,6 +187,7 @@ class Attached:
     recovery: Recovery | None = None
     until: Until | None = None
     change: float | None = None
+    moved: Mapping[str, float] = field(default_factory=dict)
     beside: AsyncWriter | None = None
     vary: Vary | None = None
 
@@ -202,6 +204,7 @@ class Attachments(TypedDict, total=False):
     recovery: Recovery | None
     until: Until | None
     change: float | None
+    moved: Mapping[str, float] | None
     beside: AsyncWriter | None
     vary: Vary | None
 

@@ -274,6 +274,7 @@ def _attach(
         recovery=recovery,
         until=launched.config.time.until,
         change=None if launched.start.state is None else launched.start.state.change,
+        moved=None if launched.start.state is None else launched.start.state.outputs.get("moved"),
         vary=vary,
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None

@@ -54,7 +54,11 @@ class Simulation(WorkerGroup):
     ) -> None:
         attached = attached or Attached()
         super().__init__(
-            problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
+            *(problem, plan, workers),
+            step=step,
+            clock=attached.clock,
+            ranks=attached.ranks,
+            moved=attached.moved,
         )
         self._first_step, self._attached = step, attached
         self.asked_to_end = lambda: attached.stopping.reason() is not None
