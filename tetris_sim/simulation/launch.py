@@ -184,8 +184,9 @@ def underway(
                 simulation.leave_failed()
                 raise
             simulation.turn.refuse_child()
-            if run.reason is None and simulation.step < problem.steps:
+            if simulation.unsaved:
                 simulation.leave()
+            if run.reason is None and simulation.step < problem.steps:
                 run.reason = StopReason(ExitCode.OK, "nobody asked for more")
 
         if resume == "auto":
@@ -326,6 +327,7 @@ def _attach(
         recovery=recovery,
         until=launched.config.time.until,
         change=None if launched.start.state is None else launched.start.state.change,
+        moved=None if launched.start.state is None else launched.start.state.outputs.get("moved"),
         vary=vary,
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None

@@ -212,7 +212,8 @@ def go_on_without(
         UnsupportedError: nobody who is left has room for the grid.
     """
     what = f"{failure} (in the block after step {fleet.step})"
-    fleet.step, state = recovery.state(fleet.problem, first_step)
+    step, state = recovery.state(fleet.problem, first_step)
+    fleet.set_back(step)
     if recovery.stops:
         fleet.dissolve(KeptState(fleet.problem, state))
         code = ExitCode.RESOURCES if recovery.strict else ExitCode.REQUEUE

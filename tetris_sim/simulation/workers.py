@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -55,8 +56,14 @@ class Saving(Protocol):
     def remember(self, step: int, change: float) -> None:
         """Keep the largest change since the step before for the checkpoint of this step [1/s]."""
 
+    def count(self, step: int, moved: Mapping[str, float]) -> None:
+        """Keep for the same what was moved until then; see `WorkerGroup.moved`."""
+
     def save(self, snapshot: Snapshot) -> None:
         """Save the state."""
+
+    def forget(self) -> None:
+        """The state of the step that was saved last is another one now."""
 
     def tidy(self) -> None:
         """Remove older checkpoints that a killed run had no time to remove."""
@@ -95,6 +102,7 @@ class StateSnapshot:
     Attributes:
         read: gives a box of it.
         origin: what it is a view of.
+        moved: see `WorkerGroup.moved`.
         keep: lets the devices keep it, if they can: what fetches it later, from any thread.
     """
 
@@ -102,6 +110,7 @@ class StateSnapshot:
     step: int
     read: Read
     origin: StateSnapshot | None = None
+    moved: Mapping[str, float] = field(default_factory=dict)
     keep: Callable[[], Fetch | None] = field(default=lambda: None, repr=False)
     _field: Field | None = field(default=None, repr=False)
 
@@ -135,6 +144,7 @@ class StateSnapshot:
             self.step,
             lambda box: view.look(box, self.box(box)),
             origin=self,
+            moved=self.moved,
         )
 
 
@@ -327,6 +337,7 @@ class WorkerGroup:
         step: where they begin.
         clock: adds up the time of each phase.
         ranks: who takes part.
+        moved: as below, before `step`.
 
     Attributes:
         plan: the decisions of now; others when planes have moved.
@@ -338,6 +349,7 @@ class WorkerGroup:
         asked_to_end: whether somebody wants the run to end.
         lost: names of workers that failed and without which the run went on.
         change: the step at which changes were measured last, and the largest of them [1/s].
+        moved: by implicit steps since the run began, of rank 0; see `ImplicitSteps.moved` [J].
     """
 
     plan: Plan
@@ -353,6 +365,7 @@ class WorkerGroup:
         step: int,
         clock: PhaseClock,
         ranks: Communicator,
+        moved: Mapping[str, float] | None = None,
     ) -> None:
         self.problem, self.step, self.clock, self.ranks = problem, step, clock, ranks
         self.busy_s: dict[str, float] = {}
@@ -360,6 +373,8 @@ class WorkerGroup:
         self.asked_to_end: Callable[[], bool] = lambda: False
         self.change: tuple[int, float] | None = None
         self.lost: tuple[str, ...] = ()
+        self.moved: Mapping[str, float] = dict(moved or {})
+        self._moved_at: dict[int, Mapping[str, float]] = {step: self.moved}
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:
@@ -369,6 +384,22 @@ class WorkerGroup:
         with contextlib.suppress(LeftOffError):
             SCHEMES[self.plan.scheme](self, steps)
             self.step += steps
+            if self.plan.scheme == "implicit":
+                self._add_moved()
+
+    def _add_moved(self) -> None:
+        """Add what solvers have moved since the last call, which rank 0 knows."""
+        found = dict(self.moved)
+        for worker in self.workers:
+            for name, heat in getattr(worker.stepper, "moved", {}).items():
+                found[name] = found.get(name, 0.0) + heat
+        self.moved = self._moved_at[self.step] = found
+
+    def set_back(self, step: int) -> None:
+        """Go on from an earlier step; what was moved until then is remembered, or not known."""
+        self.step = step
+        unknown = dict.fromkeys(self.moved, math.nan)
+        self.moved = self._moved_at.get(step, unknown)
 
     def lead(self, phase: str, work: Callable[[], None]) -> None:
         """Let rank 0 do some work with the state, while the others hand it what it asks for."""
@@ -381,6 +412,7 @@ class WorkerGroup:
             self.problem,
             self.step,
             lambda box: self.exchange.gather(self.workers, box),
+            moved=self.moved,
             keep=lambda: keep(self.problem, self.workers) if self.workers else None,
         )
 
