@@ -10,14 +10,21 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.sections import BoxSection, Location, RegionSection
+from tetris_sim.apps.heat.sections import (
+    BoxSection,
+    FluidSection,
+    Location,
+    RegionSection,
+    Substance,
+)
 from tetris_sim.apps.heat.surfaces import (
     Crossings,
     Mask,
@@ -60,6 +67,38 @@ _INEXACT = 1e-13  # relative error of functions that are not rounded correctly, 
 Interval = tuple[float, float]
 
 
+@dataclass(frozen=True)
+class Filling:
+    """Filling of a point: a substance, a fluid, or nothing.
+
+    Attributes:
+        name: shown to users.
+        substance: if it belongs to the body.
+        fluid: if it is a fluid around the body.
+        is_cut: whether the surface of its substance cuts the cell, or one beside it.
+    """
+
+    name: str
+    substance: Substance | None = None
+    fluid: FluidSection | None = None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One region, or one label of it, with its filling.
+
+    Attributes:
+        region: its number.
+        filling: number of its filling.
+        label: of its points in the label file; None for all points of the region.
+    """
+
+    region: int
+    filling: int
+    label: int | None = None
+
+
 class Place:
     """A location: the cells whose centres lie in a box and meet a condition.
 
@@ -97,6 +136,21 @@ class Place:
         if self._condition is not None:
             inside &= self._condition(box)
         return inside
+
+    def on(self, axes: Sequence[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[Any], ...] | None:
+        """Index an array of the points with some indices along each axis by those that belong, if
+        the place is aligned; None if none does.
+        """
+        assert self._condition is None
+        marks = [
+            (it >= low) & (it < high)
+            for it, (low, high) in zip(axes, self._spans or (), strict=bool(self._spans))
+        ] or [np.ones(len(it), np.bool_) for it in axes]
+        return np.ix_(*marks) if all(it.any() for it in marks) else None
+
+    def walls(self, axis: int) -> tuple[int, ...]:
+        """Indices along an axis at which a box begins, or another place behind it."""
+        return () if self._spans is None else self._spans[axis]
 
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
         """See `Surfaces`."""

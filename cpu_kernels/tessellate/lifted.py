@@ -236,6 +236,7 @@ def lift_slab(problem: Problem, slab: Slab, lanes: int) -> LiftedField:
         lanes: elements of a vector.
     """
     radius = problem.stencil.radii[-1]
+    # Lane l begins `stride` points after lane l - 1; what does not divide is computed twice.
     stride = _row_length(slab) // lanes
     vectors = _row_length(slab) - (lanes - 1) * stride
 

@@ -1,4 +1,4 @@
-"""What happens at faces: ghost filling, and boundary strips.
+"""Faces of a slab on a GPU: ghost filling, and boundary strips.
 
 Ghosts are the points beyond faces, written before the step or block that needs them: by `ghosts.cu`
 for stencils and equations, by `ruled_ghosts.cu` for the ruled faces of bodies. Boundary strips are

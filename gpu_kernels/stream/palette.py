@@ -25,30 +25,28 @@ Array = npt.NDArray[Any]
 
 FEW, MOST_PIECES = 3, 256
 _CURVE_SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, bins, or a binary search
-_BIN_COUNTS = (16, 64, 256)
-_MOST_BINS = 1024  # of all ids in shared memory
+_BIN_COUNTS = (16, 64, 256, 1024)
+_MOST_BINS = 2048  # of all ids, 64 KB of shared memory; some tile still fits beside them
 # Numbers of the bins of float32 stay exact, and so does what finds them.
 _FARTHEST_BIN = 1 << 20
 BETWEEN_MATERIALS = -1.0  # marks faces whose flow does not follow from a conductance
 _STRAIGHT = 1e-11  # relative to the largest: lines that differ by less are the same
 
 
-def table_pieces(enthalpy: Enthalpy | None) -> int:
-    """Pieces of the tables that kernels are compiled for; 0 where the state is temperature."""
-    if enthalpy is None:
-        return 0
+def table_pieces(enthalpy: Enthalpy) -> int:
+    """Pieces of the tables that kernels are compiled for."""
     return next(size for size in _CURVE_SIZES if size >= merged(enthalpy).n_pieces)
 
 
-def table_bins(enthalpy: Enthalpy | None, n_ids: int) -> int:
+def table_bins(enthalpy: Enthalpy, n_ids: int) -> int:
     """Bins of equal width of each id in which at most one knot lies, so that one addition finds the
     line of a heat content; 0 where the pieces are few, or no number of bins does it.
 
     Args:
-        enthalpy: the enthalpy curves of all ids, if the state is enthalpy.
+        enthalpy: the enthalpy curves of all ids.
         n_ids: ids of the tables.
     """
-    if enthalpy is None or table_pieces(enthalpy) == FEW:
+    if table_pieces(enthalpy) == FEW:
         return 0
     knots = [row[np.isfinite(row)][1:] for row in merged(enthalpy).knots]
     fitting = (
@@ -496,12 +494,14 @@ def palette_kind(
     own = np.diagonal(conductance, axis1=1, axis2=2)
     n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
     isotropic = bool(np.all(own == own[0]))
-    varies = enthalpy is not None and constant_conductivity(enthalpy) is None
     only = conductance.shape[1] == 1
 
-    flowing = conductance if enthalpy is None else flowing_conductance(enthalpy, conductance)
+    flowing, pieces, bins, varies = conductance, 0, 0, False
+    if enthalpy is not None:
+        flowing = flowing_conductance(enthalpy, conductance)
+        pieces, bins = table_pieces(enthalpy), table_bins(enthalpy, n_ids)
+        varies = constant_conductivity(enthalpy) is None
     series = n_ids <= MOST_NIBBLES or _is_in_series(flowing)
-    pieces, bins = table_pieces(enthalpy), table_bins(enthalpy, n_ids)
     return PaletteKind(n_ids, isotropic, sources, pieces, bins, varies, only, held, series)
 
 

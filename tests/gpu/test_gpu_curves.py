@@ -98,7 +98,13 @@ def stairs(n: int) -> MaterialCurves:
 
 @pytest.mark.parametrize(
     ("materials", "n_ids"),
-    [(MATERIALS, 4), ((stairs(12),), 2), ((stairs(60),), 2), ((stairs(9), *STEADY), 4)],
+    [
+        (MATERIALS, 4),
+        ((stairs(12),), 2),
+        ((stairs(60),), 2),
+        ((stairs(120),), 2),
+        ((stairs(9), *STEADY), 4),
+    ],
 )
 def test_bins_find_the_lines_of_curves(materials: tuple[MaterialCurves, ...], n_ids: int) -> None:
     enthalpy = make_enthalpy(materials, range(len(materials)), (1.0, 1.0))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.apps.heat import shapes
+from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.shapes import Condition, bounds_of
+from tetris_sim.apps.initial import positions
+from tetris_sim.apps.initial_file import Box
+from tetris_sim.config.loading import make_config
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import Grid
@@ -59,9 +66,8 @@ def test_the_work_grows_with_the_surface(monkeypatch: pytest.MonkeyPatch) -> Non
     grid = Grid((128,) * 3, (0.01,) * 3, (0.0,) * 3)
     ball = Condition("hypot(x - 0.6, y - 0.6, z - 0.7) < 0.3", grid, "where")
     evaluated = []
-    positions = shapes.positions
 
-    def counted(grid: Grid, box: shapes.Box) -> object:
+    def counted(grid: Grid, box: Box) -> object:
         evaluated.append(np.prod([high - low for low, high in box]))
         return positions(grid, box)
 
@@ -76,3 +82,69 @@ def test_what_is_not_finite_is_found_inside_a_decided_box() -> None:
         Condition("1 / (x - 40)", grid, "where")(((0, 64), (0, 64)))
     assert bounds_of(compile_expression("1 / x", ("x",)).tree, {"x": (-1.0, 1.0)}) is None
     assert bounds_of(compile_expression("exp(x)", ("x",)).tree, {"x": (1.0, 800.0)}) is None
+
+
+def body_of_boxes(shape: list[int]) -> dict[str, object]:
+    names = "xyz"[: len(shape)]
+    boxes = [
+        {name: [0.13 * k % 0.7, 0.13 * k % 0.7 + 0.21 + 0.02 * k] for name in names[: 1 + k % 3]}
+        for k in range(7)
+    ]
+    kinds: list[dict[str, object]] = [{"material": "copper"}, {"void": True}, {"material": "water"}]
+    return {
+        "grid": {"shape": shape, "size": [1.0] * len(shape)},
+        "model": {
+            "type": "heat",
+            "regions": [
+                {"material": "aluminium"},
+                *({**kinds[k % 3], "box": box} for k, box in enumerate(boxes)),
+            ],
+            "sources": [{"power": 3.0, "box": boxes[k]} for k in (4, 0)],
+            "contacts": [{"between": ["aluminium", "copper"], "resistance": 1e-4}]
+            if len(shape) > 1
+            else [],
+        },
+        "initial": {"type": "constant", "value": 5},
+        "boundaries": {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 1}},
+        "time": {"dt": "auto", "steps": 5},
+    }
+
+
+@pytest.mark.parametrize("shape", [[300_000], [900, 700], [50, 120, 110]])
+def test_segments_stand_for_all_of_their_points(
+    shape: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = make_config(body_of_boxes(shape), environ={}).build()
+    evaluated: list[int] = []
+    on = RasterizedBody.on
+
+    def counted(self: RasterizedBody, axes: Any) -> Any:
+        evaluated.append(math.prod(map(len, axes)))
+        return on(self, axes)
+
+    monkeypatch.setattr(RasterizedBody, "on", counted)
+    make_config(body_of_boxes(shape), environ={}).build()
+    assert sum(evaluated) < math.prod(shape) / 10
+
+    # The same body, point by point: equal to the bit.
+    begin = RasterizedBody.__init__
+
+    def without_segments(self: RasterizedBody, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        self.segments = None
+
+    monkeypatch.setattr(RasterizedBody, "__init__", without_segments)
+    wanted = make_config(body_of_boxes(shape), environ={}).build()
+    whole = tuple((0, n) for n in found.grid.shape)
+    assert found.conduction is not None
+    assert wanted.conduction is not None
+    np.testing.assert_array_equal(
+        found.conduction.medium.ids(whole), wanted.conduction.medium.ids(whole)
+    )
+    assert found.dt == wanted.dt
+    assert found.conduction.medium.names == wanted.conduction.medium.names
+    sources = [it.conduction.source for it in (found, wanted) if it.conduction is not None]
+    assert sources[0] is not None
+    assert sources[1] is not None
+    for mine, its in zip(sources[0].parameters, sources[1].parameters, strict=True):
+        np.testing.assert_array_equal(mine.values, its.values)

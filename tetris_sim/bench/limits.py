@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: multiply-adds per second, and bytes per second from
+"""Limits of this machine, measured: multiply-adds per second, and bytes per second from
 every cache.
 
 Rates of kernels are judged by these, so they are measured in the same run, before and after the
@@ -54,7 +54,7 @@ _ROUNDS, _SECONDS = 3, 0.02  # of a measurement of CPU limits
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """What a device does at most in kernels for equations.
+    """The limits of a device in kernels for equations.
 
     Attributes:
         operations: per second.

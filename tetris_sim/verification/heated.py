@@ -270,6 +270,7 @@ def _check_chip(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
             refined=refined,
         )
         found.append(advance(problem)[0])
+    # Only the error of time steps differs: half the step, half the error.
     exact = _implicit(ids, solids, h, ambient, spacing, times, watts)
     return refine([float(np.abs(it - exact).max()) for it in found], (1, 2), 1)
 
@@ -291,6 +292,7 @@ def _implicit(
     c = np.array([solid.heat_capacity for solid in solids])[ids].ravel()
     matrix, cooling = np.zeros((ids.size, ids.size)), np.zeros(ids.size)
     for i, j in np.ndindex(rows, columns):
+        # Each inner face once, and symmetric: what leaves one cell enters the other.
         for m, n in ((i + 1, j), (i, j + 1)):
             if m < rows and n < columns:
                 flow = 2 / (spacing**2 * (1 / k[i, j] + 1 / k[m, n]))
@@ -331,7 +333,7 @@ def _patchwork(ndim: int, steps: int, dtype: np.dtype[Any], *, closed: bool) -> 
 
 
 def check_balance(steps: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """What a closed body holds is what it held and what its sources gave, to 1e-12 of it."""
+    """Check that a closed body holds what it held and what its sources gave, to 1e-12 of it."""
     problem = _patchwork(2, steps, dtype, closed=True)
     assert problem.conduction is not None
     assert problem.conduction.source is not None
