@@ -89,6 +89,52 @@ assert os.write(os.open(inside / "d", os.O_WRONLY | os.O_CREAT), b"1234") == 2
     assert done.returncode == 0, done.stderr
 
 
+OUTPUTS = """
+import os, sys
+import tetris_sim as ts
+from tests.support.failing_files import open_control
+control = open_control()
+folder = sys.argv[1]
+control.folder, control.at = os.fsencode(folder), -1
+plate = {
+    "grid": {"shape": [8, 6], "size": ["8 mm", "6 mm"]},
+    "model": {"type": "heat", "material": "copper"},
+    "initial": {"type": "gaussian", "amplitude": 100, "sigma": "2 mm"},
+    "boundaries": {"*": {"type": "neumann"}},
+    "time": {"dt": "1 ms", "steps": 900},
+    "compute": {"method": "cpu.plain", "threads": 1},
+    "output": {
+        "pictures": False,
+        "fields": {"every": "1 step"},
+        "statistics": {"every": "1 step"},
+        "probes": [{"at": ["1 mm", "1 mm"], "every": "1 step", "name": "one"}],
+    },
+    "checkpoint": {"every": "10 steps", "keep": 2},
+}
+def call(sim):
+    print(sim.step, control.count, control.bytes, flush=True)
+with ts.simulate(plate, folder) as sim:
+    sim.run(every="300 steps", call=call)
+"""
+
+
+def test_an_output_moves_as_many_bytes_however_many_there_are(tmp_path: Path) -> None:
+    """Fields, statistics, probes and checkpoints of steps 600 to 900 beside those of 300 to 600."""
+    done = subprocess.run(
+        [sys.executable, "-c", OUTPUTS, str(tmp_path / "out")],
+        env=os.environ | build_shim(tmp_path),
+        cwd=SCRIPT.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    (_, n0, b0), (_, n1, b1), (_, n2, b2) = rows[:3]
+    assert n2 - n1 == pytest.approx(n1 - n0, rel=0.1)
+    assert b2 - b1 == pytest.approx(b1 - b0, rel=0.3), rows
+
+
 @pytest.mark.slow
 def test_a_sample_of_operations_may_fail(tmp_path: Path) -> None:
     check(campaign(tmp_path, 16, "explicit", "restart", "export", "sweep"), 16)

@@ -60,6 +60,7 @@ class Control(ctypes.Structure):
 
     _fields_ = (
         ("count", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
         ("at", ctypes.c_int64),
         ("how", ctypes.c_int32),
         ("error", ctypes.c_int32),
