@@ -80,7 +80,7 @@ def test_of_runs_into_one_folder_one_is_made_and_the_others_say_why_not(tmp_path
 
 
 def test_threads_with_simulations_of_their_own_have_the_bits_of_one_after_the_other() -> None:
-    sections = [
+    sections: list[dict[str, Any]] = [
         {},
         {"grid": {"shape": [17, 9], "size": ["17 mm", "9 mm"]}},
         {"initial": {"type": "expression", "expression": "1e3*x"}},
