@@ -491,7 +491,7 @@ class RunSection(Section):
 
     max_walltime: WallTime | None = None
     """Wall time [s] after which the run stops with a checkpoint (exit code 75)."""
-    mpi_timeout: WallTime = 60.0
+    mpi_timeout: Annotated[WallTime, Field(ge=1.0)] = 60.0
     """Time [s] after the last sign of life of a rank, frozen or on a lost computer, within which
     the others end (exit code 75).
     """
