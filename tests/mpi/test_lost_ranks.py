@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from tests.mpi.test_mpiexec import ENDLESS, PLATE, ranks_of, run, running, steps_of
-from tetris_sim.errors import StopRequested
+from tetris_sim.config import load_config
+from tetris_sim.errors import ConfigError, StopRequested
 from tetris_sim.outputs.checkpoint.directory import find_checkpoint
 from tetris_sim.scheduler.comm.peers import Card, Heart, watched_by
 
@@ -233,6 +234,13 @@ def test_a_silent_peer_is_told_from_one_that_has_left() -> None:
             time.sleep(0.01)
         with pytest.raises(StopRequested, match="rank 1 on "):
             ranks[0].refuse_lost()
+
+
+def test_a_timeout_within_which_a_busy_machine_is_silent_is_refused(tmp_path: Path) -> None:
+    config = write_frail(tmp_path, plate(tmp_path))
+    with pytest.raises(ConfigError, match=r"mpi_timeout: 0.02 s .*1 s or more is wanted"):
+        load_config(config, overrides=["run.mpi_timeout=20 ms"])
+    assert load_config(config).run.mpi_timeout == TIMEOUT
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 64, 100])
