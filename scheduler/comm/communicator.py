@@ -315,6 +315,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
             if not ranks.ending:
                 _say(error, ranks)
                 ranks.abort(_exit_code(error))
+            ranks.meet()
             raise
         finally:
             if ours:

@@ -131,9 +131,7 @@ class Heart:
         self._hosts: dict[int, str] = {}
         self._silent: dict[int, float] = {}  # rank -> seconds since its last beat
         self._found: dict[int, tuple[str, int]] = {}  # rank -> where its beats come from
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("", 0))
-        self._socket.setblocking(False)
+        self._socket, self._port = _open_port()
 
         # Shared with compiled code.
         self._word = np.zeros(_WORD.size, dtype=np.uint8)
@@ -171,9 +169,10 @@ class Heart:
             size: number of ranks.
             collect: gathers a value of every rank.
         """
-        port = self._socket.getsockname()[1]
         # Rank 0's secret counts: what arrives here from another run is passed over.
-        cards = collect((secrets.token_bytes(_SECRET), port, own_addresses(), platform.node()))
+        cards = collect(
+            (secrets.token_bytes(_SECRET), self._port, own_addresses(), platform.node())
+        )
         self._rank, self._secret = rank, cards[0][0]
         self._hosts = {peer: cards[peer][3] for peer in watched_by(rank, size)}
         self._greet({peer: cards[peer][1:3] for peer in self._hosts})
@@ -286,7 +285,7 @@ class Heart:
 
     def _hear(self) -> None:
         """Take what has arrived."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # nothing more is there
             while True:
                 try:
                     word, place = self._socket.recvfrom(_WORD.size + 1)
@@ -314,11 +313,25 @@ class Heart:
         )
 
 
+def _open_port() -> tuple[socket.socket, int]:
+    """A socket for datagrams with its port, or where there is no IPv4 one that no one reaches."""
+    port = 0
+    try:
+        found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        found.bind(("", 0))
+        port = found.getsockname()[1]
+    except OSError:
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    found.setblocking(False)
+    return found, port
+
+
 def own_addresses() -> tuple[bytes, ...]:
     """The IPv4 addresses of this computer's network interfaces, four bytes each."""
     found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
+    any_socket, port = _open_port()
+    with any_socket:
+        for _, name in socket.if_nameindex() if port else ():
             request = struct.pack("256s", name.encode()[:15])
             with contextlib.suppress(OSError):  # an interface without an address
                 found.append(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)[20:24])

@@ -4,10 +4,12 @@ the run on all others with code 75, a sentence that names it, and a good checkpo
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from tests.mpi.test_mpiexec import ENDLESS, PLATE, ranks_of, run, running, steps_of
-from tetris_sim.errors import StopRequested
+from tetris_sim.config import load_config
+from tetris_sim.errors import ConfigError, StopRequested
 from tetris_sim.outputs.checkpoint.directory import find_checkpoint
 from tetris_sim.scheduler.comm.peers import Card, Heart, watched_by
 
@@ -109,6 +112,41 @@ def test_sigterm_to_the_launcher_ends_a_run_with_a_frozen_rank(
         check_end(process, begin, log, "rank 1")
 
 
+@pytest.mark.mpi
+def test_a_job_that_is_suspended_as_a_whole_goes_on(launcher: str, tmp_path: Path) -> None:
+    """As by `scontrol suspend`: nobody is lost, however long it takes."""
+    config, log = write_frail(tmp_path, plate(tmp_path)), tmp_path / "log"
+    with running(launcher, 2, config, log) as process:
+        for number, pause in ((signal.SIGSTOP, TIMEOUT + 1), (signal.SIGCONT, 1.0)):
+            for pid in ranks_of(process):
+                os.kill(pid, number)
+            time.sleep(pause)
+        last = steps_of(tmp_path / "out")[-1]
+        deadline = time.monotonic() + _PATIENCE
+        while steps_of(tmp_path / "out")[-1] == last:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+    assert "no sign of life" not in log.read_text()
+
+
+def test_without_a_network_ranks_run_and_say_what_they_miss(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = socket.socket
+
+    def refused(family: int = -1, *others: int) -> socket.socket:
+        if family == socket.AF_INET:
+            raise OSError(errno.EAFNOSUPPORT, "no IPv4")
+        return real(family, *others)
+
+    monkeypatch.setattr(socket, "socket", refused)
+    with closing(Heart(2)) as heart, caplog.at_level("WARNING", "tetris_sim"):
+        heart.join(0, 2, lambda card: [card, card])
+        heart.refuse_lost()
+    assert "No beats of rank 1 on" in caplog.text
+
+
 BUSY = """
 import ctypes, sys, time
 from tetris_sim.scheduler.comm.communicator import open_communicator
@@ -196,6 +234,13 @@ def test_a_silent_peer_is_told_from_one_that_has_left() -> None:
             time.sleep(0.01)
         with pytest.raises(StopRequested, match="rank 1 on "):
             ranks[0].refuse_lost()
+
+
+def test_a_timeout_within_which_a_busy_machine_is_silent_is_refused(tmp_path: Path) -> None:
+    config = write_frail(tmp_path, plate(tmp_path))
+    with pytest.raises(ConfigError, match=r"mpi_timeout: 0.02 s .*1 s or more is wanted"):
+        load_config(config, overrides=["run.mpi_timeout=20 ms"])
+    assert load_config(config).run.mpi_timeout == TIMEOUT
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 64, 100])

@@ -24,6 +24,7 @@ enum { NOTHING, FAIL, SHORT, KILL_BEFORE, KILL_AFTER };
 
 struct control {
     int64_t count; /* operations so far */
+    int64_t bytes; /* that were read and written */
     int64_t at;    /* the one that fails, from 0; -1: none */
     int32_t how;   /* one of the above */
     int32_t error; /* errno of FAIL */
@@ -157,6 +158,7 @@ OPENAT(openat64)
     ssize_t name arguments \
     { \
         char path[PATH_MAX]; \
+        path[0] = 0; \
         REAL(ssize_t, name, __VA_ARGS__); \
         int saved = errno, how = NOTHING; \
         if (control != NULL && of_descriptor(file, path)) \
@@ -165,6 +167,8 @@ OPENAT(openat64)
             return -1; \
         errno = saved; \
         ssize_t result = how == SHORT ? call_half : call_all; \
+        if (control != NULL && result > 0 && path[0] == '/') \
+            __atomic_fetch_add(&control->bytes, inside(path) ? result : 0, __ATOMIC_SEQ_CST); \
         if (how == KILL_AFTER) \
             kill(getpid(), SIGKILL); \
         return result; \

@@ -60,6 +60,7 @@ class Control(ctypes.Structure):
 
     _fields_ = (
         ("count", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
         ("at", ctypes.c_int64),
         ("how", ctypes.c_int32),
         ("error", ctypes.c_int32),
@@ -400,10 +401,10 @@ class Attack:
         return ""
 
 
-def warm(folder: Path) -> None:
+def warm(folder: Path, kinds: Sequence[str]) -> None:
     """Load and compile what the kinds need, in this process, which every run is a copy of."""
-    for name, kind in KINDS.items():
-        if kind.ranks or name == "restart":
+    for name, kind in ((it, KINDS[it]) for it in ("explicit", *kinds)):
+        if kind.ranks or (folder / name).exists():
             continue
         config = kind.prepare(folder / name)
         with contextlib.redirect_stdout(sys.stderr):
@@ -427,8 +428,8 @@ def main(words: list[str] | None = None) -> int:
             return subprocess.run(command, env=os.environ | environment, check=False).returncode
 
         start, control = time.monotonic(), open_control()
-        warm(folder / "warm")
         kinds, faults = args.kind or list(KINDS), args.fault or list(FAULTS)
+        warm(folder / "warm", kinds)
         tallies = []
         for kind in kinds:
             attack = Attack(kind, folder / kind.replace(" ", "_"), control)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,7 +23,7 @@ from tetris_sim.config.sections.quantities import (
     Quantity,
 )
 from tetris_sim.errors import ConfigError
-from tetris_sim.support import hdf5
+from tetris_sim.support import files, hdf5
 from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 
 PLATE = """
@@ -41,9 +42,9 @@ def test_thousands_of_unknown_keys_are_compared_with_few(
 ) -> None:
     compared, real = [], difflib.get_close_matches
 
-    def count(word: str, *others: object, **options: object) -> list[str]:
+    def count(word: str, *others: Any, **options: Any) -> list[str]:
         compared.append(word)
-        return real(word, *others, **options)  # type: ignore[arg-type]
+        return list(real(word, *others, **options))
 
     monkeypatch.setattr(difflib, "get_close_matches", count)
     indent = "  " if place else ""
@@ -58,7 +59,7 @@ def test_thousands_of_unknown_keys_are_compared_with_few(
 def test_a_table_is_read_once_for_all_faces_and_again_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, real = [], varying.read_given
+    reads, real = [], files.read_given
 
     def count(path: Path, most: int) -> bytes:
         reads.append(path)

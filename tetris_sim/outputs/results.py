@@ -150,23 +150,23 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def count_standstills(directory: Path, step: int | None) -> int:
+def count_standstills(directory: Path, place: int | None) -> int:
     """How many runs in a row have been stopped at the step at which they began, this one included.
     The lock file keeps it, which other runs do not read; 0 if nothing can be kept.
 
     Args:
         directory: the results directory, locked.
-        step: that step; None for a run that has made steps.
+        place: that step; None for a run that has made steps.
     """
     with contextlib.suppress(OSError, ValueError):
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(directory / LOCK, flags), "r+", encoding="ascii") as file:
             words = file.read(_MOST_COUNTED).split()
-            before = int(words[1]) if words[:1] == [str(step)] and len(words) == 2 else 0
-            if words or step is not None:
+            before = int(words[1]) if words[:1] == [str(place)] and len(words) == 2 else 0
+            if words or place is not None:
                 file.seek(0)
                 file.truncate()
-                file.write("" if step is None else f"{step} {before + 1}\n")
+                file.write("" if place is None else f"{place} {before + 1}\n")
             return before + 1
     return 0
 

@@ -20,6 +20,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
+from tetris_sim.outputs.checkpoint.file import remove_orphans
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.tables import read_audit
@@ -418,6 +419,8 @@ def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
         results.clear(directory)
     for name in (results.CONFIG, results.REPORT_JSON, results.REPORT_TEXT):
         remove_parts(directory, f"{name}.")  # of a run that was killed
+    remove_parts(directory / results.CHECKPOINTS)
+    remove_orphans(directory / results.CHECKPOINTS)
     # Else a crash now would lead to a state after this one.
     forget_later(directory / results.CHECKPOINTS, launched.start.step)
     atomic_text(directory / results.CONFIG, config.resolved_text())

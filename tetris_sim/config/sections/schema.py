@@ -504,8 +504,17 @@ class RunSection(Section):
     """Wall time [s] after which the run stops with a checkpoint (exit code 75)."""
     mpi_timeout: WallTime = 60.0
     """Time [s] after the last sign of life of a rank, frozen or on a lost computer, within which
-    the others end (exit code 75).
+    the others end (exit code 75); 1 s or more.
     """
+
+    @field_validator("mpi_timeout")
+    @classmethod
+    def _not_too_short(cls, seconds: float) -> float:
+        # A busy machine may keep a thread waiting for tenths of a second.
+        if seconds < 1.0:
+            msg = f"{seconds:g} s was found; a time of 1 s or more is wanted"
+            raise ValueError(msg)
+        return seconds
 
 
 class Request(Section):
