@@ -138,6 +138,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         _refuse(f".{name} of a field")
 
     def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be called."""
         _refuse("a call of a field (write * to multiply)")
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -192,12 +192,12 @@ def assemble_equations(
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":
         made, limits = _stretch(parts, time)
-        _check_scalars(parts, made)
+        _check_scalars(parts, made, time)
         taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
         return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
 
     made = make_stages(parts.system, parts.scheme)
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
     # The step of a run that goes on was found when it began.
     limits = StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
@@ -208,7 +208,7 @@ def assemble_equations(
 def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
     """The same, for steps of any length, each the solution of a system, or one to what lasts."""
     made = make_stages(parts.system, "euler")
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
     if time.scheme == "steady":
         limit, (taken, steps), start = math.inf, (1.0, 1), (1, 0.0)  # the one step takes no time
     else:
@@ -264,7 +264,7 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
         raise ConfigError(msg)
     pair = PAIRS[parts.scheme]
     made, errors = make_pair(parts.system, nothing_yet(parts.system), pair)
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
 
     taken, steps = _counted(time, dt)
     limits = find_limits(
@@ -425,11 +425,14 @@ def _counted(time: TimeSection, dt: float | None, wanted: float | None = None) -
     return (taken if dt is not None else time.t_end / steps), steps
 
 
-def _check_scalars(parts: Parts, made: SchemeStages) -> None:
-    """Raise where numbers of the user make none, as 1/k with k = 0 does."""
-    values = parts.values(1.0)
+def _check_scalars(parts: Parts, made: SchemeStages, time: TimeSection) -> None:
+    """Raise where numbers of the user make none at the begin of a run, as 1/k with k = 0 does."""
+    # Where the step is not known yet, a short one: a formula of time need have no value after the
+    # run.
+    dt = time.dt if isinstance(time.dt, float) else 1e-6 * min(time.t_end or 1.0, 1.0)
+    values = parts.values(dt)
     for parameter in made.hoist.parameters(values):
-        rows = parameter.rows(lambda step: step, 0, 1)
+        rows = parameter.rows(lambda step: step * dt, 0, 1)
         if not np.isfinite(rows).all():
             tree = next(it for it, name in made.hoist.scalars.items() if name == parameter.name)
             names = sorted(name for name in names_in(tree) - {"dt", TIME} if name[0] != "@")

@@ -438,7 +438,9 @@ def _check(
     return config
 
 
-_TEMPERATURES = re.compile(r"a temperature( difference)?( is wanted), for example [^;(]*|a temperature")
+_TEMPERATURES = re.compile(
+    r"a temperature( difference)?( is wanted), for example [^;(]*|a temperature"
+)
 
 
 def _of_fields(findings: list[Finding], values: Mapping[str, Any]) -> list[Finding]:
@@ -446,9 +448,7 @@ def _of_fields(findings: list[Finding], values: Mapping[str, Any]) -> list[Findi
     model = values.get("model")
     if not isinstance(model, Mapping) or model.get("type") not in ("pde", "stencil"):
         return findings
-    return [
-        replace(it, message=_TEMPERATURES.sub(r"a number\2", it.message)) for it in findings
-    ]
+    return [replace(it, message=_TEMPERATURES.sub(r"a number\2", it.message)) for it in findings]
 
 
 def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:

@@ -23,7 +23,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.equations import tap
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.problem import Field, Problem, arithmetic_of
-from tetris_sim.model.rounding import Noise, perturbed_like
+from tetris_sim.model.rounding import Failures, Noise, entering, observed
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import Stencil
 
@@ -141,13 +141,13 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
     values: Seen = dict(zip(equations.fields, u, strict=True))
     # Parameters and coordinates are inputs of every stage; coordinates broadcast along their axis.
     given: Seen = {
-        it.name: perturbed_like(u, np.asarray(it.rows(problem.time, number, 1)[0, 0], kind))
+        it.name: entering(u, np.asarray(it.rows(problem.time, number, 1)[0, 0], kind))
         for it in equations.parameters
     }
     for axis, name in enumerate(grid.axis_names):
         along = [-1 if k == axis else 1 for k in range(grid.ndim)]
         places = grid.coordinates(axis, 0, grid.shape[axis]).reshape(along).astype(kind)
-        given[name] = perturbed_like(u, places)
+        given[name] = entering(u, places)
 
     # Each stage sees whole arrays of the stage before, so no ordering of points matters.
     for stage in equations.stages:
@@ -157,7 +157,7 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
             if equations.coefficients and name in equations.coefficients:
                 around = tuple((-r, n + r) for r, n in zip(radii, grid.shape, strict=True))
                 there = problem.padded_coefficient(name, around).astype(kind)
-                there = perturbed_like(u, there, rounded=False)
+                there = entering(u, there, rounded=False)
             elif any(radii):
                 boundary = equations.boundaries[name]
                 there = with_ghosts(values[name][np.newaxis], boundary, grid.spacing, radii)[0]
@@ -360,11 +360,11 @@ def follow(
             parameter.rows(problem.time, number, 1) if span is None else [parameter.during(*span)]
         )
         row = rows[0]
-        values[parameter.name] = perturbed_like(like, row[codes] if row.size > 1 else row)
+        values[parameter.name] = entering(like, row[codes] if row.size > 1 else row)
     for axis, name in enumerate(problem.grid.axis_names):
         along = [-1 if k == axis else 1 for k in range(problem.grid.ndim)]
         places = problem.grid.coordinates(axis, *box[axis]).reshape(along)
-        values[name] = perturbed_like(like, places)
+        values[name] = entering(like, places)
     with np.errstate(all="ignore"):  # both sides of a condition are computed
         return np.asanyarray(evaluate(rule.program.tree, values), problem.arithmetic)
 
@@ -392,6 +392,29 @@ def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
         else:
             u = conduct(u, problem, number)
     return u
+
+
+def first_failure(
+    u: Field, problem: Problem, steps: int, first: int = 0
+) -> tuple[int, tuple[int, ...], str] | None:
+    """Find out where a state stops being finite: (step, point, operation in words); None if it does
+    not within some steps, or no operation of finite numbers is to blame.
+
+    Args:
+        u: the state at step `first`, finite.
+        problem: what is advanced.
+        steps: how many.
+        first: that step.
+    """
+    for number in range(first, first + steps):
+        failures = Failures()
+        with np.errstate(all="ignore"):
+            u = advance(observed(np.array(u), failures), problem, 1, number).view(np.ndarray)
+        bad = ~np.isfinite(u).all(axis=0)
+        if bad.any():
+            found = failures.first(bad)
+            return None if found is None else (number, found[1], found[0])
+    return None
 
 
 def tolerance(
@@ -512,7 +535,7 @@ def allowed_error(
     eps = float(np.finfo(problem.arithmetic).eps)
     for run in range(runs):
         with np.errstate(all="ignore"):
-            found = advance(Noise(run, eps).carried(np.array(u)), problem, steps, first)
+            found = advance(observed(np.array(u), Noise(run, eps)), problem, steps, first)
         found = found.view(np.ndarray)
         with np.errstate(all="ignore"):
             spread = np.maximum(spread, np.abs(found.astype(np.float64) - expected))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tetris_sim.errors import NumericsError, TetrisError
 from tetris_sim.model.method import Box, Fetch, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.reference import first_failure
 from tetris_sim.model.step_control import Controller, Counted, largest_error
 from tetris_sim.outputs.checkpoint.file import CheckpointPart
 from tetris_sim.outputs.output import Snapshot
@@ -30,7 +31,7 @@ from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
-from tetris_sim.support.clock import PhaseClock
+from tetris_sim.support.clock import PhaseClock, format_time
 
 # StateSnapshot: the state between two time blocks, as outputs see it; and what saves it.
 
@@ -269,7 +270,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
         stale = True  # halos, which a substep leaves as they are
         while not controller.ended:
             if controller.stuck:
-                on_root(fleet.ranks, functools.partial(_refuse_stuck, controller))
+                on_root(fleet.ranks, functools.partial(_refuse_stuck, controller, fleet))
             if stale:
                 with fleet.clock.phase("exchange"):
                     fleet.exchange.swap(fleet.workers)
@@ -304,13 +305,46 @@ def _substepper(worker: Worker) -> Substepper:
     return cast(Substepper, worker.stepper)
 
 
-def _refuse_stuck(controller: Controller) -> None:
+def _refuse_stuck(controller: Controller, fleet: WorkerGroup) -> None:
+    # The state is that before the substep, of which one worker has all points.
+    cause, state = "", fleet.workers[0].stepper.interior
+    if len(fleet.workers) == fleet.ranks.size == 1:
+        cause = cause_of(fleet.problem, state, 1, fleet.step)
     msg = (
         f"no substep is short enough at t = {controller.time:.10g} s: the last one that was tried "
-        "still has an error above time.tolerance. Do the fields grow without end there, or jump? "
-        "Or take a larger time.tolerance, if it is near rounding."
+        f"still has an error above time.tolerance.{cause} Do the fields grow without end there, or "
+        "jump? Or take a larger time.tolerance, if it is near rounding."
     )
     raise NumericsError(msg)
+
+
+_REPEATED = 300_000_000  # operations at points that NumPy makes again in a second or two
+_BODY_OPERATIONS = 50  # of a step of a body, about
+
+
+def cause_of(problem: Problem, state: Callable[[], Field], steps: int, first: int) -> str:
+    """The operation that first gives no number, as a sentence: found by making steps again on the
+    host. Empty if it is not found, or if that takes long.
+
+    Args:
+        problem: that was advanced.
+        state: gives the state at step `first`.
+        steps: after which the state is not finite.
+        first: that step.
+    """
+    if problem.why_not_one_stencil is None:
+        return ""
+    operations = problem.equations.n_operations if problem.equations else _BODY_OPERATIONS
+    steps = min(steps, _REPEATED // (problem.grid.n_points * operations))
+    found = first_failure(state(), problem, steps, first) if steps > 0 else None
+    if found is None:
+        return ""
+
+    number, point, operation = found
+    names = zip(problem.grid.axis_names, point, strict=True)
+    where = ", ".join(reversed([f"{name} = {i}" for name, i in names]))
+    time = format_time(problem.time(number))
+    return f" It began in step {number + 1} (t = {time}) at point {where} with {operation}."
 
 
 # How the workers of a plan advance together, by its scheme.
