@@ -11,21 +11,23 @@ from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
 from tetris_sim.apps.pde.build import Parts, assemble_equations
-from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space
+from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
-    Drive,
     NamedFields,
     boundary_mistakes,
-    common_mistakes,
     drives_of,
+    face_mistakes,
     faces_of,
     field_boundary,
+    givens_of,
     initial_mistakes,
     make_initials,
     resting,
 )
 from tetris_sim.apps.pde.fluxes import carried_by_themselves
 from tetris_sim.apps.pde.language import (
+    Accuracy,
+    Advection,
     Language,
     Mistake,
     name_mistakes,
@@ -89,11 +91,12 @@ class PdeModel(Section):
         yield from mistakes
         if not mistakes:
             yield from self._formulas(language)[1]
-        yield from common_mistakes(request.boundaries)
+            for key, condition in request.boundaries.items():
+                yield from face_mistakes(("boundaries", key), condition, language)
         for name, it in self.fields.items():
             path: KeyPath = ("model", "fields", name)
             yield from boundary_mistakes(
-                (*path, "boundaries"), it.boundaries, request.boundaries, ndim
+                (*path, "boundaries"), it.boundaries, request.boundaries, language
             )
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
@@ -195,13 +198,19 @@ class PdeModel(Section):
             {name: trees[name] for name in self._second},
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection),
-            self._drives(request, grid.ndim),
         )
-        boundaries = {}
+        boundaries, drives, givens = {}, {}, {}
         for name, it in self.fields.items():
-            boundaries[name] = field_boundary(it.boundaries, request.boundaries, grid.ndim)
+            faces = faces_of(it.boundaries, request.boundaries, language)
+            boundaries[name] = field_boundary(faces, grid.ndim)
+            drives[name] = drives_of(name, faces, language, self.accuracy)
+            givens[name] = givens_of(faces, language, self.accuracy)
             if it.second_order is not None:
                 boundaries[velocity_of(name)] = resting(boundaries[name])
+                # Of velocities it is not known how they change on a face.
+                drives[velocity_of(name)] = [replace(one, course=None) for one in drives[name]]
+        drives = {name: every for name, every in drives.items() if every}
+        system = replace(system, drives=drives).with_faces(boundaries, grid, givens)
 
         dtype = state_dtype(request.compute.precision)
         initial = self._initial(request, grid, dtype, continued=continued)
@@ -214,17 +223,6 @@ class PdeModel(Section):
             variables=self._variables(grid.ndim),
             dtype=dtype,
         )
-
-    def _drives(self, request: Request, ndim: int) -> dict[str, list[Drive]]:
-        """The faces that change with time, by field; of velocities it is not known how."""
-        found: dict[str, list[Drive]] = {}
-        for name, it in self.fields.items():
-            faces = faces_of(it.boundaries, request.boundaries, ndim)
-            if drives := drives_of(name, faces, ndim):
-                found[name] = drives
-                if it.second_order is not None:
-                    found[velocity_of(name)] = [replace(one, course=None) for one in drives]
-        return found
 
     def notes(self, request: Request) -> tuple[str, ...]:
         """What a person should know of equations that can be computed."""
