@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from tetris_sim.apps.pde.faces import (
     Closure,
     Wall,
-    inner_closures,
     stopped,
 )
 from tetris_sim.apps.pde.fluxes import (
@@ -260,6 +259,7 @@ class Discretiser:
 
     def read(self, name: str, offset: Offset, without: tuple[int, ...] = ()) -> Node:
         """A field or an inner name beside the point; within along the axes `without`."""
+        # The first face that the offset crosses decides; points beside it see the other faces.
         for closure in self.closures.get(name, ()) if any(offset) else ():
             if closure.wall.axis not in without and closure.wall.beyond(offset):
                 return closure.read(name, offset, self, without)
@@ -408,6 +408,7 @@ class Discretiser:
                 raise ConfigError(msg)
 
             self._inner[node] = f"{self.prefix}{len(self._inner) + 1}"
+            # It has faces of its own where those of its fields say enough.
             if beyond := inner_closures(node, self.closures, self.accuracy):
                 self.closures = {**self.closures, self._inner[node]: beyond}
             self._formulas[self._inner[node]] = level, tree
@@ -432,9 +433,7 @@ class Discretiser:
         slope, mean = face_sums(2 if harmonic else self.space.accuracy)
 
         def through(axis: int, face: int, sign: int) -> Node:
-            """What flows towards the point, through the face between the points `face` and `face` +
-            1, without factors.
-            """
+            """The flow towards the point through the face above `face`, without factors."""
             if harmonic:
                 sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
                 low, high = map(point, sides if sign > 0 else sides[::-1])
@@ -446,6 +445,8 @@ class Discretiser:
             ]
             assert parts[0] is not None
             assert parts[1] is not None
+
+            # Polynomials of ghosts may leave the bounds of k; without closures nothing changes.
             between = parts[0][1]
             if len(mean) > 2 and names_in(k) & self.closures.keys():
                 ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
@@ -500,8 +501,63 @@ def as_plate(node: Operation, closures: Mapping[str, Sequence[Closure]], by: Rea
             inside.append(Operation("multiply", (before, part.arguments[0])))
         else:
             rest.append(Operation("multiply", (before, part)))
+
+    # Deeper operators would be of more than fourth order, for which two conditions are too few.
     if not inside or any(map(has_operators, inside)):
         return None
     terms = [Operation("biharmonic", (it,)) for it in inside]
     terms += [Operation(node.name, (it,)) for it in rest]
     return functools.reduce(lambda a, b: Operation("add", (a, b)), terms)
+
+
+def inner_closures(
+    tree: Node, closures: Mapping[str, Sequence[Closure]], accuracy: int
+) -> tuple[Closure, ...]:
+    """How a part of a formula that an operator reads goes on beyond faces that give derivatives.
+
+    Of the conditions of a field, those remain that are derivatives of the part: where a beam is
+    free, d2u/dx2 and its slope are 0; where it is clamped, nothing is known of them.
+    """
+    # Derivatives of the field of the order of the part and more are derivatives of the part.
+    found: dict[tuple[int, int], Closure] = {}
+    for name in sorted(names_in(tree) & closures.keys()):
+        for it in closures[name]:
+            if it.orders is None:
+                continue
+            order = _order(tree, name)
+            kept = [k for k, given in enumerate(it.orders) if given >= order]
+            if not kept and len(it.orders) > 1:
+                msg = (
+                    f"boundaries: an operator reads a formula with operators of {name}, of which "
+                    "nothing is known on its clamped face; write it as biharmonic(...)"
+                )
+                raise ConfigError(msg)
+
+            if any(it.given[k] is not None for k in kept):
+                msg = (
+                    f"boundaries: an operator reads a formula with operators of {name}, of which a "
+                    "face gives derivatives that are not 0; write it as one operator"
+                )
+                raise ConfigError(msg)
+            # Of second order one point is enough, and has the accuracy of a mirror.
+            points = accuracy if accuracy > 2 or not kept else 1
+            rows = tuple({it.orders[k] - order: Fraction(1)} for k in kept)
+            closure = replace(it, rows=rows, given=(None,) * len(rows), points=points)
+            found[it.wall.axis, it.wall.side] = closure
+    return tuple(found.values())
+
+
+_ORDERS = {"laplace": 2, "biharmonic": 4, "div_grad": 2, "grad_squared": 1, "advect": 1}
+
+
+def _order(tree: Node, name: str) -> int:
+    """How often a formula differentiates a field."""
+    if name not in names_in(tree) or isinstance(tree, Variable | Constant):
+        return 0
+    parts = tree.arguments if isinstance(tree, Operation) else tree.operands
+    below = max(_order(it, name) for it in parts)
+    if not isinstance(tree, Operation) or tree.name in OPERATIONS:
+        return below
+    word = tree.name.partition("(")[0]
+    letters = len(word) - 1 if {*word[1:]} <= {*AXIS_NAMES} else 0
+    return below + (1 if is_flux(tree.name) else _ORDERS.get(word, letters))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn, Protocol
 
@@ -178,6 +178,8 @@ def stopped(tree: Node, name: str, walls: Sequence[Wall], by: Discretises) -> li
             if pair[0] is not None and pair[1] is not None:
                 flows.setdefault(axis, []).append((before, pair[0], pair[1]))
 
+    # All that flows through a face is added up before the wall stops it, so what one point loses
+    # the next one gains, to the last bit.
     for axis, found in flows.items():
         sides = []
         for side in (0, 1):
@@ -208,7 +210,7 @@ class _Flows:
     by: Discretises
 
     def through(self, part: Node, axis: int, face: int) -> Node | None:
-        """What flows through the face between the points `face` and `face` + 1; None for nothing.
+        """The flow through the face between the points `face` and `face` + 1; None for nothing.
 
         Raises:
             ConfigError: the part is no divergence.
@@ -258,9 +260,12 @@ class _Flows:
     def _carried_on(self, of: Node, axis: int, face: int, letter: str) -> Node:
         """The flow of dx(of): what is a slope itself is taken on the face."""
         hoist = self.by.hoist
+        # A central difference of a central difference would read twice as far, and the ghosts of a
+        # field whose slope on the wall is not known.
         total: Node = Constant(0.0)
         for before, part in parts_of(of, hoist):
             flow: Node
+
             if isinstance(part, Operation) and part.name == f"d{letter}":
                 flow = self._slope(part.arguments[0], axis, face)
             else:
@@ -286,6 +291,7 @@ class _Flows:
                 f"of type no_flux; write dx(...) + dy(...) of what flows along each"
             )
             raise ConfigError(msg)
+        # The order of the derivatives does not matter; the outer one is along the wall's normal.
         along = next(iter(walled), letters[0])
         if AXIS_NAMES[ndim - 1 - axis] != along:
             return None
@@ -421,6 +427,8 @@ class Closure:
                     for number, weight in weights.items()
                 ]
                 put[name] = functools.reduce(lambda a, b: Operation("add", (a, b)), parts)
+
+        # On the face its own coordinate is a number, at which no point lies.
         letter = self.wall.letter
         far = times(Constant(float(self.wall.points)), Variable(spacing_name(letter)))
         put[letter] = Constant(0.0) if self.wall.side == 0 else far
@@ -487,6 +495,7 @@ def closures_of(
     Raises:
         ConfigError: the grid is too small.
     """
+    # Faces of numbers at accuracy 2 are mirrors, which kernels fill themselves.
     found = []
     for axis, pair in enumerate(boundary.faces):
         for side, face in enumerate(pair):
@@ -496,6 +505,8 @@ def closures_of(
                 continue
             if not isinstance(face, Derivatives) and accuracy == 2 and formulas is None:
                 continue
+
+            # Both ends of an axis have points of their own.
             if wall.points < 2 * max(2, accuracy):
                 msg = (
                     f"grid.shape: {wall.points} points along {wall.letter} are too few for the "
@@ -513,6 +524,7 @@ def _closure(
     """How a field goes on beyond one face."""
     h = Variable(spacing_name(wall.letter))
     if isinstance(face, Derivatives):
+        # Outwards is against the count of points: odd derivatives change their sign.
         values = formulas or tuple(Constant(it) if it else None for it in face.values)
         scaled_by = [times(*[h] * k, Constant((-1.0) ** k)) for k in face.orders]
         whole = zip(scaled_by, values, strict=True)
@@ -545,54 +557,3 @@ def _closure(
     # An error of a value on the face weighs a spacing less than one of a slope.
     points = accuracy - 1 if isinstance(face, Dirichlet) else accuracy
     return Closure(wall, (row,), (there and times(scale, there),), points)
-
-
-def inner_closures(
-    tree: Node, closures: Mapping[str, Sequence[Closure]], accuracy: int
-) -> tuple[Closure, ...]:
-    """How a part of a formula that an operator reads goes on beyond faces that give derivatives.
-
-    Of the conditions of a field, those remain that are derivatives of the part: where a beam is
-    free, d2u/dx2 and its slope are 0; where it is clamped, nothing is known of them.
-    """
-    found: dict[tuple[int, int], Closure] = {}
-    for name in sorted(names_in(tree) & closures.keys()):
-        for it in closures[name]:
-            if it.orders is None:
-                continue
-            order = _order(tree, name)
-            kept = [k for k, given in enumerate(it.orders) if given >= order]
-            if not kept and len(it.orders) > 1:
-                msg = (
-                    f"boundaries: an operator reads a formula with operators of {name}, of which "
-                    "nothing is known on its clamped face; write it as biharmonic(...)"
-                )
-                raise ConfigError(msg)
-            if any(it.given[k] is not None for k in kept):
-                msg = (
-                    f"boundaries: an operator reads a formula with operators of {name}, of which a "
-                    "face gives derivatives that are not 0; write it as one operator"
-                )
-                raise ConfigError(msg)
-            # Of second order one point is enough, and has the accuracy of a mirror.
-            points = accuracy if accuracy > 2 or not kept else 1
-            rows = tuple({it.orders[k] - order: Fraction(1)} for k in kept)
-            closure = replace(it, rows=rows, given=(None,) * len(rows), points=points)
-            found[it.wall.axis, it.wall.side] = closure
-    return tuple(found.values())
-
-
-_ORDERS = {"laplace": 2, "biharmonic": 4, "div_grad": 2, "grad_squared": 1, "advect": 1}
-
-
-def _order(tree: Node, name: str) -> int:
-    """How often a formula differentiates a field."""
-    if name not in names_in(tree) or isinstance(tree, Variable | Constant):
-        return 0
-    parts = tree.arguments if isinstance(tree, Operation) else tree.operands
-    below = max(_order(it, name) for it in parts)
-    if not isinstance(tree, Operation) or tree.name in OPERATIONS:
-        return below
-    word = tree.name.partition("(")[0]
-    letters = len(word) - 1 if {*word[1:]} <= {*AXIS_NAMES} else 0
-    return below + (1 if is_flux(tree.name) else _ORDERS.get(word, letters))

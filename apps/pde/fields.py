@@ -136,7 +136,7 @@ _GIVEN = {  # what a face is given, by its type, in the order of its conditions
 
 
 def _given(condition: FaceCondition) -> dict[str, float | str | TimeTable]:
-    """What a face is given, by key; nothing of a face that equations do not have."""
+    """The numbers and formulas of a face, by key; none of one that equations do not have."""
     if isinstance(condition, tuple):
         return {}
     return {key: getattr(condition, key) for key in _GIVEN.get(condition.type, ())}
@@ -148,6 +148,7 @@ def settled(condition: FaceCondition, language: Language) -> FaceCondition:
     Raises:
         ExpressionError: a formula cannot be used.
     """
+    # A constant is a number of the problem, so that linear equations stay stencils.
     numbers = {}
     names = ("h",) if isinstance(condition, RobinFace) else ()
     for key in (*_given(condition), *names):
@@ -162,7 +163,7 @@ def settled(condition: FaceCondition, language: Language) -> FaceCondition:
 
 
 def _course(given: float | str | TimeTable, key: str, language: Language) -> Node:
-    """What a face is given as a formula."""
+    """A number, formula or table of a face as a formula."""
     if isinstance(given, str):
         return language.read_face(given)
     return _as_formula(read_course(given, Varying(TEMPERATURE, (TIME,)), f"boundaries.{key}"))
@@ -194,7 +195,7 @@ def with_numbers(condition: FaceCondition, number: float) -> FaceCondition:
 def drives_of(
     field: str, faces: Mapping[str, FaceCondition], language: Language, accuracy: int
 ) -> list[Drive]:
-    """What changes beyond the faces of a field, where these are mirrors all the same.
+    """The faces of a field whose number changes, and which are mirrors all the same.
 
     Args:
         field: its name.
@@ -207,6 +208,7 @@ def drives_of(
     """
     found = []
     for axis, side, name, condition in _each(faces, language.ndim):
+        # Polynomials take their numbers at each stage; a ghost ring is no polynomial.
         key = changing_key(condition, language)
         if key is None or (accuracy > 2 and not isinstance(condition, FixedFace)):
             continue
@@ -220,12 +222,13 @@ def drives_of(
 def givens_of(
     faces: Mapping[str, FaceCondition], language: Language, accuracy: int
 ) -> dict[tuple[int, int], tuple[Node | None, ...]]:
-    """What faces are given that are no mirrors, by axis and side."""
+    """The formulas of faces that are no mirrors, by axis and side."""
     found: dict[tuple[int, int], tuple[Node | None, ...]] = {}
     for axis, side, _, condition in _each(faces, language.ndim):
         given = _given(condition)
         if all(isinstance(it, float) for it in given.values()):
             continue
+        # Of time alone and on a mirror: a drive, which costs one coefficient.
         driven = changing_key(condition, language) is not None
         if driven and (accuracy == 2 or isinstance(condition, FixedFace)):
             continue
@@ -400,11 +403,14 @@ def face_mistakes(path: KeyPath, condition: FaceCondition, language: Language) -
         except ExpressionError as error:
             yield (*path, key), str(error), error.column
             continue
+
+        # h is in the weights of the ghosts, which are numbers.
         if key == "h" and not names <= language.numbers.keys():
             yield (*path, key), "h of equations is a number, or a formula of constants", None
         if isinstance(condition, FixedFace) and not names <= {TIME, *language.numbers}:
             told = "a fixed face of equations takes a number or a formula of t; take dirichlet"
             yield (*path, key), told, None
+
     if isinstance(getattr(condition, "h", 0.0), TimeTable):
         yield (*path, "h"), "h of equations is a number, or a formula of constants", None
     if isinstance(condition, FreeFace) and language.ndim > 1:

@@ -192,6 +192,8 @@ def parts_of(tree: Node, hoist: Hoist, before: Node = ONE) -> Iterator[tuple[Nod
     if not has_operators(tree):
         yield before, tree
         return
+
+    # Scalars are distributed over sums, and nothing else is taken apart.
     match tree:
         case Operation("add" | "subtract", (a, b)):
             yield from parts_of(a, hoist, before)
@@ -454,6 +456,7 @@ class Flow:
         fastest = self._built(formula("k*s", **parts_of))
         # From below the points in their order, from above those behind the face mirrored.
         carried = [self._point(self.carried, shift) for shift in shifts]
+
         parts: list[Node] = []
         for sign, order in (("+", (0, 1, 2, 3, 4)), ("-", (5, 4, 3, 2, 1))):
             split = [

@@ -199,6 +199,7 @@ class PdeModel(Section):
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection),
         )
+        # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
         for name, it in self.fields.items():
             faces = faces_of(it.boundaries, request.boundaries, language)
@@ -229,6 +230,7 @@ class PdeModel(Section):
         parts = self._parts(request, continued=False)
         grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
 
+        # Notes are no mistakes: both kinds of equations can be meant.
         found = [
             f"waves of {name} as short as two points grow fastest, as with negative diffusion: the "
             "answer will depend on the grid; is a sign wrong?"

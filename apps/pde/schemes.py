@@ -110,6 +110,7 @@ class System:
         """Makes sums of formulas of names that end on `start`, so many steps after the beginning
         of one.
         """
+        # Formulas of faces are those of the time at which a stage reads, as right-hand sides are.
         names = {name: name + start for name in self.right_sides}
         closures = {
             name: [
@@ -124,7 +125,7 @@ class System:
         )
 
     def driven(self, late: float = 0.0) -> dict[str, list[tuple[Node | None, str]]]:
-        """What faces are given so many steps after the beginning of one, as of `Discretiser`."""
+        """The numbers of faces so many steps after the beginning of one, as of `Discretiser`."""
         return {
             name: [(it.course and _later(it.course, late), it.name) for it in drives]
             for name, drives in self.drives.items()

@@ -79,6 +79,8 @@ def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator
                 f"{section.type} is for model.type: pde; model.type: {model.type} has dirichlet, "
                 "fixed, neumann, robin and periodic faces",
             )
+
+        # Names of constants and fields were let through, since only equations know them.
         for name, about in type(section).model_fields.items():
             kinds = [it for it in about.metadata if isinstance(it, Varying)]
             given = getattr(section, name)
