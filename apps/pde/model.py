@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
-from tetris_sim.apps.pde.build import Parts, assemble_equations
+from tetris_sim.apps.pde.build import Parts, assemble_equations, error_of_a_step
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
     NamedFields,
@@ -44,6 +44,7 @@ from tetris_sim.apps.pde.schemes import (
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import Request
+from tetris_sim.errors import TetrisError
 from tetris_sim.model.formula import ExpressionError, Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
@@ -187,7 +188,11 @@ class PdeModel(Section):
             refuse([(("time", "scheme"), msg)])
         for boundary in boundaries if equations is None else equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
-        return replace(problem, pairs=request.compute.precision == PAIRS)
+        # What has become a stencil can be followed in time without an error, and is, unless a
+        # scheme is asked for.
+        jumps = equations is None and time.scheme in ("spectral", "auto")
+        pairs = request.compute.precision == PAIRS
+        return replace(problem, pairs=pairs, continuous=jumps)
 
     def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
@@ -244,7 +249,23 @@ class PdeModel(Section):
                 f"flux({it}**2/2) for advect({it}, {it})"
                 for it in carried_by_themselves(tree)
             ]
-        return tuple(found)
+        return (*found, *self._error_of_a_step(request, parts))
+
+    def _error_of_a_step(self, request: Request, parts: Parts) -> Iterator[str]:
+        """How accurate explicit steps of one length are."""
+        time = request.time
+        if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto"):
+            return
+        try:
+            dt = self.build(request).dt
+            error = error_of_a_step(parts, dt)
+        except TetrisError:
+            return  # the run will say what is wrong
+        if error > 0:
+            yield (
+                f"a step of {parts.scheme} of {dt:.3g} s is off by about {error:.1g} of the "
+                "largest value at the initial state, by halving it; errors of steps add up"
+            )
 
     def _initial(
         self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool
