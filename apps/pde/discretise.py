@@ -63,6 +63,7 @@ from tetris_sim.model.grid import AXIS_NAMES
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
+_FARTHEST = 8  # points away that `shift` reads; halos are as wide in every stage
 # Twice the harmonic mean over 2 of what two cells let through; nothing, if one of them does.
 _IN_SERIES = "where(a*b > 0, 4*a*b/(a + b), 0)"
 _SMALL = 64  # powers up to it are products
@@ -349,10 +350,27 @@ class Discretiser:
             return self._div_grad(*node.arguments, harmonic=option == "mean=harmonic)")
 
         scalar, point = self._point(node.arguments[0])
+        if name == "shift":
+            return [Term(scalar, point(self._shift(node.arguments[1:])))]
         found = []
         for before, weights in linear(node.name, space.spacing, space.accuracy):
             found += self._sum(times(scalar, before), weights, point)
         return found
+
+    def _shift(self, given: Sequence[Node]) -> Offset:
+        """How many points away `shift` reads, array order."""
+        found = []
+        for node in given:
+            fixed = self.hoist.kind(node) is Dependence.SCALAR and "t" not in names_in(node)
+            value = scalar_value(node, self.values) if fixed else 0.5
+            if not value.is_integer() or abs(value) > _FARTHEST:
+                msg = (
+                    "model: shift(u, dx, dy) reads u some whole points away, which are numbers of "
+                    f"at most {_FARTHEST}"
+                )
+                raise ConfigError(msg)
+            found.append(int(value))
+        return tuple(reversed(found))
 
     def _flux(self, node: Operation) -> list[Term]:
         """Differences of what flows through faces, by any flux."""
@@ -559,5 +577,6 @@ def _order(tree: Node, name: str) -> int:
     if not isinstance(tree, Operation) or tree.name in OPERATIONS:
         return below
     word = tree.name.partition("(")[0]
+    word = word.removesuffix("_plus").removesuffix("_minus")
     letters = len(word) - 1 if {*word[1:]} <= {*AXIS_NAMES} else 0
     return below + (1 if is_flux(tree.name) else _ORDERS.get(word, letters))

@@ -63,6 +63,11 @@ def operators(ndim: int) -> Operators:
         missing = next((axis for axis in name if axis not in axes), None)
         known[f"d{name}"] = (1, 1) if missing is None else f"the grid has no axis {missing}"
 
+    # One-sided differences, and a value some points away, for schemes of one's own.
+    for axis, side in itertools.product(AXIS_NAMES, ("plus", "minus")):
+        known[f"d{axis}_{side}"] = known[f"d{axis}"]
+    known["shift"] = (ndim + 1, ndim + 1)
+
     for name, entry in catalogue().items():
         fits = entry.stencil.ndim == ndim
         known[name.replace("-", "_")] = (
@@ -104,7 +109,8 @@ def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
     """The weighted sums of a linear operator.
 
     Args:
-        name: of the operator; `dx-` and `dx+` are one-sided, of first order.
+        name: of the operator; `dx_minus` or `dx-` and `dx_plus` or `dx+` are one-sided, of first
+            order.
         spacing: of the grid, array order [m].
         accuracy: order of the others.
     """
@@ -124,7 +130,7 @@ def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
         ]
         return _merged(pairs, axes, spacing)
 
-    letters = name[1:]
+    letters = name[1:].replace("_plus", "+").replace("_minus", "-")
     if letters[-1] in "+-":
         axis, ends = letters[0], (0, 1) if letters[-1] == "+" else (-1, 0)
         one_sided: Mapping[Offset, Fraction] = {(ends[0],): Fraction(-1), (ends[1],): Fraction(1)}
