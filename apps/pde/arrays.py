@@ -10,8 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.pde.build import Parts, assemble_equations
-from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space, operators
-from tetris_sim.apps.pde.language import Language, name_mistakes, read_constant, read_constants
+from tetris_sim.apps.pde.discretise import Space
+from tetris_sim.apps.pde.language import (
+    Accuracy,
+    Advection,
+    Language,
+    name_mistakes,
+    operators,
+    read_constant,
+    read_constants,
+)
 from tetris_sim.apps.pde.model import variable
 from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.time_functions import substitute
@@ -290,7 +298,7 @@ def equations_problem(
         seconds,
         language.numbers,
         Space(grid.spacing, accuracy, advection),
-    )
+    ).with_faces(boundaries, grid)
 
     def initial(slab: Slab) -> Field:
         return state[(slice(None), *(slice(*span) for span in slab.spans))]

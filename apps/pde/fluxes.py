@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 from tetris_sim.apps.pde.simplify import (
@@ -30,6 +31,7 @@ from tetris_sim.apps.pde.simplify import (
     has_operators,
     over,
     slope_of,
+    spacing_name,
     times,
 )
 from tetris_sim.apps.time_functions import formula, names_in, substitute
@@ -69,6 +71,25 @@ _PARABOLAS = (
 )
 
 
+def face_sums(accuracy: int) -> tuple[Mapping[int, Fraction], Mapping[int, Fraction]]:
+    """Slope and mean at the face between the points 0 and 1, on unit spacing: staggered formulas
+    of `accuracy`. The difference of what flows through faces has the weights of the slope.
+    """
+    half = Fraction(1, 2)
+    if accuracy == 2:
+        return {0: Fraction(-1), 1: Fraction(1)}, {0: half, 1: half}
+    slope, mean = (Fraction(1, 24), Fraction(-27, 24)), (Fraction(-1, 16), Fraction(9, 16))
+    return (
+        {-1: slope[0], 0: slope[1], 1: -slope[1], 2: -slope[0]},
+        {-1: mean[0], 0: mean[1], 1: mean[1], 2: mean[0]},
+    )
+
+
+def per_spacing(axes: Sequence[str]) -> Node:
+    """One over the product of the spacings along some axes."""
+    return over(ONE, times(*(Variable(spacing_name(axis)) for axis in axes)))
+
+
 class Reader(Protocol):
     """Reads fields and coefficients for formulas of neighbours."""
 
@@ -86,11 +107,17 @@ class Reader(Protocol):
     def build(self, node: Node, offset: Offset) -> Node:
         """A formula as a tree of what is read."""
 
+    def is_field(self, name: str) -> bool:
+        """Whether a name is that of a field."""
 
-def flows_of(name: str, ndim: int) -> tuple[int, str]:
-    """(number of axes, limiter) of an operator by its whole name."""
-    _, _, option = name.partition("(limiter=")
-    return ndim, option.removesuffix(")") or "none"
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+
+
+def limiter_of(name: str) -> str:
+    """The limiter of a flux by its whole name."""
+    return name.partition("(limiter=")[2].removesuffix(")") or "none"
 
 
 def with_carried(tree: Node, field: str, ndim: int) -> Node:
@@ -160,6 +187,43 @@ def oriented(tree: Node, hoist: Hoist, ndim: int, before: Node = ONE) -> Node:
     return _times(rest, oriented(flowing[0], hoist, ndim, before))
 
 
+def parts_of(tree: Node, hoist: Hoist, before: Node = ONE) -> Iterator[tuple[Node, Node]]:
+    """The parts of a sum, each with the scalar before it."""
+    if not has_operators(tree):
+        yield before, tree
+        return
+
+    # Scalars are distributed over sums, and nothing else is taken apart.
+    match tree:
+        case Operation("add" | "subtract", (a, b)):
+            yield from parts_of(a, hoist, before)
+            other = before if tree.name == "add" else times(Constant(-1.0), before)
+            yield from parts_of(b, hoist, other)
+        case Operation("negative" | "positive", (a,)):
+            sign = Constant(-1.0 if tree.name == "negative" else 1.0)
+            yield from parts_of(a, hoist, times(sign, before))
+        case Operation("multiply" | "divide"):
+            flowing, rest = only_flowing(tree, hoist)
+            scalars = [it for it in rest if hoist.kind(it[0]) is Dependence.SCALAR]
+            if flowing is None or len(scalars) < len(rest):
+                yield before, tree
+                return
+            for factor, divides in scalars:
+                before = over(before, factor) if divides else times(before, factor)
+            yield from parts_of(flowing, hoist, before)
+        case _:
+            yield before, tree
+
+
+def only_flowing(tree: Node, hoist: Hoist) -> tuple[Node | None, list[tuple[Node, bool]]]:
+    """The only factor with operators, None if it is not the only one or divides, and the others."""
+    every = factors_of(tree)
+    flowing = [(it, divides) for it, divides in every if has_operators(it)]
+    rest = [(it, divides) for it, divides in every if not has_operators(it)]
+    alone = len(flowing) == 1 and not flowing[0][1]
+    return (flowing[0][0] if alone else None), rest
+
+
 def _times(factor: Node, tree: Node) -> Node:
     if factor in (ONE, Constant(-1.0)):
         return tree if factor == ONE else Operation("negative", (tree,))
@@ -190,7 +254,7 @@ def weno5_in(tree: Node) -> bool:
 def limited_in(tree: Node) -> bool:
     """Whether a formula has a flux of more than the first order."""
     return any(
-        isinstance(it, Operation) and is_flux(it.name) and flows_of(it.name, 1)[1] != "none"
+        isinstance(it, Operation) and is_flux(it.name) and limiter_of(it.name) != "none"
         for it in walk(tree)
     )
 
@@ -392,6 +456,7 @@ class Flow:
         fastest = self._built(formula("k*s", **parts_of))
         # From below the points in their order, from above those behind the face mirrored.
         carried = [self._point(self.carried, shift) for shift in shifts]
+
         parts: list[Node] = []
         for sign, order in (("+", (0, 1, 2, 3, 4)), ("-", (5, 4, 3, 2, 1))):
             split = [
@@ -408,6 +473,24 @@ class Flow:
             return self.reader.hold(self._point(leaf, shift))
 
         return state
+
+
+def flow_of(node: Operation, axis: int, reader: Reader) -> Flow | None:
+    """The flux of an operator along an axis; None if nothing flows there.
+
+    Raises:
+        ConfigError: it carries no field.
+    """
+    ndim = reader.ndim
+    flux, carried = node.arguments[ndim - 1 - axis], node.arguments[ndim]
+    if not isinstance(carried, Variable) or not reader.is_field(carried.name):
+        msg = "model: the last field of a flux is the one that it carries, as in flux(v*c, c)"
+        raise ConfigError(msg)
+    # One that is 0 has no waves to be followed either.
+    if flux == Constant(0.0):
+        return None
+    speed = node.arguments[ndim + 1] if len(node.arguments) > ndim + 1 else None
+    return Flow(flux, carried, speed, limiter_of(node.name), axis, ndim, reader)
 
 
 def _interpolated(points: Mapping[str, Node]) -> Node:

@@ -30,14 +30,24 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.discretise import Discretised, Discretiser, Space
+from tetris_sim.apps.pde.faces import (
+    Closure,
+    Givens,
+    Wall,
+    closures_of,
+    refuse_reading,
+    walls_of,
+)
 from tetris_sim.apps.pde.fields import Drive
 from tetris_sim.apps.pde.fluxes import limited_in
 from tetris_sim.apps.pde.simplify import DT, ONE, Hoist, Term, combine, has_operators, scaled, times
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.equations import Stage, tap
 from tetris_sim.model.formula import Constant, Node, Operation, Variable
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.linearisation import reading
 
 Scheme = Literal["euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2"]
@@ -54,6 +64,8 @@ class System:
         values: of constants, for exponents.
         space: the grid.
         drives: faces that change with time, by field.
+        closures: faces that are more than mirrors, by field.
+        walls: faces through which nothing flows, by field.
     """
 
     first: Mapping[str, Node]
@@ -61,9 +73,60 @@ class System:
     values: Mapping[str, float]
     space: Space
     drives: Mapping[str, Sequence[Drive]] = field(default_factory=dict)
+    closures: Mapping[str, Sequence[Closure]] = field(default_factory=dict)
+    walls: Mapping[str, Sequence[Wall]] = field(default_factory=dict)
+
+    def with_faces(
+        self,
+        boundaries: Mapping[str, Boundary],
+        grid: Grid,
+        givens: Mapping[str, Givens] | None = None,
+    ) -> System:
+        """The same on a grid with faces.
+
+        Args:
+            boundaries: by field, velocities among them.
+            grid: the points.
+            givens: by field, what faces are given instead of numbers.
+
+        Raises:
+            ConfigError: the grid is too small for its faces, or a field is read beyond a face
+                through which nothing of it flows.
+        """
+        made = {
+            name: closures_of(name, it, grid, self.space.accuracy, (givens or {}).get(name, {}))
+            for name, it in boundaries.items()
+        }
+        walls = {name: walls_of(it, grid.shape) for name, it in boundaries.items()}
+        refuse_reading(self.right_sides, walls)
+        return replace(
+            self,
+            closures={name: it for name, it in made.items() if it},
+            walls={name: it for name, it in walls.items() if it},
+        )
+
+    def discretiser(
+        self, hoist: Hoist, prefix: str = "e", start: str = "", late: float = 0.0
+    ) -> Discretiser:
+        """Makes sums of formulas of names that end on `start`, so many steps after the beginning
+        of one.
+        """
+        # Formulas of faces are those of the time at which a stage reads, as right-hand sides are.
+        names = {name: name + start for name in self.right_sides}
+        closures = {
+            name: [
+                replace(it, given=tuple(one and _later(one, late) for one in it.given))
+                for it in every
+            ]
+            for name, every in self.closures.items()
+        }
+        drives = self.driven(late)
+        return Discretiser(
+            self.space, hoist, names, self.values, prefix, drives, closures, self.walls
+        )
 
     def driven(self, late: float = 0.0) -> dict[str, list[tuple[Node | None, str]]]:
-        """What faces are given so many steps after the beginning of one, as of `Discretiser`."""
+        """The numbers of faces so many steps after the beginning of one, as of `Discretiser`."""
         return {
             name: [(it.course and _later(it.course, late), it.name) for it in drives]
             for name, drives in self.drives.items()
@@ -223,9 +286,7 @@ def discretised(
 ) -> Discretised:
     """The right-hand sides of names that end on `start`, so many steps after the beginning."""
     trees = {name: _later(tree, late) for name, tree in system.right_sides.items()}
-    names = {name: name + start for name in trees}
-    drives = system.driven(late)
-    return Discretiser(system.space, hoist, names, system.values, prefix, drives).run(trees)
+    return system.discretiser(hoist, prefix, start, late).run(trees)
 
 
 def _later(tree: Node, late: float) -> Node:
@@ -244,9 +305,7 @@ def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
         rest, damping = _split(tree, velocity)
         trees[velocity], dampings[velocity] = rest, damping
 
-    names = {name: name for name in system.right_sides}
-    drives = system.driven()
-    found = Discretiser(system.space, made.hoist, names, system.values, "e0.", drives).run(trees)
+    found = system.discretiser(made.hoist, "e0.").run(trees)
     formulas = {}
     for name in system.second:
         velocity = velocity_of(name)
@@ -254,7 +313,7 @@ def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
         if (damping := dampings[velocity]) is None:
             new = combine([Term(ONE, before), *sums], made.hoist)
         else:
-            made_by = Discretiser(system.space, made.hoist, names, system.values)
+            made_by = system.discretiser(made.hoist)
             half = Operation("multiply", (damping, formula("k/2", k=_KICK)))
             kept = made_by.build(formula("(1 - s)*v", s=half, v=Variable(velocity)), nowhere)
             by = made_by.build(formula("1 + s", s=half), nowhere)

@@ -15,6 +15,7 @@ from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted
 from tetris_sim.config.sections.conditions import (
+    OF_EQUATIONS,
     ConstantInitial,
     ExpressionInitial,
     FaceCondition,
@@ -34,6 +35,7 @@ from tetris_sim.config.sections.schema import (
     Request,
     TimeSection,
 )
+from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
@@ -65,6 +67,26 @@ def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
             ("time", "scheme"),
             f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
         )
+
+
+def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator[Finding]:
+    """Refuse faces and names of equations for other models."""
+    if model.type == "pde":
+        return
+    for path, section in patches(boundaries):
+        if isinstance(section, OF_EQUATIONS):
+            yield Finding(
+                ("boundaries", *path, "type"),
+                f"{section.type} is for model.type: pde; model.type: {model.type} has dirichlet, "
+                "fixed, neumann, robin and periodic faces",
+            )
+
+        # Names of constants and fields were let through, since only equations know them.
+        for name, about in type(section).model_fields.items():
+            kinds = [it for it in about.metadata if isinstance(it, Varying)]
+            given = getattr(section, name)
+            if kinds and isinstance(given, str) and (told := kinds[0].mistake(given)):
+                yield Finding(("boundaries", *path, name), told)
 
 
 def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
@@ -144,6 +166,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
         (check_scheme, ("time", "model")),
+        (check_faces, ("boundaries", "model")),
     )
 
     for check, names in checks:

@@ -122,10 +122,14 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     if asked == "auto" and jumping is not None and jumping.plan is not None:
         kept = begun is not None and is_spectral(begun.method)
         short = jumping.seconds < setting.compute.tuning_seconds and not compare
-        if kept or short:
+        # Steps would have an error in time that a jump of the equation itself does not have.
+        exact = setting.problem.continuous
+        if kept or short or exact:
             why = (
                 "as the run was begun"
                 if kept
+                else "which solve the equation exactly in time"
+                if exact
                 else "in less time than it takes to measure how fast steps are"
             )
             return _saying(jumping.plan, f"time.scheme: auto jumps, {why}."), (jumping,)

@@ -33,7 +33,7 @@ from tetris_sim.config.sections.quantities import (
     Section,
     looks_like_quantity,
 )
-from tetris_sim.model.formula import ExpressionError, compile_expression
+from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, compile_expression
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
 
@@ -76,10 +76,12 @@ class Varying:
     Attributes:
         quantity: kind and unit of the number.
         names: variables that a formula may use.
+        more: whether equations know other names besides, which only they can check.
     """
 
     quantity: Quantity
     names: tuple[str, ...] = ("x", "y", "z", "t")
+    more: bool = False
 
     @property
     def wanted(self) -> str:
@@ -102,12 +104,18 @@ class Varying:
             return self.quantity.read(value)
 
         # Compiled only to report mistakes now; the problem compiles it again when it is built.
-        try:
-            compile_expression(value, self.names)
-        except ExpressionError as error:
-            msg = f"{describe(value)} was found; {self.wanted} is wanted ({error})"
-            raise ValueError(msg) from None
+        told = self.mistake(value)
+        if told is not None and not (self.more and UNKNOWN_NAME in told):
+            raise ValueError(told)
         return value
+
+    def mistake(self, text: str) -> str | None:
+        """What is wrong with a formula, as a sentence; None if nothing is."""
+        try:
+            compile_expression(text, self.names)
+        except ExpressionError as error:
+            return f"{describe(text)} was found; {self.wanted} is wanted ({error})"
+        return None
 
     def _table(self, given: dict[str, Any]) -> TimeTable:
         table, *more = (given.pop(name) for name in ("file", "table") if name in given)
@@ -382,6 +390,10 @@ def _is_number(text: str) -> bool:
 
 # Types of keys. Formulas see position and time; where only ("t",) is named, time alone.
 VaryingTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE)]
+FaceTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE, more=True)]
+FaceFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX, more=True)]
+FaceCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT, more=True)]
+FaceNumber = Annotated[float | str | TimeTable, Varying(NUMBER, more=True)]
 VaryingFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX)]
 VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT)]
 VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY)]
