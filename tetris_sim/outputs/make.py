@@ -12,6 +12,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.outputs.field_file import make_provenance
 from tetris_sim.outputs.fields import FieldsOutput
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output, OutputTimes, StepSchedule
 from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.regions import OutputRegion, make_part, whole
@@ -27,6 +28,7 @@ def make_outputs(
     initial: InitialField | None = None,
     run_id: str = "",
     implicit: bool = False,
+    meter: Meter | None = None,
 ) -> tuple[Output, ...]:
     """The outputs of a run; nothing is written before their `start`.
 
@@ -39,6 +41,7 @@ def make_outputs(
         run_id: identifier of this run, which goes into the files.
         implicit: whether steps are implicit, so that heat flows at their ends as well as at their
             beginnings.
+        meter: what counts heat for the statistics.
 
     Raises:
         ConfigError: a probe lies outside the box, a part holds no point, or a time is not reached.
@@ -74,7 +77,7 @@ def make_outputs(
 
     if section.statistics is not None:
         when = schedule(section.statistics.every)
-        outputs.append(StatisticsOutput(problem, directory, when, implicit=implicit))
+        outputs.append(StatisticsOutput(problem, directory, when, implicit=implicit, meter=meter))
     if section.pictures:
         outputs.append(PicturesOutput(problem, directory, heading=request.title, initial=initial))
     return tuple(outputs)

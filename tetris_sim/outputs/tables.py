@@ -16,6 +16,7 @@ from tetris_sim.errors import CheckpointError
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.heat_flows import has_heat, heat_column
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Snapshot, StepSchedule
 from tetris_sim.outputs.regions import blocks, exact_sum, neighbours_of, read_along
 from tetris_sim.support.files import disk_errors, make_directory, open_given, sync_directory
@@ -302,13 +303,22 @@ class StatisticsOutput(TableOutput):
         directory: the results directory.
         schedule: when to add a row.
         implicit: whether steps are implicit.
+        meter: what counts heat from record to record.
     """
 
     def __init__(
-        self, problem: Problem, directory: Path, schedule: StepSchedule, *, implicit: bool = False
+        self,
+        problem: Problem,
+        directory: Path,
+        schedule: StepSchedule,
+        *,
+        implicit: bool = False,
+        meter: Meter | None = None,
     ) -> None:
         self._path = directory / FILE
-        self._audit = Audit(problem, implicit=implicit) if has_heat(problem) else None
+        self._audit = None
+        if has_heat(problem):
+            self._audit = Audit(problem, implicit=implicit, meter=meter)
 
         columns: list[str] = []
         for k, variable in enumerate(problem.variables):
