@@ -156,6 +156,7 @@ def switches(tree: Node) -> Numbers:
     [0.0, 0.02, 10.0, 10.02]
     """
     found = [np.empty(0)]
+
     for part in walk(tree):
         match part:
             case Comparison(_, operands):
@@ -210,6 +211,7 @@ def _line(node: Node) -> tuple[float, float] | None:
         case _:
             return None
 
+    # NaN stands for what is not linear, and passes through sums and products.
     (a, b), *rest = ((math.nan, math.nan) if it is None else it for it in lines)
     if not rest:
         a, b = (-a, -b) if node.name == "negative" else (a, b)

@@ -370,6 +370,7 @@ def _constant(
         if not problem.conduction or not problem.ruled_face(axis, side).rule.changes:
             whole = parts.setdefault(face_name(problem, axis, side), np.zeros(shape))
             whole[_edge(problem, axis, side)] += f
+    # Held cells have the same state at all steps.
     state = np.asarray(problem.initial(Slab.whole(problem.grid))[0], np.float64)
     for axis, k, shift in made.surfaces.ways:
         assert made.surfaces.ids is not None
@@ -406,6 +407,7 @@ def _of_faces(body: BodyMaterials, weights: Mapping[str, Numbers]) -> Iterator[G
         k = body.flow(axis, below, (one[1], ids), (one[0], ids))
         k = np.where(body.capacity(box, ids) > 0, k, 0.0).reshape(-1)
 
+        # Of a step of the face: its own heat, less what of it every surface gives back.
         own = face_name(problem, axis, side)
         (a,) = (it for it in face.rule.parameters if it.name == "a")
         worth = {

@@ -406,12 +406,20 @@ def _report(
         traffic=simulation.exchange.traffic,
         ranks=launched.ranks,
         busy_s=simulation.busy_s,
-        heat=on_root(launched.ranks, lambda: read_audit(directory, simulation.step)),
+        heat=on_root(
+            launched.ranks, lambda: read_audit(directory, simulation.step, _over(launched))
+        ),
     )
 
     made_steps = simulation.step > first_step
     on_root(launched.ranks, lambda: _write_report(report, directory, made_steps=made_steps))
     return report
+
+
+def _over(launched: Launched) -> tuple[str, ...]:
+    """Names of the parts that have statistics of their own."""
+    statistics = launched.config.output.statistics
+    return () if statistics is None else tuple(statistics.over)
 
 
 def _ended(simulation: Simulation, reason: StopReason | None) -> str:
