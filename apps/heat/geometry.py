@@ -228,6 +228,13 @@ class RasterizedBody:
             numbers = np.repeat(numbers, np.diff(begins, append=high), axis)
         return numbers
 
+    def seen(self, region: int, box: Box) -> Mask:
+        """Return where the region of a number is seen in a box."""
+        # A region with labels has several layers.
+        of_layer = np.array([it.region == region for it in self.layers], np.bool_)
+        layers, _ = self._wide(box)
+        return np.asarray(of_layer[layers], np.bool_)
+
     def blocks(self) -> Iterator[Box]:
         """Iterate over the anchored blocks of the whole grid."""
         whole = tuple((0, n) for n in self.grid.shape)

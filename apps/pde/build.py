@@ -223,7 +223,7 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
 def _assemble_rates(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
     """The same, for right-hand sides that are integrated without explicit steps of them all."""
     made = make_rates(parts.system, nothing_yet(parts.system))
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
     steady = time.scheme == "steady"
     adaptive = time.is_adaptive or (time.scheme in SPLIT and time.tolerance is not None)
     taken, steps = (1.0, 1) if steady else _counted(time, dt)

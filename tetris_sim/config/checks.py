@@ -159,6 +159,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
         (_parts, ("grid", "output")),
+        (_over, ("grid", "output", "model")),
         (_moments, ("time", "output")),
         (_numbers_in_precision, ("compute", "initial", "boundaries")),
         (_shares, ("compute",)),
@@ -321,6 +322,22 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
 
         if part.slice.keys() >= lengths.keys():
             yield Finding((*path, "slice"), "no axis is left uncut; a probe is for a single place")
+
+
+def _over(grid: GridSection, output: OutputSection, model: Any) -> Iterator[Finding]:
+    lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
+    over = {} if output.statistics is None else output.statistics.over
+    for name, part in over.items():
+        path: KeyPath = ("output", "statistics", "over", name)
+        if not part.box and model.type != "heat":
+            yield Finding(path, f"model.type: {model.type} has no bodies; give a box")
+        for axis, (low, high) in part.box.items():
+            if axis not in lengths:
+                message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
+                yield Finding((*path, "box", axis), message, at_key=True)
+            elif low < 0 or high > lengths[axis]:
+                message = f"the box of the grid reaches from 0 to {lengths[axis]:g} m along {axis}"
+                yield Finding((*path, "box", axis), message)
 
 
 def _fields(output: OutputSection) -> Iterator[tuple[KeyPath, FieldsSection]]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.heat_flows import (
-    SET,
     Sources,
     flow_through,
     heat_column,
@@ -24,6 +23,7 @@ from tetris_sim.outputs.materials import (
     held_pairs,
     survey,
 )
+from tetris_sim.outputs.meter import SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.solvers.balance import SOURCES, held_name
 
@@ -100,7 +100,9 @@ class HeatBalance:
         self._surfaces = tuple(surfaces)
         self._first: float | None = None
         self._latest: BalanceEntry | None = None
-        self._before: Mapping[str, float] | None = None  # what steps counted up to the first record
+        # What steps had counted up to the first record, and since when.
+        self._before: Mapping[str, float] | None = None
+        self._begun: float | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -116,7 +118,7 @@ class HeatBalance:
         # What steps counted up to a record is known of step 0 only.
         if first is not None and latest is not None:
             self._first, self._latest = first[1], latest
-            self._before = {} if first[0] == 0 else None
+            self._before, self._begun = ({}, 0.0) if first[0] == 0 else (None, None)
 
     def add(
         self, step: int, heat: float, powers: Mapping[str, float], counted: Mapping[str, float]
@@ -132,9 +134,10 @@ class HeatBalance:
         entry, before = BalanceEntry(step, heat, powers, dict.fromkeys(powers, 0.0)), self._latest
         # Without an earlier record, or after a step back, the balance begins anew here; so it does
         # where nobody remembers what had been counted before the first record.
-        lost = self._before is None and bool(counted)
+        lost = bool(counted) and (self._before is None or counted.get(SINCE) != self._begun)
         if before is None or self._first is None or lost or step < before.step:
             self._first, self._before = heat, dict(counted)
+            self._begun = counted.get(SINCE)
         elif step == before.step:  # the same record, of a run that was continued at it
             entry = replace(entry, moved=before.moved)
         else:
@@ -150,21 +153,22 @@ class HeatBalance:
         return {name: values[name] for name in self.columns}
 
     def _since(self, counted: Mapping[str, float], names: Sequence[str]) -> float:
-        """What steps have counted since the first record."""
+        """The heat that steps have counted since the first record [J]."""
         before = self._before or {}
         return math.fsum(counted.get(it, 0.0) - before.get(it, 0.0) for it in names)
 
     def _moved(
         self, before: BalanceEntry, after: BalanceEntry, counted: Mapping[str, float]
     ) -> dict[str, float]:
-        """What has come in since the first record, by column."""
-        found = {}
-        steps = after.step - before.step
+        """The heat that has come in since the first record, by column [J]."""
+        found, steps = dict[str, float](), after.step - before.step
+
         for column, names in self._names.items():
             first, last = before.powers[column], after.powers[column]
             if any(name in counted for name in names):
                 found[column] = self._since(counted, names)
                 continue
+            # Powers by id and step are known without the state.
             if column == GIVEN and self._sources is not None and self._sources.adds_up:
                 more = self._sources.heat(before.step, after.step)
             elif self._implicit:  # by the trapezoidal rule
@@ -191,10 +195,13 @@ class Audit:
     Args:
         problem: a problem whose state is a temperature (`has_heat`).
         implicit: whether steps are implicit.
+        meter: what counts heat from record to record; without it flows are lines between them.
     """
 
-    def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
-        self._problem = problem
+    def __init__(
+        self, problem: Problem, *, implicit: bool = False, meter: Meter | None = None
+    ) -> None:
+        self._problem, self._meter = problem, meter
         self._openings = tuple(openings(problem))
         self._body: BodyMaterials | None = None
         self._warm: list[int] = []  # numbers of the materials that have columns
@@ -294,7 +301,8 @@ class Audit:
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []
         flows = dict(zip(self._names_of_flows(), [*through, *between], strict=True))
         power = 0.0 if self._sources is None else self._sources.power(snapshot.step)
-        powers, counted = self._powers(flows, power), getattr(snapshot, "moved", {})
+        powers = self._powers(flows, power)
+        counted = {} if self._meter is None else self._meter.counted(snapshot)
         balance = self._balance.add(snapshot.step, heat, powers, counted)
         return [*flows.values(), *([power] if self._sources else []), *balance.values()]
 
@@ -324,9 +332,9 @@ class Audit:
             ids = np.flatnonzero(self._body.numbers == number)
             column = f"{FROM} {self._names([number])[0]}"
             names = [held_name(int(it)) for it in ids]
-            found.setdefault(column, (names, {}))[1][
-                f"{FLOW} {' to '.join(self._names(pair))}"
-            ] = sign
+            found.setdefault(column, (names, {}))[1][f"{FLOW} {' to '.join(self._names(pair))}"] = (
+                sign
+            )
         return found
 
     def _powers(self, flows: Mapping[str, float], power: float) -> dict[str, float]:

@@ -25,7 +25,6 @@ from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
 
 _INSULATED = (0.0, 1.0)  # the ghost as offset and factor of its mirror point, without any flow
-SET = "set"  # the name of the heat that `set_field` brought, among what steps count
 _CHUNK = 4096  # steps whose powers are computed together
 
 

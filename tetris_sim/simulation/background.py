@@ -29,6 +29,7 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.checkpoint.file import CheckpointPart, write_part
 from tetris_sim.outputs.field_file import Unfinished
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
@@ -175,6 +176,8 @@ class Attached:
         until: how little change ends it, if that is to end it.
         change: the largest change since the step before it begins, if it was measured [1/s].
         moved: what was moved before it begins; see `WorkerGroup.moved`.
+        meter: knows the heat of a state and the powers of a step, where that is asked for; rank
+            0's.
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
         vary: what `Simulation.with_boundary` and `with_changes` call.
@@ -190,6 +193,7 @@ class Attached:
     until: Until | None = None
     change: float | None = None
     moved: Mapping[str, float] = field(default_factory=dict)
+    meter: Meter | None = None
     beside: AsyncWriter | None = None
     vary: Vary | None = None
 
@@ -207,6 +211,7 @@ class Attachments(TypedDict, total=False):
     until: Until | None
     change: float | None
     moved: Mapping[str, float] | None
+    meter: Meter | None
     beside: AsyncWriter | None
     vary: Vary | None
 

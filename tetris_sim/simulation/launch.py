@@ -21,7 +21,9 @@ from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.checkpoint.file import remove_orphans
+from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.make import make_outputs
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.tables import read_audit
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
@@ -333,9 +335,12 @@ def _attach(
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None
     divided = _writes_apart(launched)
+    meter = everywhere(ranks, lambda: _make_meter(launched, prepared) if ranks.rank == 0 else None)
     writers = everywhere(
         ranks,
-        lambda: _make_writers(launched, prepared, beside, divided) if ranks.rank == 0 else None,
+        lambda: (
+            _make_writers(launched, prepared, beside, divided, meter) if ranks.rank == 0 else None
+        ),
     )
     if writers is None:
         yield attached | Attachments(beside=beside)
@@ -347,8 +352,16 @@ def _attach(
     with contextlib.ExitStack() as stack:
         stack.callback(progress.close)
         yield attached | Attachments(
-            outputs=outputs, saving=saving, progress=progress, beside=beside
+            outputs=outputs, saving=saving, progress=progress, meter=meter, beside=beside
         )
+
+
+def _make_meter(launched: Launched, prepared: PreparedRun) -> Meter | None:
+    """A counter of heat for the statistics, if there are any of a body with heat."""
+    problem, scheme = prepared.problem, prepared.plan.scheme
+    if launched.config.output.statistics is None or not has_heat(problem) or scheme == "steady":
+        return None
+    return Meter(problem, implicit=scheme == "implicit")
 
 
 def _writes_apart(launched: Launched) -> bool:
@@ -363,7 +376,11 @@ def _writes_apart(launched: Launched) -> bool:
 
 
 def _make_writers(
-    launched: Launched, prepared: PreparedRun, beside: AsyncWriter | None, divided: bool
+    launched: Launched,
+    prepared: PreparedRun,
+    beside: AsyncWriter | None,
+    divided: bool,
+    meter: Meter | None,
 ) -> tuple[tuple[Output, ...], Checkpoints]:
     config, start = launched.config, launched.start
     problem, plan = prepared.problem, prepared.plan
@@ -381,6 +398,7 @@ def _make_writers(
         initial=seen_first,
         run_id=run_id,
         implicit=plan.scheme == "implicit",
+        meter=meter,
     )
 
     states = RunStates(config, problem, plan, launched.clock, earlier=start.state, run_id=run_id)
@@ -444,12 +462,20 @@ def _report(
         traffic=simulation.exchange.traffic,
         ranks=launched.ranks,
         busy_s=simulation.busy_s,
-        heat=on_root(launched.ranks, lambda: read_audit(directory, simulation.step)),
+        heat=on_root(
+            launched.ranks, lambda: read_audit(directory, simulation.step, _over(launched))
+        ),
     )
 
     made_steps = simulation.step > first_step
     on_root(launched.ranks, lambda: _write_report(report, directory, made_steps=made_steps))
     return report
+
+
+def _over(launched: Launched) -> tuple[str, ...]:
+    """Names of the parts that have statistics of their own."""
+    statistics = launched.config.output.statistics
+    return () if statistics is None else tuple(statistics.over)
 
 
 def _ended(simulation: Simulation, reason: StopReason | None) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.outputs.pictures import small_picture
 from tetris_sim.scheduler.comm.communicator import everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -59,6 +59,7 @@ class Simulation(WorkerGroup):
             clock=attached.clock,
             ranks=attached.ranks,
             moved=attached.moved,
+            meter=attached.meter,
         )
         self._first_step, self._attached = step, attached
         self.asked_to_end = lambda: attached.stopping.reason() is not None
@@ -140,6 +141,7 @@ class Simulation(WorkerGroup):
                 "wanted"
             )
             raise ConfigError(msg)
+
         with self.turn.taken(changes=True):
             end = self.step + int(steps)
             while (before := self.step) < end:
@@ -193,8 +195,7 @@ class Simulation(WorkerGroup):
             self._writing.wait(self)  # what is written is the state before
             initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
             with self.turn.taken(changes=True):
-                for worker in self.workers:
-                    worker.stepper.load(initial, self.step)
+                self._replace(lambda: _load_into(self.workers, initial, self.step))
             self.unsaved = True
             self._writing.replaced()
             self._watch.forget()
@@ -339,6 +340,7 @@ class Simulation(WorkerGroup):
         if self._begun:
             return
         self._begun = True
+        self.begin_counting()
         self._writing.start(self)
         # Of a steady state, only the answer is worth writing, not the guess.
         if self.step == 0 and self._writing.writes and self.plan.scheme != "steady":
@@ -442,7 +444,7 @@ def open_simulation(
             mine = [share for share in plan.shares if share.rank == ranks.rank]
             workers = everywhere(ranks, lambda: _open_workers(problem, mine, stack))
         with clock.phase("initial"):
-            everywhere(ranks, lambda: _load(problem, workers, step))
+            everywhere(ranks, lambda: _load_into(workers, problem.initial, step))
 
         simulation = Simulation(problem, plan, workers, attached, step=step)
         stack.callback(simulation.close)
@@ -464,6 +466,6 @@ def _open_workers(
     return workers
 
 
-def _load(problem: Problem, workers: Sequence[Worker], step: int) -> None:
+def _load_into(workers: Sequence[Worker], initial: InitialField, step: int) -> None:
     for worker in workers:
-        worker.stepper.load(problem.initial, step)
+        worker.stepper.load(initial, step)

@@ -21,6 +21,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import first_failure
 from tetris_sim.model.step_control import Controller, Counted, largest_error
 from tetris_sim.outputs.checkpoint.file import CheckpointPart
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
@@ -372,6 +373,7 @@ class WorkerGroup:
         clock: adds up the time of each phase.
         ranks: who takes part.
         moved: as below, before `step`.
+        meter: on rank 0, if heat is to be counted.
 
     Attributes:
         plan: the decisions of now; others when planes have moved.
@@ -383,7 +385,8 @@ class WorkerGroup:
         asked_to_end: whether somebody wants the run to end.
         lost: names of workers that failed and without which the run went on.
         change: the step at which changes were measured last, and the largest of them [1/s].
-        moved: by implicit steps since the run began, of rank 0; see `ImplicitSteps.moved` [J].
+        moved: by steps since the run began, of rank 0, and what `set_field` brought; see
+            `ImplicitSteps.moved` and `Meter` [J].
     """
 
     plan: Plan
@@ -400,6 +403,7 @@ class WorkerGroup:
         clock: PhaseClock,
         ranks: Communicator,
         moved: Mapping[str, float] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.problem, self.step, self.clock, self.ranks = problem, step, clock, ranks
         self.busy_s: dict[str, float] = {}
@@ -408,6 +412,9 @@ class WorkerGroup:
         self.change: tuple[int, float] | None = None
         self.lost: tuple[str, ...] = ()
         self.moved: Mapping[str, float] = dict(moved or {})
+        self._meter = meter
+        # Only rank 0 has one, and all must take the same branches.
+        self._metered, self._asks = ranks.tell((meter is not None, bool(meter and meter.asks)))
         self._moved_at: dict[int, Mapping[str, float]] = {step: self.moved}
         self._take(plan, workers)
 
@@ -416,18 +423,62 @@ class WorkerGroup:
         wants to end before a long solution is there.
         """
         with contextlib.suppress(LeftOffError):
-            SCHEMES[self.plan.scheme](self, steps)
-            self.step += steps
-            if self.plan.scheme == "implicit":
-                self._add_moved()
+            # Where heat is counted, every step says what it is going to move.
+            # Counting begins before the first step, also of a run that nobody writes down.
+            self.begin_counting()
+            for block in [1] * steps if self._asks else [steps]:
+                powers = self._powers() if self._asks else {}
+                SCHEMES[self.plan.scheme](self, block)
+                self.step += block
+                self._add(powers, self.problem.dt)
+                for worker in self.workers if self.plan.scheme == "implicit" else ():
+                    self._add(getattr(worker.stepper, "moved", {}), 1.0)
 
-    def _add_moved(self) -> None:
-        """Add what solvers have moved since the last call, which rank 0 knows."""
-        found = dict(self.moved)
-        for worker in self.workers:
-            for name, heat in getattr(worker.stepper, "moved", {}).items():
-                found[name] = found.get(name, 0.0) + heat
-        self.moved = self._moved_at[self.step] = found
+    def _powers(self) -> Mapping[str, float]:
+        """Powers of the step that begins, on rank 0 [W]."""
+        found: dict[str, float] = {}
+        meter = self._meter
+        self.lead("output", lambda: found.update(meter.powers(self._stored()) if meter else {}))
+        return found
+
+    def begin_counting(self) -> None:
+        """Count heat from this step on, where it is counted and that has not begun."""
+        meter, found = self._meter, dict[str, float]()
+        if self._metered and not self.ranks.tell(bool(self.moved)):
+            self.lead("output", lambda: found.update(meter.begin(self._stored()) if meter else {}))
+            self._add(found, 1.0)
+
+    def _replace(self, load: Callable[[], None]) -> None:
+        """Let workers load another state, and count what it brings."""
+        meter, states, found = self._meter, list[StateSnapshot](), dict[str, float]()
+
+        def compare() -> None:
+            # Before and after the change; all ranks hand in their parts twice.
+            states.append(self._stored())
+            if len(states) > 1 and meter is not None:
+                found.update(meter.replaced(*states))
+
+        self.begin_counting()
+        for change in (load, None):
+            if self._metered:
+                self.lead("output", compare)
+            if change is not None:
+                change()
+        self._add(found, 1.0)
+
+    def _stored(self) -> StateSnapshot:
+        """The state itself, all of it in one piece."""
+        whole = WorkerGroup.snapshot(self)
+        whole.field()
+        return whole
+
+    def _add(self, powers: Mapping[str, float], seconds: float) -> None:
+        if powers:
+            found = dict(self.moved)
+            for name, power in powers.items():
+                found[name] = found.get(name, 0.0) + power * seconds
+            self.moved = found
+        self._moved_at[self.step] = self.moved
 
     def set_back(self, step: int) -> None:
         """Go on from an earlier step; what was moved until then is remembered, or not known."""

@@ -51,8 +51,8 @@ _EVEN, _ROUNDED = 1e-9, 1e-14
 
 
 @dataclass(frozen=True, eq=False)
-class Surfaces:
-    """What flows into the cells that are not held, in the units of a linear system.
+class SurfaceFlows:
+    """The flows into the cells that are not held from elsewhere, in the units of a linear system.
 
     Attributes:
         faces: by axis and side, d and f of the outermost plane of cells.
@@ -69,8 +69,8 @@ class Surfaces:
     ids: Callable[[], Ids] | None = None
 
     def flows(self, problem: Problem, drive: Numbers) -> dict[str, float]:
-        """Return the sums of flows into the cells: of the faces "x-", ..., of each held id "#3", and
-        of "sources".
+        """Return the sums of flows into the cells: of the faces "x-", ..., of each held id "#3",
+        and of "sources".
 
         Args:
             problem: whose cells.
@@ -81,8 +81,10 @@ class Surfaces:
             here = _plane(drive, axis, 0 if side == "low" else drive.shape[axis] - 1)
             name = face_name(problem, axis, side)
             found[name] = float((f - d * here).sum())
+
         for axis, k, shift in self.ways:
             assert self.ids is not None
+            # Only cells beside held ones, which are few.
             at = k > 0
             theirs = np.roll(drive, shift, axis)[at], np.roll(self.ids(), shift, axis)[at]
             by_id = np.bincount(theirs[1], k[at] * (theirs[0] - drive[at]))
@@ -97,6 +99,16 @@ class Surfaces:
 
 
 SOURCES = "sources"
+
+
+def joules_of(problem: Problem) -> float:
+    """Return what a flow of a linear system is in watts: such a flow is per volume, or in total
+    with coefficients per cell.
+    """
+    cell = problem.grid.cell_volume
+    if not problem.conduction:
+        return problem.variables[0].total.density * cell
+    return 1.0 if problem.conduction.coefficients else cell
 
 
 def face_name(problem: Problem, axis: int, side: Side) -> str:
@@ -136,7 +148,7 @@ class LinearSystem:
     is_linear: bool
     contents: Contents | None = None
     widths: tuple[Numbers, ...] = ()
-    surfaces: Surfaces | None = None
+    surfaces: SurfaceFlows | None = None
     where: Where = HERE
 
     @functools.cached_property
@@ -304,7 +316,7 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
     return LinearSystem(
         *(tuple(conductance), d, f, lambda: np.ones(grid.shape), False),
         is_linear=True,
-        surfaces=Surfaces(faces),
+        surfaces=SurfaceFlows(faces),
         where=where,
     )
 
@@ -406,7 +418,7 @@ class _Parts:
             d[self._held] = 0.0
             f[self._held] = 0.0
         conductance = tuple(k for k, _ in joined)
-        surfaces = Surfaces(
+        surfaces = SurfaceFlows(
             dict(self._faces),
             [(axis, *way) for axis, (_, ways) in enumerate(joined) for way in ways],
             heat,

@@ -21,7 +21,6 @@ for stiff parts too.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.step_control import Controller, Counted
 from tetris_sim.solvers.assembly import HERE, Spans, Where, instant
-from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems, joules_of, norm
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
 from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbalanced
@@ -98,7 +97,7 @@ class ImplicitSteps:
         iterations: of conjugate gradients, in total.
         kept: preconditioner of earlier solutions.
         moved: heat that came in through each surface and from sources in all steps so far, by the
-            names of `Surfaces.flows` [J]; the same numbers that the steps were made of.
+            names of `SurfaceFlows.flows` [J]; the same numbers that the steps were made of.
         heard: interruption request; see `conjugate_gradients`, which then raises LeftOffError.
     """
 
@@ -151,30 +150,22 @@ class ImplicitSteps:
             made = self.balance(when, u)
             drive = made.driving(u)
             scale = max(scale, unbalanced(made, best_constant(made)), unbalanced(made, drive))
-        made = self.make(u, span, stages, self.tolerance * scale)
-        self.add_up(made, span)
-        return made.state
+        step = self.make(u, span, stages, self.tolerance * scale)
+        self.add_up(step, span)
+        return step.state
 
     def add_up(self, made: ImplicitStep, span: TimeSpan) -> None:
         """Add what a step has moved to `moved`."""
         # C (u_1 - u) = dt (w (F + F_g) + a F_1) is what both stages add up to.
-        weights = (_W * span.dt, _W * span.dt, _A * span.dt)
+        joules = joules_of(self.problem) * span.dt
+        weights = _W * joules, _W * joules, _A * joules
         parts = zip(weights, made.systems, made.states, strict=True)
         for weight, system, state in parts:
             assert system.surfaces is not None
             flows = system.surfaces.flows(self.problem, system.driving(state))
             for name, flow in flows.items():
-                moved = self.moved.get(name, 0.0) + weight * flow * self._joules
+                moved = self.moved.get(name, 0.0) + weight * flow
                 self.moved[name] = moved
-
-    @functools.cached_property
-    def _joules(self) -> float:
-        """What a flow of a linear system is in watts."""
-        problem = self.problem
-        if problem.conduction is None:
-            return problem.variables[0].total.density * problem.grid.cell_volume
-        # With coefficients per cell it is in watts already, otherwise per volume.
-        return 1.0 if problem.conduction.coefficients else problem.grid.cell_volume
 
     def bends(self, begin: float, end: float, shortest: float) -> list[float]:
         """Return the times inside a span at which steps end, ascending, at least `shortest` apart
@@ -228,6 +219,7 @@ class ImplicitSteps:
         # Stage 1, trapezoidal rule: both ends contribute their flows, hence `u` and its flows.
         given = storage * u + flows
         middle = self._solve(span.end, stages[0], u, storage, given, least)
+
         second = self.balance(stages[0], middle)
         # The flows at t + g dt follow from the stage equation, without another evaluation.
         flows_then = storage * middle - given

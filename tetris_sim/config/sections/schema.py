@@ -445,10 +445,39 @@ class ProbeSection(Section):
     """Name of its file; numbered if not given."""
 
 
+class OverSection(Section):
+    """A part of what is computed: a region, a material, a fluid, or a box."""
+
+    region: str | None = None
+    """Where the region of this name is seen."""
+    material: str | None = None
+    """All cells of this material."""
+    fluid: str | None = None
+    """All cells of this fluid: the name of its region, or `fluid`."""
+    box: dict[AxisName, tuple[Length, Length]] = Field(default={})
+    """Range by axis [m]; an axis that is not named is taken whole."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> OverSection:
+        given = [it for it in (self.region, self.material, self.fluid, self.box or None) if it]
+        if len(given) != 1:
+            msg = "give one of region, material, fluid and box"
+            raise ValueError(msg)
+        for axis, (low, high) in self.box.items():
+            if not low < high:
+                msg = f"box.{axis} reaches from {low:g} m to {high:g} m; the lower end comes first"
+                raise ValueError(msg)
+        return self
+
+
 class StatisticsSection(Section):
     """Minimum, maximum, mean and total over time, as CSV."""
 
     every: Interval
+    over: dict[ProbeName, OverSection] = Field(default={})
+    """The same over parts, each by a name of its own that begins the names of its columns. Fluids
+    and voids are left out, unless the part is a fluid.
+    """
 
 
 class OutputSection(Section):

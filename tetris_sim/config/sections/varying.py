@@ -151,7 +151,8 @@ class Varying:
             ValueError: the file cannot be read, or its rows are not a table.
         """
         if isinstance(table.table, str):
-            rows = _read_file(self.quantity, Path(table.table), table)
+            names = table.time or "time", table.column
+            rows = read_file(Path(table.table), (TIME, self.quantity), names, table.unit)
         else:
             rows = np.array(table.table, np.float64)
         return stairs(rows) if table.hold else rows
@@ -178,7 +179,11 @@ class TemperatureTable(Section):
 
     table: tuple[tuple[float, float], ...]
     """A list of [temperature, value]; temperatures must ascend. Two rows of one temperature are a
-    jump, as between solid and liquid.
+    jump, as between solid and liquid. Or a CSV file of two columns, temperature [degC] and value,
+    whose first line may name them with their units: `temperature [K], conductivity [W/(m K)]`; or
+    instead, `file`: a CSV file of any number of columns, with `column`, the name of that of values,
+    `temperature`, that of temperatures (`temperature` if not given), and `unit`, where the name of
+    the column has none.
     """
     hold: bool = False
     """Whether each value holds up to the temperature of the next one, as stairs."""
@@ -209,15 +214,31 @@ class ByTemperature:
         if isinstance(value, TemperatureTable):
             return value
         # Not a table: pydantic's own validator of the annotated type decides.
-        if not (isinstance(value, Mapping) and "table" in value):
+        if not (isinstance(value, Mapping) and not value.keys().isdisjoint({"table", "file"})):
             return others(value)
-        if not {"table"} <= set(value) <= {"table", "hold"}:
-            msg = f"{describe(value)} was found; a table stands alone, or beside hold"
+        given = dict(value)
+        table, *more = (given.pop(name) for name in ("file", "table") if name in given)
+        hold = read_hold(given)
+        names = {name: given.pop(name, None) for name in ("column", "temperature", "unit")}
+        if given or more or not all(isinstance(it, str | None) for it in names.values()):
+            msg = (
+                f"{describe(value)} was found; a table stands alone or beside hold, a file beside "
+                "column, temperature and unit, which are names"
+            )
             raise ValueError(msg)
 
-        rows = _read_rows(value["table"], TEMPERATURE, self.quantity, "temperature")
-        ascending([temperature for temperature, _ in rows], "temperatures", "degC")
-        return TemperatureTable(table=tuple(rows), hold=read_hold(dict(value)))
+        if isinstance(table, str):
+            columns = names["temperature"] or "temperature", names["column"]
+            kinds = TEMPERATURE, self.quantity
+            found = read_file(Path(table), kinds, columns, names["unit"])
+            rows = [(float(temperature), float(number)) for temperature, number in found]
+        elif any(names.values()):
+            msg = "column, temperature and unit are for the columns of a file, and rows were found"
+            raise ValueError(msg)
+        else:
+            rows = _read_rows(table, TEMPERATURE, self.quantity, "temperature")
+            ascending([temperature for temperature, _ in rows], "temperatures", "degC")
+        return TemperatureTable(table=tuple(rows), hold=hold)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -260,60 +281,72 @@ def stairs(rows: Rows) -> Rows:
     return found
 
 
-def _columns(path: Path, names: list[str], given: TimeTable) -> tuple[int, int]:
-    """The columns of times and of values of a file; `ValueError` if one is not there."""
-    if given.column is None:
-        return 0, 1
-    plain = [_UNIT.sub("", name.strip()).strip() for name in names]
-    found = []
-    for wanted in (given.time or "time", given.column):
-        if plain.count(wanted) != 1:
-            many = "several columns are" if wanted in plain else "no column is"
-            msg = f"{path}: {many} named {describe(wanted)}; there are {listed(plain, 'and')}"
-            raise ValueError(msg)
-        found.append(plain.index(wanted))
-    return found[0], found[1]
+def read_file(
+    path: Path, kinds: tuple[Quantity, Quantity], names: tuple[str, str | None], unit: str | None
+) -> Rows:
+    """The rows of a table in a CSV file, in SI units, (n_rows, 2), not to be written to.
 
+    Args:
+        path: the file.
+        kinds: of both columns.
+        names: of both columns, without their units; without the second one, there are two columns.
+        unit: of the values, where the name of their column has none.
 
-def _read_file(quantity: Quantity, path: Path, given: TimeTable) -> Rows:
+    Raises:
+        ValueError: the file cannot be read, or its rows are not a table.
+    """
     try:
         seen = path.stat()
     except (OSError, ValueError) as error:  # the latter: a path with a zero byte
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, kinds, error) from error
     # Every face and every check asks for the table; a file that changes is read again.
     stamp = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-    return _kept_rows(quantity, path, given, stamp)
+    return _kept_rows(path, kinds, names, unit, stamp)
 
 
 @functools.lru_cache(maxsize=8)
-def _kept_rows(quantity: Quantity, path: Path, given: TimeTable, stamp: object) -> Rows:
-    rows = _read_rows_of(quantity, path, given)
+def _kept_rows(
+    path: Path,
+    kinds: tuple[Quantity, Quantity],
+    names: tuple[str, str | None],
+    unit: str | None,
+    stamp: object,
+) -> Rows:
+    rows = _read_columns(path, kinds, names, unit)
     rows.flags.writeable = False
     return rows
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} cannot be read ({error}); a CSV file of times and values is wanted")
+def _firsts(kinds: tuple[Quantity, Quantity]) -> str:
+    return "times" if kinds[0] is TIME else "temperatures"
 
 
-def _read_rows_of(quantity: Quantity, path: Path, given: TimeTable) -> Rows:
+def _unreadable(path: Path, kinds: tuple[Quantity, Quantity], error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read ({error}); a CSV file of {_firsts(kinds)} and values is wanted"
+    )
+
+
+def _read_columns(
+    path: Path, kinds: tuple[Quantity, Quantity], names: tuple[str, str | None], unit: str | None
+) -> Rows:
     try:
         # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
         text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
         table = csv.reader(io.StringIO(text, newline=""))
         lines = [line for line in table if any(map(str.strip, line))]
     except (OSError, ValueError, csv.Error) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, kinds, error) from error
 
     # A first line that does not begin with a number names the columns and their units.
-    names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
-    units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
-    taken = _columns(path, names, given)
-    if given.unit is not None:
-        if units[taken[1]] not in ("", given.unit):
-            msg = f"{path}: the values are in {units[taken[1]]}, and unit says {given.unit}"
+    headings = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
+    units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in headings]
+    taken = _columns(path, headings, names)
+    if unit is not None:
+        if units[taken[1]] not in ("", unit):
+            msg = f"{path}: the values are in {units[taken[1]]}, and unit says {unit}"
             raise ValueError(msg)
-        units[taken[1]] = given.unit
+        units[taken[1]] = unit
 
     wrong = next((k for k, line in enumerate(lines) if len(line) != len(units)), None)
     if wrong is not None:
@@ -329,27 +362,40 @@ def _read_rows_of(quantity: Quantity, path: Path, given: TimeTable) -> Rows:
 
     # The unit of a column's name belongs to each of its numbers.
     rows = np.empty((len(lines), 2))
-    for column, (place, kind) in enumerate(zip(taken, (TIME, quantity), strict=True)):
+    for column, (place, kind) in enumerate(zip(taken, kinds, strict=True)):
         try:
             rows[:, column] = kind.read_column([line[place] for line in lines], units[place])
         except ValueError as error:
             msg = f"{path}, row {error}"
             raise ValueError(msg) from None
     try:
-        ascending(rows[:, 0])
+        ascending(rows[:, 0], _firsts(kinds), "s" if kinds[0] is TIME else "degC")
     except ValueError as error:
         msg = f"{path}: {error}"
         raise ValueError(msg) from None
     return rows
 
 
+def _columns(path: Path, headings: list[str], names: tuple[str, str | None]) -> tuple[int, int]:
+    """The columns of some names in a file; `ValueError` if one is not there."""
+    if names[1] is None:
+        return 0, 1
+    plain = [_UNIT.sub("", name.strip()).strip() for name in headings]
+    found = []
+    for wanted in names:
+        if plain.count(str(wanted)) != 1:
+            many = "several columns are" if wanted in plain else "no column is"
+            msg = f"{path}: {many} named {describe(wanted)}; there are {listed(plain, 'and')}"
+            raise ValueError(msg)
+        found.append(plain.index(str(wanted)))
+    return found[0], found[1]
+
+
 def _read_rows(
     table: object, first: Quantity, second: Quantity, name: str
 ) -> list[tuple[float, float]]:
     if not isinstance(table, list | tuple) or not table:
-        # Only tables over time may also lie in a file.
-        file = "a file or " if first is TIME else ""
-        msg = f"{describe(table)} was found; {file}a list of [{name}, value] is wanted"
+        msg = f"{describe(table)} was found; a file or a list of [{name}, value] is wanted"
         raise ValueError(msg)
 
     rows = []
