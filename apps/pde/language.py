@@ -92,6 +92,7 @@ def rewritten(node: Operation, ndim: int, advection: Advection) -> Node | None:
     elif node.name == "advect":
         *velocity, field = node.arguments
         squares = []
+
         for axis, speed in zip(axes, velocity, strict=True):
             if advection == "central":
                 squares.append(Operation("multiply", (speed, Operation(f"d{axis}", (field,)))))

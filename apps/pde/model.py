@@ -280,8 +280,8 @@ class PdeModel(Section):
         error = error_of_a_step(self._parts(request, continued=False), dt)
         if error > 0:
             yield (
-                f"a step of {self.scheme(request)} of {dt:.3g} s is off by about {error:.1g} of the "
-                "largest value at the initial state, by halving it; errors of steps add up"
+                f"a step of {self.scheme(request)} of {dt:.3g} s is off by about {error:.1g} of "
+                "the largest value at the initial state, by halving it; errors of steps add up"
             )
 
     def _initial(
