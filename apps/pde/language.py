@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -92,6 +92,7 @@ def rewritten(node: Operation, ndim: int, advection: Advection) -> Node | None:
     elif node.name == "advect":
         *velocity, field = node.arguments
         squares = []
+
         for axis, speed in zip(axes, velocity, strict=True):
             if advection == "central":
                 squares.append(Operation("multiply", (speed, Operation(f"d{axis}", (field,)))))
@@ -198,12 +199,14 @@ class Language:
         fields: that formulas may have, velocities among them.
         numbers: constants that are numbers.
         named: constants that are formulas, of numbers, coordinates and time alone.
+        defined: formulas of fields too, with operators.
     """
 
     ndim: int
     fields: tuple[str, ...]
     numbers: Mapping[str, float] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
+    defined: Mapping[str, Node] = field(default_factory=dict)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -225,9 +228,9 @@ class Language:
         Raises:
             ExpressionError: it cannot be used.
         """
-        names = [*self.fields, *self.numbers, *self.named, *self.places]
+        names = [*self.fields, *self.numbers, *self.named, *self.defined, *self.places]
         tree = compile_expression(text, names, operators(self.ndim)).tree
-        whole = substitute(tree, self.named)
+        whole = substitute(tree, {**self.named, **self.defined})
         if sum(1 for _ in walk(whole)) > _MOST_NODES:
             msg = "the formula becomes too long with its constants put in"
             raise ExpressionError(msg, 1)
@@ -280,3 +283,33 @@ def read_constants(
                 told = f"it comes out as {value}; a finite number is wanted"
                 mistakes.append(((*path, name), told, None))
     return Language(ndim, fields, numbers, named), mistakes
+
+
+def with_definitions(
+    language: Language, given: Mapping[str, str]
+) -> tuple[Language, list[Mistake]]:
+    """The language with names for formulas that equations share, in any order, and what is wrong
+    with these.
+    """
+    path: KeyPath = ("model", "definitions")
+    known = [*language.fields, *language.numbers, *language.named, *language.places, *given]
+    trees: dict[str, Node] = {}
+    mistakes: list[Mistake] = []
+    for name, text in given.items():
+        try:
+            tree = compile_expression(text, known, operators(language.ndim)).tree
+            trees[name] = substitute(tree, language.named)
+        except ExpressionError as error:
+            mistakes.append(((*path, name), str(error), error.column))
+
+    # Those whose parts are all known are put into the others, until none is left.
+    defined: dict[str, Node] = {}
+    waiting = set(trees)
+    while ready := {it for it in waiting if not names_in(trees[it]) & waiting}:
+        defined |= {it: substitute(trees[it], defined) for it in sorted(ready)}
+        waiting -= ready
+    for name in sorted(waiting):
+        others = ", ".join(sorted(names_in(trees[name]) & waiting))
+        told = f"it needs {others}, which needs it in turn; make one of them a field"
+        mistakes.append(((*path, name), told, None))
+    return replace(language, defined=defined), mistakes

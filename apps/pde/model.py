@@ -33,6 +33,7 @@ from tetris_sim.apps.pde.language import (
     name_mistakes,
     read_constant,
     read_constants,
+    with_definitions,
 )
 from tetris_sim.apps.pde.schemes import (
     Scheme,
@@ -44,7 +45,6 @@ from tetris_sim.apps.pde.schemes import (
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, Request
-from tetris_sim.errors import TetrisError
 from tetris_sim.model.formula import ExpressionError, Node
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
@@ -60,6 +60,10 @@ class PdeModel(Section):
     constants: dict[str, ConstantValue] = Field(default={})
     """By name: numbers, with units if you like (they are SI then), or formulas of x, y, z, t and
     other constants.
+    """
+    definitions: dict[str, str] = Field(default={})
+    """By name: formulas of fields, constants and other definitions, with operators, that equations
+    may have.
     """
     fields: NamedFields
     """By name."""
@@ -79,16 +83,20 @@ class PdeModel(Section):
         for key, section, what in (
             ("fields", self._state_names, "field"),
             ("constants", self.constants, "constant"),
+            ("definitions", self.definitions, "definition"),
         ):
             for name, sentence in name_mistakes(section, ndim, what):
                 yield ("model", key, name), sentence
         for name in self.constants.keys() & {*self._state_names}:
             yield ("model", "constants", name), f"{name} is a field already; choose another name"
+        for name in self.definitions.keys() & {*self._state_names, *self.constants}:
+            told = f"{name} is a field or a constant already; choose another name"
+            yield ("model", "definitions", name), told
         velocities = {velocity_of(name) for name, it in self.fields.items() if it.second_order}
         for name in velocities & self.fields.keys():
             yield ("model", "fields", name), f"{name} is the velocity of a field already"
 
-        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        language, mistakes = self._language(ndim)
         yield from mistakes
         if not mistakes:
             yield from self._formulas(language)[1]
@@ -112,6 +120,13 @@ class PdeModel(Section):
                 f"leapfrog is for fields with second_order, and {first[0]} has an equation; take "
                 "rk4",
             )
+
+    def _language(self, ndim: int) -> tuple[Language, list[Mistake]]:
+        """The names that formulas may have, and what is wrong with them."""
+        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        if mistakes:
+            return language, mistakes
+        return with_definitions(language, self.definitions)
 
     def _misplaced(self, request: Request) -> Iterator[tuple[KeyPath, str]]:
         if request.initial is not None:
@@ -157,7 +172,7 @@ class PdeModel(Section):
         """The scheme asked for, or the simplest that fits."""
         if request.time.scheme in _SCHEMES:
             return request.time.scheme  # type: ignore[return-value]
-        language, _ = read_constants(self.constants, self._state_names, request.ndim)
+        language, _ = self._language(request.ndim)
         trees, _ = self._formulas(language)
         first, second = (
             [trees[name] for name in it if name in trees] for it in (self._first, self._second)
@@ -188,6 +203,7 @@ class PdeModel(Section):
             refuse([(("time", "scheme"), msg)])
         for boundary in boundaries if equations is None else equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
+
         # What has become a stencil can be followed in time without an error, and is, unless a
         # scheme is asked for.
         jumps = equations is None and time.scheme in ("spectral", "auto")
@@ -196,7 +212,7 @@ class PdeModel(Section):
 
     def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
-        language, _ = read_constants(self.constants, self._state_names, grid.ndim)
+        language, _ = self._language(grid.ndim)
         trees, _ = self._formulas(language)
         system = System(
             {name: trees[name] for name in self._first},
@@ -249,22 +265,23 @@ class PdeModel(Section):
                 f"flux({it}**2/2) for advect({it}, {it})"
                 for it in carried_by_themselves(tree)
             ]
-        return (*found, *self._error_of_a_step(request, parts))
+        return tuple(found)
 
-    def _error_of_a_step(self, request: Request, parts: Parts) -> Iterator[str]:
-        """How accurate explicit steps of one length are."""
+    def notes_of_steps(self, request: Request, dt: float) -> Iterator[str]:
+        """How accurate explicit steps of one length are.
+
+        Args:
+            request: the configuration.
+            dt: the step [s].
+        """
         time = request.time
         if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto"):
             return
-        try:
-            dt = self.build(request).dt
-            error = error_of_a_step(parts, dt)
-        except TetrisError:
-            return  # the run will say what is wrong
+        error = error_of_a_step(self._parts(request, continued=False), dt)
         if error > 0:
             yield (
-                f"a step of {parts.scheme} of {dt:.3g} s is off by about {error:.1g} of the "
-                "largest value at the initial state, by halving it; errors of steps add up"
+                f"a step of {self.scheme(request)} of {dt:.3g} s is off by about {error:.1g} of "
+                "the largest value at the initial state, by halving it; errors of steps add up"
             )
 
     def _initial(

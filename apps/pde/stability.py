@@ -237,6 +237,7 @@ class _Samples:
         space = replace(system.space, frozen=True)
         frozen = replace(system, drives={}, closures={}, space=space)
         found = discretised(frozen, self._hoist)
+
         self._levels = found.levels
         self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
         self._fields = (*system.right_sides,)

@@ -172,7 +172,8 @@ def test_a_scheme_that_is_asked_for_is_repeated() -> None:
 def test_notes_tell_the_error_of_a_step(scheme: str, order: int) -> None:
     """Of u' = -u it is the next term of the exponential, within a factor of two."""
     it = config({"u": field("-u", 1.0)}, time={"steps": 9, "dt": 0.125, "scheme": scheme})
-    (note,) = it.model.notes(it)
+    (note,) = it.model.notes_of_steps(it, 0.125)
+    assert f"a step of {scheme} of 0.125 s" in note
     error = float(note.split("about ")[1].split()[0])
     exact = 0.125**order / float(np.prod(np.arange(1, order + 1)))
     assert exact / 2 < error < exact * 2
@@ -182,5 +183,5 @@ def test_notes_look_at_the_middle_of_a_large_grid() -> None:
     it = config(
         {"u": field("-x*u", 1.0)}, shape=(400, 300), size=(2.0, 3.0), time={"steps": 9, "dt": 0.1}
     )
-    (note,) = it.model.notes(it)
+    (note,) = it.model.notes_of_steps(it, 0.1)
     assert "is off by about 0.00" in note

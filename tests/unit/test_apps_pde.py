@@ -158,3 +158,30 @@ def test_constants_are_numbers_with_units_or_formulas() -> None:
 def test_resolved_configurations_load_again() -> None:
     config = read(GOOD)
     assert read(config.resolved_text()) == config
+
+
+def test_definitions_are_what_they_stand_for() -> None:
+    plain = changed('"D*laplace(u) - u*v**2 + F*(1 - u)"', '"laplace(u**3 - u - D*laplace(u))"')
+    named = plain.replace('"laplace(u**3 - u - D*laplace(u))"', "laplace(mu)").replace(
+        "  fields:",
+        "  definitions: {mu: cube - u - curved, cube: u**3, curved: D*laplace(u)}\n  fields:",
+    )
+    found = [read(text, "model.allow_growth=true").build() for text in (plain, named)]
+    stages = [problem.equations.stages for problem in found if problem.equations is not None]
+    assert len(stages) == 2
+    for one, other in zip(*stages, strict=True):
+        assert one.programs.instructions == other.programs.instructions
+
+
+@pytest.mark.parametrize(
+    ("definitions", "told"),
+    [
+        ("{mu: laplace(q)}", "model.definitions.mu: unknown name 'q'"),
+        ("{mu: 2*nu, nu: mu + u}", "mu: it needs nu, which needs it in turn; make one of them a field"),
+        ("{u: v}", "u is a field or a constant already"),
+        ("{laplace: v}", "'laplace' already means something in equations"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_definitions_are_told(definitions: str, told: str) -> None:
+    lines = mistakes(changed("  fields:", f"  definitions: {definitions}\n  fields:"))
+    assert any(told in line for line in lines), lines

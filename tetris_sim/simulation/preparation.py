@@ -360,14 +360,18 @@ def prepare(
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
     notes = (*notes, *pair_notes(problem, plan))
     if checkpoint is None:
-        notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
+        notes = (*notes, *on_root(ranks, lambda: model_notes(config, problem)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     return PreparedRun(problem, machine, compute, plan, proposals)
 
 
-def model_notes(config: Config) -> tuple[str, ...]:
-    """What the model has to say of a configuration that is right."""
-    return tuple(config.model.notes(config)) if hasattr(config.model, "notes") else ()
+def model_notes(config: Config, problem: Problem) -> tuple[str, ...]:
+    """What the model has to say of a configuration that is right, and of its steps."""
+    model = config.model
+    notes = tuple(model.notes(config)) if hasattr(model, "notes") else ()
+    if hasattr(model, "notes_of_steps"):
+        notes = (*notes, *model.notes_of_steps(config, problem.dt))
+    return notes
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
