@@ -29,7 +29,7 @@ from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
-from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.progress import Progress
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
 from tetris_sim.support.clock import PhaseClock

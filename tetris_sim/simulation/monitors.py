@@ -20,8 +20,7 @@ from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.workers.exchange import box_of
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.scheduler.workers.rebalance import restore
-from tetris_sim.scheduler.workers.recovery import KeptState, Recovery
+from tetris_sim.scheduler.workers.rebalance import KeptState, Recovery, restore
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.workers import Saving, WorkerGroup
 from tetris_sim.support.clock import format_time
