@@ -28,8 +28,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
 from tests.support import gpu_equation_cases as cases  # noqa: E402
-from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
-from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
+from tetris_sim.gpu_kernels.common.device import GpuDevice, compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod  # noqa: E402
 from tetris_sim.gpu_kernels.stream.method import METHOD  # noqa: E402
 from tetris_sim.model import reference  # noqa: E402

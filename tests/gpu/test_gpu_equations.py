@@ -14,7 +14,7 @@ from tests.support import gpu_equation_cases as cases
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.common.given import given_defines, joined_stages
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

@@ -14,7 +14,7 @@ from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.model import reference

@@ -73,8 +73,13 @@ def test_fields_velocities_and_their_order() -> None:
         ("dt: 0.1", "dt: 0.1, scheme: leapfrog", "leapfrog is for fields with second_order"),
         ("dt: 0.1", "dt: 0.1, scheme: rk3", "'rk3' was found"),
         ("dt: 0.1", "cfl: 0.1", "time.cfl: it is for heat conduction"),
-        ('"*": {type: neumann}', '"*": {type: dirichlet, value: "sin(y + t)"}',
+        ('"*": {type: neumann}', '"*": {type: radiation, emissivity: 0.5, ambient: 0}',
          "a face of equations takes one condition: dirichlet"),
+        ('"*": {type: neumann}', '"*": {type: dirichlet, value: "sin(y + q)"}', "unknown name 'q'"),
+        ('"*": {type: neumann}', '"*": {type: robin, h: "1 + t", ambient: 0}',
+         "h of equations is a number, or a formula of constants"),
+        ('"*": {type: neumann}', '"*": {type: fixed, value: y}', "take dirichlet"),
+        ('"*": {type: neumann}', '"*": {type: free}', "depends on its Poisson's ratio"),
     ],
 )  # fmt: skip
 def test_each_mistake_is_told_at_its_place(old: str, new: str, told: str) -> None:

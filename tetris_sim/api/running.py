@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sys
 import tempfile
@@ -18,10 +19,12 @@ import numpy.typing as npt
 
 from tetris_sim.api.arrays import checked_field
 from tetris_sim.api.result import Folder, LastState, Result
+from tetris_sim.apps.domain import steps_left
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results
 from tetris_sim.simulation.driving import onward
 from tetris_sim.simulation.launch import underway
@@ -140,8 +143,16 @@ class _Asked:
 
 @contextlib.contextmanager
 def _opened(
-    asked: _Asked, *, progress: bool = False, overwrite: bool = False, adapt: Adapt | None = None
+    asked: _Asked,
+    *,
+    progress: bool = False,
+    overwrite: bool = False,
+    adapt: Adapt | None = None,
+    saves: bool = False,
 ) -> Iterator[Simulation]:
+    """Open what is asked for; with `saves`, a checkpoint of its first state is made at once, which
+    nothing in its configuration says.
+    """
     stopping = Stopping(aborts=False)
     with underway(
         asked.config,
@@ -152,38 +163,66 @@ def _opened(
         stopping=stopping,
     ) as found:
         found.simulation.heard = stopping
+        if saves:
+            found.simulation.leave()
         yield found.simulation
 
 
 def _vary(
     config: Config,
     simulation: Simulation,
-    boundaries: Mapping[str, Any],
+    changes: Mapping[str, Any],
     directory: str | Path | None,
 ) -> AbstractContextManager[Simulation]:
-    """See `Simulation.with_boundary`."""
-    if not isinstance(boundaries, Mapping):
+    """See `Simulation.with_boundary`, whose faces are the change of "boundaries", and
+    `Simulation.with_changes`.
+    """
+    data = config.resolved()
+    changes = dict(changes)
+    if "boundaries" in changes:
+        given = changes.pop("boundaries")
+        if not isinstance(given, Mapping):
+            msg = (
+                f"boundaries is {describe(given)}; sections by face are wanted, for example "
+                "{'x-': {'type': 'dirichlet', 'value': '0 degC'}}"
+            )
+            raise ConfigError(msg)
+        kept = {
+            name: face
+            for name, face in data["boundaries"].items()
+            if "*" not in given and name[0] not in given
+        }
+        data["boundaries"] = {**kept, **given}
+
+    # A time of the end stays what it is, for the clock goes on; steps are counted anew.
+    if data["time"].get("steps") is not None:
+        data["time"]["steps"] = simulation.problem.steps - simulation.step
+    data["output"].pop("directory", None)
+    asked = _ask(data, directory, None, changes, results_stay=False)
+    return _opened(
+        asked, adapt=partial(_from_here, asked.config, simulation), saves=directory is not None
+    )
+
+
+def _from_here(config: Config, simulation: Simulation, problem: Problem) -> Problem:
+    """The problem of a configuration from the state and time of a simulation on.
+
+    Raises:
+        ConfigError: see `onward`, or the run would have ended before this time.
+    """
+    steps = problem.steps
+    if config.time.t_end is not None:
+        dt, steps = steps_left(config.time.t_end, simulation.time, problem.dt)
+        if dt != problem.dt:
+            problem = config.build(dt=dt)
+
+    if steps < 0:
         msg = (
-            f"boundaries is {describe(boundaries)}; sections by face are wanted, for example "
-            "{'x-': {'type': 'dirichlet', 'value': '0 degC'}}"
+            f"time.t_end is {config.time.t_end:g} s, and the simulation is at "
+            f"{simulation.time:g} s already: give a later time"
         )
         raise ConfigError(msg)
-    data = config.resolved()
-    kept = {
-        name: face
-        for name, face in data["boundaries"].items()
-        if "*" not in boundaries and name[0] not in boundaries
-    }
-    data["boundaries"] = {**kept, **boundaries}
-    time, left = data["time"], simulation.problem.steps - simulation.step
-    if time.get("t_end") is not None:
-        time["t_end"] -= simulation.time
-    elif time.get("steps") is not None:
-        time["steps"] = left
-    data["output"].pop("directory", None)
-
-    asked = _ask(data, directory, None, None, results_stay=False)
-    return _opened(asked, adapt=lambda problem: onward(simulation, problem, problem.steps))
+    return onward(simulation, dataclasses.replace(problem, steps=steps))
 
 
 def _ask(
@@ -227,6 +266,7 @@ def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:
             "Config is wanted"
         )
         raise ConfigError(msg)
+
     defaults = [
         Override("", ("output", "directory"), str(temporary)),
     ]

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
-from tetris_sim.model.slab import Ranges
+from tetris_sim.model.slab import PointLabels, Ranges
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.step_control import mean
 
@@ -358,6 +358,7 @@ class Medium:
         names: of the material of each id; ids may share one.
         void: mask of the ids that are nothing, (n_ids,), whose state has no meaning; None if all
             are something.
+        regions: which region of the configuration each point shows, if it has regions.
 
     Raises:
         ValueError: sizes disagree, conductances are asymmetric, negative or not finite, or a
@@ -369,6 +370,7 @@ class Medium:
     capacity: Numbers
     names: tuple[str, ...]
     void: npt.NDArray[np.bool_] | None = None
+    regions: PointLabels | None = None
 
     def __post_init__(self) -> None:
         n = len(self.capacity)

@@ -332,6 +332,7 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.JoinedStr: "text in quotes",
     ast.Await: "await",
 }
+UNKNOWN_NAME = "unknown name"  # in the message about one
 _NO_POWER = "'^' is not a power in expressions; write ** instead, as in x**2"
 
 
@@ -526,7 +527,7 @@ class _Reader:
             msg = f"{node.id} is a function; write {node.id}(...)"
         else:
             meant = suggestion(node.id, [*known, *self.callable])
-            msg = f"unknown name {node.id!r}{meant}; known are {', '.join(known)}"
+            msg = f"{UNKNOWN_NAME} {node.id!r}{meant}; known are {', '.join(known)}"
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:

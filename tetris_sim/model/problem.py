@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Face, Side
 from tetris_sim.model.conduction import Conduction, Ids, RuledFace, padded, repeated
-from tetris_sim.model.equations import Equations, Substeps
+from tetris_sim.model.equations import Equations, Rates, Substeps
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
@@ -174,6 +174,8 @@ class Problem:
         view: output variables instead of the state; None for the state itself.
         start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only for a
             run continued with another dt, and for a steady state, which is of time 0.
+        continuous: whether a jump over steps follows the equation in time itself, of which a step
+            of the stencil is one of Euler, instead of repeating this step.
         pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
 
     Raises:
@@ -195,6 +197,7 @@ class Problem:
     view: View | None = None
     start: tuple[int, float] = (0, 0.0)
     pairs: bool = False
+    continuous: bool = False
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -313,6 +316,11 @@ class Problem:
     def substeps(self) -> Substeps | None:
         """Error control of adaptive time stepping, if the equations have it."""
         return None if self.equations is None else self.equations.substeps
+
+    @property
+    def rates(self) -> Rates | None:
+        """How right-hand sides are integrated, if the equations are those instead of a step."""
+        return None if self.equations is None else self.equations.rates
 
     @property
     def why_not_one_stencil(self) -> str | None:

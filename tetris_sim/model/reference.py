@@ -269,17 +269,27 @@ def flow(
         here: `potentials` and ids of the points.
         there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
     """
-    conduction = problem.body
-    (mine, ids), (theirs, beside) = here, there
+    conduction, ids, beside = problem.body, here[1], there[1]
     if conduction.coefficients is None:
         between = conduction.medium.conductance[axis][ids, beside]
     else:
         between = conduction.coefficients.conductance(axis, faces)
+    return flow_by(problem, axis, between, here, there)
 
+
+def flow_by(
+    problem: Problem,
+    axis: int,
+    between: Values,
+    here: tuple[Seen, Ids],
+    there: tuple[Seen, Ids],
+) -> Values:
+    """Return the same as `flow` by known conductances between the points and their neighbours."""
+    (mine, ids), (theirs, beside) = here, there
     # Within a material, differences of potential are exact for any k(T); between materials the
     # temperature is continuous (but for the contact), the potential is not.
     by_potential = between.astype(mine[MIRROR].dtype) * (theirs[MIRROR] - mine[MIRROR])
-    enthalpy = conduction.enthalpy
+    enthalpy = problem.body.enthalpy
     if enthalpy is None:
         return np.asanyarray(by_potential)
     alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]

@@ -21,8 +21,7 @@ from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.workers.exchange import box_of
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.scheduler.workers.rebalance import restore
-from tetris_sim.scheduler.workers.recovery import KeptState, Recovery
+from tetris_sim.scheduler.workers.rebalance import KeptState, Recovery, restore
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.workers import Saving, WorkerGroup, cause_of
 from tetris_sim.support.clock import format_time
@@ -221,7 +220,8 @@ def go_on_without(
         UnsupportedError: nobody who is left has room for the grid.
     """
     what = f"{failure} (in the block after step {fleet.step})"
-    fleet.step, state = recovery.state(fleet.problem, first_step)
+    step, state = recovery.state(fleet.problem, first_step)
+    fleet.set_back(step)
     if recovery.stops:
         fleet.dissolve(KeptState(fleet.problem, state))
         code = ExitCode.RESOURCES if recovery.strict else ExitCode.REQUEUE
