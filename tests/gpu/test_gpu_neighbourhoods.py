@@ -132,11 +132,11 @@ def test_points_that_read_no_others_are_advanced_rightly(ndim: int) -> None:
 
 def agrees(problem: Problem) -> None:
     """Compare gpu.stream, emulated, with the reference."""
-    gpu = HostGpu()
+    gpu: Any = HostGpu()
     state = problem.initial(Slab.whole(problem.grid))
     parameters: Any = STREAM.parameters(problem)[-1]
     steps = 2 * STREAM.depth(problem, parameters) + 1
-    stepper = STREAM.prepare(problem, Slab.whole(problem.grid), parameters, gpu)  # type: ignore[arg-type]
+    stepper = STREAM.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
     stepper.load(problem.initial)
     stepper.advance(steps)
     found = stepper.interior()

@@ -20,7 +20,7 @@ from tetris_sim.config import make_config
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model import reference
-from tetris_sim.model.formula import ARITY, FUNCTIONS, compile_expression
+from tetris_sim.model.formula import ARITY, FUNCTIONS, compile_expression, evaluate
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.placement import ComputeResource
@@ -159,8 +159,8 @@ def test_erf_has_a_value_in_every_precision() -> None:
     formula = compile_expression("erf(x)", ["x"]).tree
     points = np.linspace(-6, 6, 1001)
     for kind in (np.float32, np.float64, np.longdouble):
-        found = reference.evaluate(formula, {"x": points.astype(kind)})
-        near = reference.evaluate(formula, {"x": points.astype(kind).astype(np.float64)})
+        found = evaluate(formula, {"x": points.astype(kind)})
+        near = evaluate(formula, {"x": points.astype(kind).astype(np.float64)})
         np.testing.assert_allclose(
             np.float64(found), near, rtol=4e-7 if kind == np.float32 else 1e-15
         )

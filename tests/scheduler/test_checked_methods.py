@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_a_constant_source_beside_a_face_that_changes_is_read_at_every_step(dtyp
     assert checked(problem, TESSELLATE) is None
 
 
-EQUATIONS = {
+EQUATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a root of what is above 5": (
         "laplace(u) - 0.01*sqrt(u - 5)", "10 + sin(2*pi*x/64)", {"dt": 0.1, "scheme": "euler"}
     ),
@@ -170,9 +171,8 @@ class Mistaken:
         return self.method.parameters(problem)
 
     def prepare(self, problem: Problem, *rest: Any) -> Any:
-        stepper = self.method.prepare(self.change(problem), *rest)
-        load, step = stepper.load, self.step
-        stepper.load = lambda initial: load(initial, step)  # type: ignore[method-assign]
+        stepper: Any = self.method.prepare(self.change(problem), *rest)
+        stepper.load = partial(stepper.load, step=self.step)
         return stepper
 
 

@@ -420,7 +420,7 @@ def first_failure(
         failures = Failures()
         with np.errstate(all="ignore"):
             u = advance(observed(np.array(u), failures), problem, 1, number).view(np.ndarray)
-        bad = ~np.isfinite(u).all(axis=0)
+        bad = np.asarray(~np.isfinite(u).all(axis=0))
         if bad.any():
             found = failures.first(bad)
             return None if found is None else (number, found[1], found[0])

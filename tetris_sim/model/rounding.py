@@ -200,6 +200,7 @@ class Failures:
             both = np.broadcast_to(failed, bad.shape) & bad
             if not both.any():
                 continue
+
             point = tuple(int(i) for i in np.argwhere(both)[0])
             values = [f"{float(np.broadcast_to(it, bad.shape)[point]):.6g}" for it in given]
             if name == _GIVEN:

@@ -87,6 +87,7 @@ class FiniteWatch:
         if begun is not None and fleet.problem.substeps is None:
             state = partial(fleet.problem.initial, Slab.whole(fleet.problem.grid))
             cause = cause_of(fleet.problem, state, fleet.step - begun, begun)
+
         msg = (
             f"the field is not finite any more: NaN or infinity at {_describe(bad, fleet.problem)},"
             f" found at step {fleet.step} (t = {format_time(time_s)}), all finite at step "
