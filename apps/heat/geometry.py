@@ -228,6 +228,13 @@ class RasterizedBody:
             numbers = np.repeat(numbers, np.diff(begins, append=high), axis)
         return numbers
 
+    def seen(self, region: int, box: Box) -> Mask:
+        """Return where the region of a number is seen in a box."""
+        # A region with labels has several layers.
+        of_layer = np.array([it.region == region for it in self.layers], np.bool_)
+        layers, _ = self._wide(box)
+        return np.asarray(of_layer[layers], np.bool_)
+
     def blocks(self) -> Iterator[Box]:
         """Iterate over the anchored blocks of the whole grid."""
         whole = tuple((0, n) for n in self.grid.shape)
@@ -418,7 +425,7 @@ class RasterizedBody:
         for axis in range(grid.ndim):
             (low, high), n = box[axis], grid.shape[axis]
             wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
-            layers, heated = self._wide(wide)
+            layers, heated = self.layers_in(wide)
             if is_new:
                 self._add_sources(axis, wide, layers, heated, low)
             faces, pair = self._crossed(axis, wide, layers)
@@ -441,7 +448,7 @@ class RasterizedBody:
                     seen.append((cells, np.full(len(cells), kind), share[marked]))
         self._number(states, seen, box if is_new else None)
 
-    def _wide(self, box: Box) -> tuple[States, list[Mask]]:
+    def layers_in(self, box: Box) -> tuple[States, list[Mask]]:
         """Layers and sources of a box, from the blocks that it touches."""
         layers = np.empty(shape_of(box), np.int32)
         heated = [np.zeros(layers.shape, np.bool_) for _ in self._sources]

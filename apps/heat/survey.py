@@ -26,6 +26,7 @@ from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import PointLabels
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _LEAST_FULL = 0.5  # of a source smaller than its cells
@@ -177,7 +178,18 @@ class GridScan:
             capacity=capacities(self.fillings) * self.fullness[of_id],
             names=tuple(filling.name for filling in self.fillings),
             void=void if void.any() else None,
+            regions=self._regions(),
         )
+
+    def _regions(self) -> PointLabels:
+        """Which region each point shows: the last one over it, by name or else by its place in the
+        list, from 1.
+        """
+        painting = self.painting
+        names = [it.name or f"region {n}" for n, it in enumerate(painting.regions, 1)]
+        dtype = np.uint8 if len(names) <= 256 else np.uint16
+        of_layer: Ids = np.array([it.region for it in painting.layers], dtype)
+        return PointLabels(tuple(names), lambda box: of_layer[painting.layers_in(box)[0]])
 
 
 def _power_of_metre(power: int) -> str:

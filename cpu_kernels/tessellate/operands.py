@@ -140,7 +140,9 @@ class Operands:
             operands[:, :, _PLACES[name]] = array.ctypes.data
         operands[:, :, _PLACES["step"]] = np.arange(steps)
         source = self._arrays["source"]
-        operands[:, :, _PLACES["source"]] += source.strides[0] * np.arange(steps)
+        # Where only faces change, all steps share the one row of a constant source.
+        if len(source) > 1:
+            operands[:, :, _PLACES["source"]] += source.strides[0] * np.arange(steps)
 
         bytes_of_ring = self._numbers["ring"] * self._layout.dtype.itemsize
         rings = self._kind.rings

@@ -168,7 +168,9 @@ class BoundaryStrip:
         # Ruled faces of a body come with `struct Body` instead.
         self._domain = None
         if problem.equations is not None:
+            # Where nothing is read beside its point there are no ghosts, but an argument.
             names = [name for name, _ in first_readers(problem.equations)]
+            names = names or [problem.equations.fields[0]]
             domains = [domain_of_name(problem, slab, name) for name in names]
             self._domain = to_device(device, np.concatenate(domains))
         elif problem.conduction is None:  # else the body knows it

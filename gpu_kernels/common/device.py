@@ -34,6 +34,9 @@ _HAS_CACHE = (12, 9)  # NVRTC with a cache of its own, which drops the log of re
 _USED = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?Used (?P<registers>\d+) registers", re.DOTALL
 )
+_ERROR = re.compile(
+    r"\b(catastrophic |fatal )?error\b( *#\S+)?:|^ptxas (error|fatal)", re.IGNORECASE
+)
 _SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -123,6 +126,16 @@ def compiler_version() -> str:
     return ".".join(map(str, _nvrtc().getVersion()))
 
 
+def first_error(said: str) -> str:
+    r"""Return the first error in what a compiler says, perhaps after pages of warnings; empty if
+    there is none.
+
+    >>> first_error("a.cu(1): warning: loop is not reachable\na.cu(2): error: no `;`\n")
+    'a.cu(2): error: no `;`'
+    """
+    return next((line.strip() for line in said.splitlines() if _ERROR.search(line)), "")
+
+
 def _nvrtc() -> Any:
     try:
         from cupy_backends.cuda.libs import nvrtc
@@ -153,7 +166,9 @@ def _compile(name: str, options: list[str]) -> Compiled:
         # miss it.
         return Compiled(nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program))
     except nvrtc.NVRTCError as error:
-        msg = f"{name} does not compile ({error}): {nvrtc.getProgramLog(program).strip()}"
+        said = nvrtc.getProgramLog(program).strip()
+        log.debug("%s does not compile with %s:\n%s", name, " ".join(options), said)
+        msg = f"{name} does not compile: {first_error(said) or error}"
         raise UnsupportedError(msg) from error
     finally:
         nvrtc.destroyProgram(program)

@@ -7,7 +7,7 @@ is left out, so that one pass reports everything that can be said.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tetris_sim.apps.boundaries import find_face, patches
@@ -15,6 +15,7 @@ from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted
 from tetris_sim.config.sections.conditions import (
+    OF_EQUATIONS,
     AxisFace,
     ConstantInitial,
     ExpressionInitial,
@@ -28,6 +29,7 @@ from tetris_sim.config.sections.conditions import (
 from tetris_sim.config.sections.grid import GridSection, closed_faces
 from tetris_sim.config.sections.quantities import ANGLES, split_unit
 from tetris_sim.config.sections.schema import (
+    SPLIT,
     CheckpointSection,
     ComputeSection,
     FieldsSection,
@@ -35,13 +37,14 @@ from tetris_sim.config.sections.schema import (
     Request,
     TimeSection,
 )
+from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.scheduler.machine.devices import named_devices
 from tetris_sim.support.wording import describe, listed
 
 # Does the model fit the other sections?
 
-_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
+_OF_EQUATIONS = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2", *SPLIT)
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
@@ -72,6 +75,26 @@ def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
             ("time", "scheme"),
             f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
         )
+
+
+def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator[Finding]:
+    """Refuse faces and names of equations for other models."""
+    if model.type == "pde":
+        return
+    for path, section in patches(boundaries):
+        if isinstance(section, OF_EQUATIONS):
+            yield Finding(
+                ("boundaries", *path, "type"),
+                f"{section.type} is for model.type: pde; model.type: {model.type} has dirichlet, "
+                "fixed, neumann, robin and periodic faces",
+            )
+
+        # Names of constants and fields were let through, since only equations know them.
+        for name, about in type(section).model_fields.items():
+            kinds = [it for it in about.metadata if isinstance(it, Varying)]
+            given = getattr(section, name)
+            if kinds and isinstance(given, str) and (told := kinds[0].mistake(given)):
+                yield Finding(("boundaries", *path, name), told)
 
 
 def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
@@ -144,6 +167,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
         (_parts, ("grid", "output")),
+        (_over, ("grid", "output", "model")),
         (_moments, ("time", "output")),
         (_numbers_in_precision, ("compute", "initial", "boundaries")),
         (_shares, ("compute",)),
@@ -151,6 +175,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
         (check_scheme, ("time", "model")),
+        (check_faces, ("boundaries", "model")),
     )
 
     for check, names in checks:
@@ -273,77 +298,6 @@ def _closed(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
             yield Finding(("boundaries", key), f"{told}; {advice}", at_key=True)
 
 
-def check_axes(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
-    """Angles along axes of lengths, and lengths along angles.
-
-    Args:
-        sections: the sections that are valid by themselves, by key.
-        values: the configuration as written, since numbers do not show their units.
-    """
-    if "grid" not in sections:
-        return
-    grid: GridSection = sections["grid"]
-    for path, axis, value in _positions(values, grid.names):
-        unit = split_unit(value)[1] if isinstance(value, str) else ""
-        if unit and (axis == "theta") != (unit in ANGLES):
-            wanted = "an angle, for example '90 deg'," if axis == "theta" else "a length"
-            yield Finding(path, f"{value!r} was found; {wanted} is wanted along {axis}")
-
-
-def _positions(
-    values: Mapping[str, Any], names: Sequence[str]
-) -> Iterator[tuple[KeyPath, str, object]]:
-    """Everything that is written as a position, with its key path and axis."""
-    count = {key: len(_at(values, ("output", key)) or ()) for key in ("probes", "parts")}
-    fields = _at(values, ("model", "fields")) or ()
-    lists: list[KeyPath] = [
-        *(("grid", "size"), ("grid", "spacing"), ("initial", "center")),
-        *(("output", "probes", number, "at") for number in range(count["probes"])),
-        *(("model", "fields", name, "initial", "center") for name in fields),
-    ]
-    tables: list[KeyPath] = [("grid", "origin"), ("grid", "graded")]
-    for number in range(count["parts"]):
-        tables += [("output", "parts", number, key) for key in ("box", "slice")]
-    for key in ("regions", "sources"):
-        n = len(_at(values, ("model", key)) or ())
-        tables += [("model", key, number, "box") for number in range(n)]
-
-    for path in lists:
-        found = _at(values, path)
-        if isinstance(found, list | tuple):
-            along = zip(names, enumerate(found), strict=False)
-            yield from (((*path, number), name, value) for name, (number, value) in along)
-    for path in tables:
-        found = _at(values, path)
-        for name in found if isinstance(found, Mapping) else ():
-            yield from (
-                (below, name, value) for below, value in _leaves((*path, name), found[name])
-            )
-
-
-def _at(values: Any, path: KeyPath) -> Any:
-    """The part of plain data at a key path; None if there is none."""
-    for key in path:
-        if isinstance(values, Mapping):
-            values = values.get(key)
-        elif isinstance(values, list | tuple) and isinstance(key, int) and key < len(values):
-            values = values[key]
-        else:
-            return None
-    return values
-
-
-def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _leaves((*path, key), part)
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value):
-            yield from _leaves((*path, number), part)
-    else:
-        yield path, value
-
-
 def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> Iterator[Finding]:
     if len(position) != len(grid.shape):
         message = (
@@ -402,6 +356,24 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
 
         if part.slice.keys() >= lengths.keys():
             yield Finding((*path, "slice"), "no axis is left uncut; a probe is for a single place")
+
+
+def _over(grid: GridSection, output: OutputSection, model: Any) -> Iterator[Finding]:
+    lengths = dict(zip(grid.names, grid.bounds, strict=True))
+    over = {} if output.statistics is None else output.statistics.over
+    for name, part in over.items():
+        path: KeyPath = ("output", "statistics", "over", name)
+        if not part.box and model.type != "heat":
+            yield Finding(path, f"model.type: {model.type} has no bodies; give a box")
+        for axis, (low, high) in part.box.items():
+            if axis not in lengths:
+                message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
+                yield Finding((*path, "box", axis), message, at_key=True)
+            elif low < lengths[axis][0] or high > lengths[axis][1]:
+                ends = " to ".join(f"{end:g}" for end in lengths[axis])
+                unit = grid.system.unit(axis)
+                message = f"the box of the grid reaches from {ends} {unit} along {axis}"
+                yield Finding((*path, "box", axis), message)
 
 
 def _fields(output: OutputSection) -> Iterator[tuple[KeyPath, FieldsSection]]:

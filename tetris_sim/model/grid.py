@@ -165,6 +165,11 @@ class Grid:
         return any(ends is not None for ends in self.edges)
 
     @property
+    def dimensions(self) -> int:
+        """The power of metres of a volume."""
+        return self.system.dimensions if self.system.is_curved else self.ndim
+
+    @property
     def is_even(self) -> bool:
         """Whether all cells have the same volume and the same areas."""
         return not self.is_graded and not self.system.is_curved

@@ -10,8 +10,8 @@ import json
 import math
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,20 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.outputs.drawing import LINE_COLOUR, Drawing
-from tetris_sim.outputs.field_file import CREATOR, add_positions, add_steps, add_times, auxiliary
+from tetris_sim.outputs.field_file import (
+    CONVENTIONS,
+    CREATOR,
+    add_map,
+    add_positions,
+    add_steps,
+    add_times,
+    auxiliary,
+)
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS, Caption, Limits, extent, moment, widened
+from tetris_sim.outputs.materials import sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state
 from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
 from tetris_sim.outputs.sampling import CrossSection, Plane, sample
@@ -154,6 +164,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
     itemsize = dtype.itemsize
     chunk = chunk_shape(grid.shape, itemsize)
     with atomic_hdf5(path) as file:
+        file.attrs["Conventions"] = CONVENTIONS
         file.attrs["creator"] = CREATOR
         file.attrs["source"] = series.path.name
         file.attrs["title"] = str(series.meta.get("title", ""))
@@ -163,6 +174,11 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         time = add_times(file, [series.times[record] for record in records])
         add_positions(file, grid, spacing=False)
         add_steps(file, [series.steps[record] for record in records], time)
+
+        for it in series.maps:
+            flags = add_map(file, it, grid.shape, compression="gzip", shuffle=True)
+            for axis, name in enumerate(grid.axis_names):
+                flags.dims[axis].attach_scale(file[name])
 
         for k, variable in enumerate(series.variables):
             dataset = file.create_dataset(
@@ -178,7 +194,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
                 {
                     "units": variable.unit,
                     "long_name": variable.long_name,
-                    "coordinates": auxiliary(grid),
+                    "coordinates": auxiliary(grid, series.maps),
                 }
             )
             for axis, name in enumerate(("time", *grid.axis_names)):
@@ -194,7 +210,8 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
 #
 # Where an axis is graded it is a RectilinearGrid, which the format has since 2.7 (VTK 9.7 reads
 # it). Points are cell centres, so values are cell data, and the box has its true size. The axes
-# that a 1D or 2D field lacks have no thickness here, unlike in XDMF.
+# that a 1D or 2D field lacks have no thickness here, unlike in XDMF. One record is a file without
+# steps: readers take a time axis for one of space where there is a single step.
 
 VERSION = (2, 0)  # the first with time steps
 _GRADED_VERSION = (2, 7)  # the first with a RectilinearGrid
@@ -211,25 +228,61 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
     grid = series.grid
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
-        steps = root.create_group("Steps")
-        revolved = grid.system.is_curved and not grid.cut
-        if revolved:
-            _write_revolved(root, grid, len(records))
+        is_revolved = _is_revolved(grid)
+        if is_revolved:
+            _write_revolved(root, grid)
         else:
-            (_write_rectilinear if grid.is_graded else _write_image)(root, grid, len(records))
-
-        # Temporal data: offset of each step in each array, here one entry per step.
-        steps.attrs["NSteps"] = len(records)
-        steps["Values"] = np.array([series.times[record] for record in records])
-        offsets = steps.create_group("CellDataOffsets")
+            (_write_rectilinear if grid.is_graded else _write_image)(root, grid)
         values = root.create_group("CellData")
-        for k, variable in enumerate(series.variables):
-            n = int(root["NumberOfCells"][0]) if revolved else 1
-            offsets[variable.name] = n * np.arange(len(records), dtype=np.int64)
-            (_write_revolved_values if revolved else _write_values)(values, series, records, k)
+        for k in range(len(series.variables)):
+            (_write_revolved_values if is_revolved else _write_values)(values, series, records, k)
+
+        # Maps do not change: all steps share one array.
+        leading = (1,) if len(records) > 1 else ()
+        for it in () if is_revolved else series.maps:
+            found = replace(it, read=functools.partial(_last_axes, it.read, len(leading)))
+            add_map(values, found, (*leading, *grid.shape))
+        for it in series.maps if is_revolved else ():
+            state = it.read(tuple((0, n) for n in grid.shape))
+            values.create_dataset(it.name, data=_revolved(grid, state)).attrs.update(it.attributes)
+
+        times = np.array([series.times[record] for record in records])
+        if len(records) == 1:
+            root.create_group("FieldData")["TimeValue"] = times  # VTK's name for it
+        else:
+            _write_steps(root, series, times)
 
 
-def _write_image(root: Any, grid: Grid, _: int) -> None:
+def _last_axes(read: Callable[[Box], npt.NDArray[Any]], leading: int, box: Box) -> npt.NDArray[Any]:
+    """The values of a box with leading axes that the field lacks."""
+    return np.asarray(read(box[leading:])).reshape([high - low for low, high in box])
+
+
+def _write_steps(root: Any, series: Series, times: npt.NDArray[np.float64]) -> None:
+    """Write the times [s], and the offset of each step in each array: one entry per step."""
+    steps = root.create_group("Steps")
+    steps.attrs["NSteps"] = len(times)
+    steps["Values"] = times
+
+    offsets = steps.create_group("CellDataOffsets")
+    cells = math.prod(_revolved_shape(series.grid)) if _is_revolved(series.grid) else 1
+    for variable in series.variables:
+        offsets[variable.name] = cells * np.arange(len(times), dtype=np.int64)
+    for it in series.maps:
+        offsets[it.name] = np.zeros(len(times), dtype=np.int64)
+    # All steps share the nodes.
+    if _is_revolved(series.grid):
+        for name in ("PartOffsets", "PointOffsets"):
+            steps[name] = np.zeros(len(times), dtype=np.int64)
+        steps["NumberOfParts"] = np.ones(len(times), dtype=np.int64)
+        for name in ("CellOffsets", "ConnectivityIdOffsets"):
+            steps[name] = np.zeros((len(times), 1), dtype=np.int64)
+    elif series.grid.is_graded:
+        for name in "XYZ":
+            steps[f"{name}CoordinatesOffsets"] = np.zeros(len(times), dtype=np.int64)
+
+
+def _write_image(root: Any, grid: Grid) -> None:
     """Write the mesh: cells of one width per axis."""
     root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
     # A string of fixed length; VTK does not find any other.
@@ -244,7 +297,7 @@ def _write_image(root: Any, grid: Grid, _: int) -> None:
     root.attrs["Direction"] = np.eye(3).ravel()
 
 
-def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
+def _write_rectilinear(root: Any, grid: Grid) -> None:
     """Write the mesh: the ends of the cells along each axis, which all records share."""
     root.attrs["Version"] = np.array(_GRADED_VERSION, dtype=np.int64)
     root.attrs["Type"] = np.bytes_("RectilinearGrid")
@@ -254,7 +307,6 @@ def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
     root.attrs["Dimensions"] = np.array([len(nodes) for nodes in ends], dtype=np.int32)
     for name, nodes in zip("XYZ", ends, strict=True):
         root[f"{name}Coordinates"] = nodes
-        root[f"Steps/{name}CoordinatesOffsets"] = np.zeros(n_records, dtype=np.int64)
 
 
 # Around an axis or a centre cells are hexahedra in space (an UnstructuredGrid). Where the body is
@@ -262,6 +314,21 @@ def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
 _TURN = np.linspace(0, 1.5 * np.pi, 37)
 _POLAR = np.linspace(0, np.pi, 25)  # angles from the axis, where a ball is the same at all
 _HEXAHEDRON = 12  # the number that VTK has for it
+
+
+def _is_revolved(grid: Grid) -> bool:
+    return grid.system.is_curved and not grid.cut
+
+
+def _revolved_shape(grid: Grid) -> list[int]:
+    return [len(ends) - 1 for ends in _whole_ends(grid)]
+
+
+def _revolved(grid: Grid, state: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values of all cells in space, (n,); angles that the grid lacks have one value."""
+    order = ("", "theta", "r") if grid.system.kind == "spherical" else ("z", "theta", "r")
+    given = tuple(slice(None) if name in grid.axis_names else None for name in order)
+    return np.broadcast_to(np.asarray(state)[given], _revolved_shape(grid)).reshape(-1)
 
 
 def _whole_ends(grid: Grid) -> list[Numbers]:
@@ -273,7 +340,7 @@ def _whole_ends(grid: Grid) -> list[Numbers]:
     return [ends.get("z", thickness), ends.get("theta", _TURN), ends["r"]]
 
 
-def _write_revolved(root: Any, grid: Grid, n_records: int) -> None:
+def _write_revolved(root: Any, grid: Grid) -> None:
     """Write the mesh of a body of revolution, which all records share."""
     first, theta, r = np.meshgrid(*_whole_ends(grid), indexing="ij")
     if grid.system.kind == "spherical":
@@ -300,49 +367,42 @@ def _write_revolved(root: Any, grid: Grid, n_records: int) -> None:
     root["Connectivity"] = cells.reshape(-1)
     root["Offsets"] = 8 * np.arange(len(cells) + 1, dtype=np.int64)
     root["Types"] = np.full(len(cells), _HEXAHEDRON, dtype=np.uint8)
-    for name in ("PartOffsets", "PointOffsets"):
-        root[f"Steps/{name}"] = np.zeros(n_records, dtype=np.int64)
-    root["Steps/NumberOfParts"] = np.ones(n_records, dtype=np.int64)
-    for name in ("CellOffsets", "ConnectivityIdOffsets"):
-        root[f"Steps/{name}"] = np.zeros((n_records, 1), dtype=np.int64)
 
 
 def _write_revolved_values(
     group: Any, series: Series, records: Sequence[int], variable: int
 ) -> None:
     grid = series.grid
-    shape = [len(ends) - 1 for ends in _whole_ends(grid)]
+    n = math.prod(_revolved_shape(grid))
     dataset = group.create_dataset(
         series.variables[variable].name,
-        shape=(len(records) * math.prod(shape),),
+        shape=(len(records) * n,),
         dtype=arithmetic_of(series.dtype),
-        chunks=(min(math.prod(shape), 1 << 16),),
+        chunks=(min(n, 1 << 16),),
         compression="gzip",
         compression_opts=1,
     )
 
-    # Angles that the grid lacks have one value.
-    order = ("", "theta", "r") if grid.system.kind == "spherical" else ("z", "theta", "r")
-    given = tuple(slice(None) if name in grid.axis_names else None for name in order)
     for i, record in enumerate(records):
         state = series.read(record, variable, tuple((0, n) for n in grid.shape))
-        whole = np.broadcast_to(np.asarray(state)[given], shape)
-        dataset[i * whole.size : (i + 1) * whole.size] = whole.reshape(-1)
+        dataset[i * n : (i + 1) * n] = _revolved(grid, state)
 
 
 def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:
     shape, dtype = series.grid.shape, arithmetic_of(series.dtype)  # VTK has no float16
     itemsize = dtype.itemsize
-    # VTK expects as many axes as the box has thickness along, and time before them.
+    # VTK expects as many axes as the box has thickness along, and before them that of the steps.
+    leading = (len(records),) if len(records) > 1 else ()
+    chunk = chunk_shape(shape, itemsize)
     dataset = group.create_dataset(
         series.variables[variable].name,
-        shape=(len(records), *shape),
+        shape=(*leading, *shape),
         dtype=dtype,
-        chunks=(1, *chunk_shape(shape, itemsize)),
+        chunks=((1,) if leading else ()) + chunk,
     )
     for i, record in enumerate(records):
-        for box in blocks(shape, itemsize, multiple=chunk_shape(shape, itemsize)):
-            dataset[(i, *slices(box))] = series.read(record, variable, box)
+        for box in blocks(shape, itemsize, multiple=chunk):
+            dataset[(*((i,) if leading else ()), *slices(box))] = series.read(record, variable, box)
 
 
 # Animations.
@@ -372,7 +432,12 @@ class Film:
     def planes(self, record: int) -> tuple[Plane, ...]:
         """The values of one frame."""
         read = functools.partial(self.series.read, record, self.variable)
-        return sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+        planes = sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+        return show_body(planes, self._materials)
+
+    @functools.cached_property
+    def _materials(self) -> tuple[Plane, ...]:
+        return sample_materials(self.series.maps, self.series.grid, self.cuts, most=_MOST_POINTS)
 
     def moment(self, record: int) -> str:
         """The time of one frame as text."""
