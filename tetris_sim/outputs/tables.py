@@ -299,7 +299,7 @@ def tally(snapshot: Snapshot) -> list[Tally]:
 
         # Of a body the audit weighs what it adds up; this is for equations around an axis.
         shares = None
-        if problem.conduction is None and not problem.grid.is_even:
+        if not (problem.conduction or problem.grid.is_even):
             shares = problem.grid.volumes(box) / problem.grid.cell_volume
         for one, values in zip(tallies, state, strict=True):
             one.add(values, shares)
