@@ -394,11 +394,11 @@ def _around(
 ) -> Iterator[Mistake]:
     """What faces around an axis or a centre cannot be."""
     mirrors = ("dirichlet", "fixed", "neumann", "robin", "periodic")
+
     for name, face in faces.items():
         if face is None or isinstance(face, tuple):
             continue
-        key = find_face(own, name)
-        where = ("boundaries", name) if key is None else (*path, key)
+        where = (*path, key) if (key := find_face(own, name)) else ("boundaries", name)
         texts = [it for it in _given(face).values() if isinstance(it, str)]
         if face.type not in mirrors:
             yield where, f"{face.type} is for straight axes; take {', '.join(mirrors)}", None

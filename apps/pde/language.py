@@ -189,6 +189,7 @@ def _second(system: Coordinates, letter: str, axis: str, of: tuple[Node, ...]) -
     first, second = Operation(f"d{letter}", of), Operation(f"d{letter}{letter}", of)
     if axis == "z":
         return second
+
     # Both factors of a sphere are those of exact areas and volumes.
     text = {
         ("cylindrical", "r"): "second + first/r",

@@ -365,6 +365,7 @@ def _over(grid: GridSection, output: OutputSection, model: Any) -> Iterator[Find
         path: KeyPath = ("output", "statistics", "over", name)
         if not part.box and model.type != "heat":
             yield Finding(path, f"model.type: {model.type} has no bodies; give a box")
+
         for axis, (low, high) in part.box.items():
             if axis not in lengths:
                 message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
