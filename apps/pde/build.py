@@ -452,7 +452,8 @@ def error_of_a_step(parts: Parts, dt: float) -> float:
 
     # Of a method of order p the halves leave 2^-p of the error, at most half of it.
     sizes = np.abs(start).reshape(len(start), -1).max(axis=1)
-    errors = np.abs(states[0] - states[1]).max(axis=1) / np.where(sizes > 0, sizes, np.inf)
+    with np.errstate(all="ignore"):  # a state may stop being finite
+        errors = np.abs(states[0] - states[1]).max(axis=1) / np.where(sizes > 0, sizes, np.inf)
     order = {"euler": 1, "rk4": 4, "ssprk3": 3}.get(parts.scheme, 2)
     return float(errors.max()) / (1 - 2.0**-order)
 
