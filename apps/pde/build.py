@@ -56,8 +56,7 @@ def as_one_stencil(problem: Problem) -> Problem:
 
     Weights are rounded once for each operation of the formula, so the last bits are others.
     """
-    assert problem.equations is not None
-    weights = _weights(problem.equations)
+    weights = _weights(problem.system)
     if weights is None:
         return problem
     stencil = Stencil(tuple(weights), tuple(weights.values()))
