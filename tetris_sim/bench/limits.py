@@ -90,10 +90,9 @@ def expect(problem: Problem, share: Share, limits: DeviceLimits) -> Expectation:
         share: its method and parameters.
         limits: of its device.
     """
-    assert problem.equations is not None
-    n_bytes = problem.dtype.itemsize * _transfers(problem.equations, share)
+    n_bytes = problem.dtype.itemsize * _transfers(problem.system, share)
     memory = n_bytes / limits.bytes
-    arithmetic = problem.equations.n_operations / limits.operations
+    arithmetic = problem.system.n_operations / limits.operations
     return Expectation(
         worker=share.worker,
         points_per_second=1 / max(memory, arithmetic),

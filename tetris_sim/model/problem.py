@@ -396,6 +396,12 @@ class Problem:
         assert self.conduction is not None
         return self.conduction
 
+    @property
+    def system(self) -> Equations:
+        """The equations of a problem that has them."""
+        assert self.equations is not None
+        return self.equations
+
     def padded_ids(self, box: Ranges) -> Ids:
         """Return the material ids of a box of global indices that may reach beyond the grid; see
         `padded`.

@@ -135,8 +135,7 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
     """Make step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`; see
     `equations.py`.
     """
-    equations, grid = problem.equations, problem.grid
-    assert equations is not None
+    equations, grid = problem.system, problem.grid
     kind, whole = u.dtype.type, tuple((0, n) for n in grid.shape)
     values: Seen = dict(zip(equations.fields, u, strict=True))
     # Parameters and coordinates are inputs of every stage; coordinates broadcast along their axis.

@@ -258,8 +258,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
     Raises:
         NumericsError: no substep is short enough.
     """
-    equations, begin = fleet.problem.equations, fleet.problem.time
-    assert equations is not None
+    equations, begin = fleet.problem.system, fleet.problem.time
     assert equations.substeps is not None
     substeps, said = equations.substeps, str(fleet.counted)
 
