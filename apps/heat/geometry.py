@@ -109,6 +109,7 @@ class RasterizedBody:
         bases: by filling, the number of the one that it is a variant of.
         states: (filling, numbers of the sources) by number.
         covered: numbers of the regions and of the sources found at some point so far.
+        seen: numbers of the regions that no later one covers at some point so far.
         mistakes: found so far, by key.
         gains: by filling that is no variant, the volume between its true surface and the faces of
             its cells [m^3].
@@ -140,6 +141,7 @@ class RasterizedBody:
         self.fillings: list[Filling] = [Filling(it.name, substance=it) for it in substances]
         self.layers: list[Layer] = []
         self.covered: tuple[set[int], set[int]] = (set(), set())
+        self.seen: set[int] = set()
         self.mistakes: dict[str, str] = {}
 
         # Opening the shapes appends to `layers` and `fillings`; the table below needs all of them.
@@ -340,6 +342,7 @@ class RasterizedBody:
         for number in range(len(self._shapes)):
             self._paint(number, box, layers)
 
+        self.seen |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
         bare = layers == _NOTHING
         if bare.any() and "model.regions" not in self.mistakes:
             _, where = first_place(bare, self.grid, box)

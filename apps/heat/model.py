@@ -260,7 +260,7 @@ class HeatModel(Section):
         if self._is_plain(request):
             return ()
         body, _ = examine(self, request)
-        return () if body is None else body.found.extents()
+        return () if body is None else (*body.found.hidden(), *body.found.extents())
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.support.wording import suggestion
+from tetris_sim.support.wording import listed, suggestion
 
 Value = Any  # a float64 array or scalar
 
@@ -404,7 +404,8 @@ class _Reader:
         if "#" in self.text:
             msg = "'#' is not allowed in an expression"
             raise ExpressionError(msg, self.text.index("#") + 1)
-        return self.convert(self.parse(), depth=1)
+        self.whole = self.parse()
+        return self.convert(self.whole, depth=1)
 
     def parse(self) -> ast.expr:
         """Return Python's syntax tree of the text, its errors turned into `ExpressionError`."""
@@ -516,9 +517,17 @@ class _Reader:
         if node.id in self.callable:
             msg = f"{node.id} is a function; write {node.id}(...)"
         else:
-            meant = suggestion(node.id, [*known, *self.callable])
-            msg = f"unknown name {node.id!r}{meant}; known are {', '.join(known)}"
+            words = [repr(it) + suggestion(it, [*known, *self.callable]) for it in self.unknown()]
+            several = "names" if len(words) > 1 else "name"
+            msg = f"unknown {several} {listed(words, 'and')}; known are {', '.join(known)}"
         raise ExpressionError(msg, self.column(node))
+
+    def unknown(self) -> list[str]:
+        """Return all names of the text that mean nothing, in their order."""
+        names = [it for it in ast.walk(self.whole) if isinstance(it, ast.Name)]
+        known = {*self.names, *CONSTANTS, *self.callable}
+        ordered = sorted(names, key=lambda it: (it.lineno, it.col_offset))
+        return list(dict.fromkeys(it.id for it in ordered if it.id not in known))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:
         """Convert a comparison such as a < b, or a chain such as a < b < c."""

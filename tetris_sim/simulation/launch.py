@@ -27,10 +27,9 @@ from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhe
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.workers.recovery import Recovery
-from tetris_sim.simulation.background import AsyncWriter, Attachments, Vary
+from tetris_sim.simulation.background import AsyncWriter, Attachments, Progress, Vary
 from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
-from tetris_sim.simulation.progress import Progress
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
 from tetris_sim.support.clock import PhaseClock
