@@ -242,7 +242,7 @@ class CpuSubstepStepper(CpuStepper):
         assert problem.equations is not None
         assert problem.equations.substeps is not None
         names = problem.equations.substeps.errors
-        self._errors = [sweeps.work_of(names[field]) for field in problem.equations.fields]
+        self._errors = [sweeps.work_of(names[it]) for it in problem.equations.fields if it in names]
         self._sweeps, self._one = sweeps, PaddedField(**{**vars(layout), "n_fields": 1})
 
     def substep(self, time: float, length: float) -> None:

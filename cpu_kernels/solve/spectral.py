@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.model.problem import Field
-from tetris_sim.solvers.spectral.stepper import SpectralMethod
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
+from tetris_sim.solvers.spectral.stepper import IntegratingMethod, SpectralMethod, as_substep
 
 
 class CpuArrays:
@@ -46,6 +47,21 @@ class CpuArrays:
         """A copy."""
         return np.array(array)
 
+    def rates(self, problem: Problem) -> Callable[[Any, float], Any]:
+        """Right-hand sides by the sweeps of `cpu.plain`."""
+        from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
+
+        stepper = CpuPlainMethod().prepare(
+            as_substep(problem), Slab.whole(problem.grid), {}, self._team
+        )
+
+        def of(u: Any, time: float) -> Any:
+            stepper.load(lambda slab: u[(slice(None), *(slice(*span) for span in slab.spans))])
+            stepper.substep(time, 0.0)
+            return stepper.interior()
+
+        return of
+
     def wait(self) -> None:
         """Nothing is under way between two calls."""
 
@@ -54,3 +70,8 @@ class CpuArrays:
 
 
 METHOD = SpectralMethod("cpu.spectral", "cpu", CpuArrays, CpuArrays.types)
+
+
+def integrating(scheme: str) -> IntegratingMethod:
+    """The method that integrates right-hand sides by a scheme."""
+    return IntegratingMethod(scheme, "cpu", CpuArrays)

@@ -83,12 +83,14 @@ def domain_of_name(problem: Problem, slab: Slab, name: str) -> npt.NDArray[np.vo
     """
     equations, spacing = problem.equations, problem.grid.spacing
     assert equations is not None
-    boundary = equations.boundaries[name]
+    # A name that is read at its point only has no ghosts, and perhaps no boundary.
+    boundary = equations.boundaries.get(name, problem.boundary)
+    widths = equations.ghosts.get(name, (0,) * problem.grid.ndim)
 
     def reflections(axis: int, side: Side, width: int) -> tuple[Reflection, ...]:
         return boundary.reflections(axis, side, spacing=spacing[axis], width=width)
 
-    return _pack(problem, slab, equations.ghosts[name], reflections, reach_of_names(problem))
+    return _pack(problem, slab, widths, reflections, reach_of_names(problem))
 
 
 def reach_of_names(problem: Problem) -> int:

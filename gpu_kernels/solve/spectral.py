@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.model.problem import Field
-from tetris_sim.solvers.spectral.stepper import SpectralMethod
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.solvers.spectral.stepper import (
+    IntegratingMethod,
+    SpectralMethod,
+    rates_of_arrays,
+)
 
 
 class GpuArrays:
@@ -41,6 +45,10 @@ class GpuArrays:
         with self._device.use():
             return self._device.fetch(self.xp.ascontiguousarray(array))
 
+    def rates(self, problem: Problem) -> Callable[[Any, float], Any]:
+        """Right-hand sides by operations on whole arrays, which stay on the GPU."""
+        return rates_of_arrays(problem, self.xp)
+
     def wait(self) -> None:
         """Return when the GPU is done."""
         self._device.stream.synchronize()
@@ -51,3 +59,8 @@ class GpuArrays:
 
 
 METHOD = SpectralMethod("gpu.spectral", "gpu", GpuArrays, GpuArrays.types)
+
+
+def integrating(scheme: str) -> IntegratingMethod:
+    """The method that integrates right-hand sides by a scheme."""
+    return IntegratingMethod(scheme, "gpu", GpuArrays)

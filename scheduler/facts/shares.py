@@ -19,8 +19,9 @@ from tetris_sim.scheduler.facts.domain import Profile, Streaming
 from tetris_sim.support.wording import count_threads, listing, table
 
 # How the state reaches the next output step: by explicit steps, by substeps whose length follows
-# from an error estimate, by spectral propagation, or as the solution of linear systems.
-Scheme = Literal["explicit", "adaptive", "spectral", "steady", "implicit"]
+# from an error estimate, by spectral propagation, as the solution of systems, or with the linear
+# part of equations treated apart.
+Scheme = Literal["explicit", "adaptive", "spectral", "steady", "implicit", "etdrk4", "imex"]
 Topic = Literal[
     "scheme",
     "device",

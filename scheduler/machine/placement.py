@@ -14,14 +14,16 @@ from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.solve import arithmetic as cpu_solve
 from tetris_sim.cpu_kernels.solve.spectral import METHOD as CPU_SPECTRAL
+from tetris_sim.cpu_kernels.solve.spectral import integrating as cpu_integrating
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels.solve import arithmetic as gpu_solve
 from tetris_sim.gpu_kernels.solve.spectral import METHOD as GPU_SPECTRAL
+from tetris_sim.gpu_kernels.solve.spectral import integrating as gpu_integrating
 from tetris_sim.model.method import DeviceKind, Method
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
 from tetris_sim.scheduler.machine.devices import Device, may_use_gpus
 from tetris_sim.scheduler.machine.machine import PER_TASK, Gpu, Machine
-from tetris_sim.solvers.spectral.stepper import SpectralMethod
+from tetris_sim.solvers.spectral.stepper import IntegratingMethod, SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import count_threads
 
@@ -56,6 +58,10 @@ class ComputeResource:
     def spectral(self) -> SpectralMethod:
         """The method for spectral propagation there, which is not among the tuner's candidates."""
         return GPU_SPECTRAL if self.device == "gpu" else CPU_SPECTRAL
+
+    def integrating(self, scheme: str) -> IntegratingMethod:
+        """The method that integrates right-hand sides there by a scheme."""
+        return gpu_integrating(scheme) if self.device == "gpu" else cpu_integrating(scheme)
 
     def solving(self, scheme: Literal["steady", "implicit"]) -> SolvingMethod:
         """The method that solves linear systems there."""

@@ -13,13 +13,14 @@ from typing import Literal
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import tolerance
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
@@ -69,8 +70,8 @@ class Rates:
 
 
 # Rates of one CPU thread and of a GPU.
-_PER_THREAD = Rates(5e7, 1e10, 2e7, 1e9, 2e7)
-_SPECTRAL_ON_GPU = Rates(3e9, 3e13, 5e9, 2e11, 5e9)
+PER_THREAD = Rates(5e7, 1e10, 2e7, 1e9, 2e7)
+SPECTRAL_ON_GPU = Rates(3e9, 3e13, 5e9, 2e11, 5e9)
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,7 @@ def plan_jumps(
         what = device.name if compute.method == "auto" else compute.method
         msg = f"a jump is not possible: {what} makes one step after the other"
         raise UnsupportedError(msg)
-    gpu = next((gpu for gpu in machine.gpus if device == Device("gpu", gpu.number)), None)
-    teams, why_threads = deal_threads(machine, compute, (device,))
-    place = ComputeResource(teams.get(device, 1), device.computes_on, device.number)
-
+    gpu, place, why_threads = open_alone(machine, compute, device)
     usable = usable_bytes(machine, compute, device, gpu)
     method, whole = place.spectral, Slab.whole(problem.grid)
     _refuse_too_large(method.least_memory(problem), usable, device)  # before long axes are read
@@ -116,25 +114,17 @@ def plan_jumps(
 
     needed = method.memory(problem, whole, {})
     _refuse_too_large(needed, usable, device)
-    wrong = check_method(problem, method, {}, place=place)
+    # What repeats the steps of the reference has the same eigenvectors as what is exact in time.
+    repeating = dataclasses.replace(problem, continuous=False)
+    wrong = check_method(repeating, method, {}, place=place)
     if wrong is not None:
         raise UnsupportedError(wrong)
 
-    rates, threads = (_PER_THREAD, place.threads) if gpu is None else (_SPECTRAL_ON_GPU, 1)
+    rates, threads = (PER_THREAD, place.threads) if gpu is None else (SPECTRAL_ON_GPU, 1)
     work = jump_work(operator, jumps.longest, method.types)
     # Work that is done once is spread over all propagations.
     seconds = rates.seconds(work) / threads + work.once / rates.once / jumps.count
-    share = Share(
-        worker=device.name,
-        slab=whole,
-        method=method,
-        parameters={},
-        threads=place.threads,
-        points_per_second=problem.grid.n_points * jumps.longest / seconds,
-        memory=needed,
-        product="" if gpu is None else gpu.name,
-        number=device.number,
-    )
+    share = share_of_all(problem, device, place, method, jumps.longest / seconds, needed, gpu)
     kind = "constant coefficients" if isinstance(operator, Separable) else "layers"
     return Plan(
         shares=(share,),
@@ -144,10 +134,13 @@ def plan_jumps(
         copy_for_checkpoints=False,
         reasons=(
             why_threads if gpu is None else describe_gpu(gpu, usable),
-            f"{method.name}: {kind}, so {jumps.count} jumps of up to {jumps.longest} steps of the "
-            f"same discrete scheme, about {seconds:.2g} s each; compared with {check_steps({})} "
+            f"{method.name}: {kind}, so {jumps.count} jumps of up to {jumps.longest} steps "
+            + ("exact in time" if problem.continuous else "of the same discrete scheme")
+            + f", about {seconds:.2g} s each; compared with {check_steps({})} "
             "steps of the reference on a small grid.",
-            describe_rounding(problem, jumps.longest),
+            "A jump has no error in time, however long it is."
+            if problem.continuous
+            else describe_rounding(problem, jumps.longest),
         ),
         scheme="spectral",
     )
@@ -168,6 +161,42 @@ def describe_rounding(problem: Problem, steps: int) -> str:
     return (
         f"A jump rounds a few times, {steps} steps round at every one: the two results may differ "
         f"by up to {bound:.2g} of the largest value."
+    )
+
+
+def open_alone(
+    machine: Machine, compute: ComputeSection, device: Device
+) -> tuple[Gpu | None, ComputeResource, str]:
+    """The GPU that a device is, its compute resource, and why it has so many threads."""
+    gpu = next((gpu for gpu in machine.gpus if device == Device("gpu", gpu.number)), None)
+    teams, why_threads = deal_threads(machine, compute, (device,))
+    return (
+        gpu,
+        ComputeResource(teams.get(device, 1), device.computes_on, device.number),
+        why_threads,
+    )
+
+
+def share_of_all(
+    problem: Problem,
+    device: Device,
+    place: ComputeResource,
+    method: Method,
+    steps_per_second: float,
+    needed: int,
+    gpu: Gpu | None,
+) -> Share:
+    """The share of a device that has the whole grid."""
+    return Share(
+        worker=device.name,
+        slab=Slab.whole(problem.grid),
+        method=method,
+        parameters={},
+        threads=place.threads,
+        points_per_second=problem.grid.n_points * steps_per_second,
+        memory=needed,
+        product="" if gpu is None else gpu.name,
+        number=device.number,
     )
 
 
@@ -359,7 +388,7 @@ def solving_offers(
     Raises:
         UnsupportedError: the problem cannot be solved in this way.
     """
-    devices = _devices(machine, compute, scheme)
+    devices = solving_devices(machine, compute, scheme)
     refusal = (
         ComputeResource(1, devices[0].computes_on, devices[0].number)
         .solving(scheme)
@@ -454,9 +483,7 @@ def _offer(
     stretches: SpectralPlan | None,
 ) -> SolvingOffer:
     """The device with its memory and predicted time."""
-    gpu = next((it for it in machine.gpus if device == Device("gpu", it.number)), None)
-    teams, why_threads = deal_threads(machine, compute, (device,))
-    place = ComputeResource(teams.get(device, 1), device.computes_on, device.number)
+    gpu, place, why_threads = open_alone(machine, compute, device)
     method = place.solving(scheme).to(tolerance, adaptive=stretches is not None)
     whole = Slab.whole(problem.grid)
     needed, usable = method.memory(problem, whole, {}), usable_bytes(machine, compute, device, gpu)
@@ -540,7 +567,7 @@ def _linearisations(problem: Problem, how: str) -> float:
     return 1.0 if all(face.is_affine for face in faces) else _RADIATING[how]
 
 
-def _devices(machine: Machine, compute: ComputeSection, scheme: str) -> Sequence[Device]:
+def solving_devices(machine: Machine, compute: ComputeSection, scheme: str) -> Sequence[Device]:
     """The devices that may solve: the selected GPUs, and one team of all CPU threads."""
     devices = choose_devices(machine, compute)[0]
     simulated = [device.name for device in devices if device.kind == "simulated"]

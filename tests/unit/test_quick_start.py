@@ -15,8 +15,8 @@ from tetris_sim.model.stencils.catalogue import laplacian_names, named_stencil
 
 NUMBERS = ("1", "15.3", "-4e-3", "0.1", "123456.789012345", "3e300", "7e-11")
 ENTRIES = [
-    *((unit, target) for target, some in units._COMMON.items() for unit in some),
-    *units._ZEROS,
+    *((unit, target) for target, some in units.COMMON.items() for unit in some),
+    *units.ZEROS,
 ]
 
 
@@ -26,8 +26,8 @@ def test_common_units_convert_as_pint_has_them_to_the_bit(
 ) -> None:
     difference = target == "delta_degC"
     quick = [quantities.convert(number, unit, target, difference=difference) for number in NUMBERS]
-    monkeypatch.setattr(units, "_COMMON", {})
-    monkeypatch.setattr(units, "_ZEROS", {})
+    monkeypatch.setattr(units, "COMMON", {})
+    monkeypatch.setattr(units, "ZEROS", {})
     assert quick == [
         quantities.convert(number, unit, target, difference=difference) for number in NUMBERS
     ]

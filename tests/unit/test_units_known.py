@@ -25,8 +25,8 @@ def number(rng: random.Random) -> str:
 
 
 PAIRS = [
-    *((unit, target) for target, known in units._COMMON.items() for unit in known),
-    *units._ZEROS,
+    *((unit, target) for target, known in units.COMMON.items() for unit in known),
+    *units.ZEROS,
 ]
 
 
@@ -44,8 +44,8 @@ def test_a_known_unit_gives_the_bits_that_pint_gives(
         ]
 
     ours = converted()
-    monkeypatch.setattr(units, "_COMMON", {})
-    monkeypatch.setattr(units, "_ZEROS", {})
+    monkeypatch.setattr(units, "COMMON", {})
+    monkeypatch.setattr(units, "ZEROS", {})
     if unit in ("degC", "°C"):
         # pint goes by way of kelvins, and loses what is far below them.
         assert ours == pytest.approx(converted(), rel=1e-15, abs=1e-24)

@@ -106,7 +106,7 @@ class Enthalpy:
         begins, slopes = (
             numbers.astype(state.dtype)[ids, piece] for numbers in (curve.begins, curve.slopes)
         )
-        return np.asarray(slopes * (state - knots[ids, piece]) + begins)
+        return np.asanyarray(slopes * (state - knots[ids, piece]) + begins)
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
         """Return the enthalpy [J/m^3] at a temperature [degC]; a material just at its melting point
@@ -543,7 +543,7 @@ def padded(
         periodic: per axis.
 
     Returns:
-        An array of the shape of the box, in the dtype of `of_box`.
+        An array of the shape of the box and what more axes `of_box` gives, in its dtype.
     """
     # Split every axis into runs that are contiguous inside the grid; each product of runs is then
     # one call and one, possibly reversed, copy.
@@ -553,7 +553,7 @@ def padded(
     for parts in itertools.product(*runs):
         inside = of_box(tuple(part.inside for part in parts))
         if result is None:
-            result = np.empty(shape_of_box, inside.dtype)
+            result = np.empty((*shape_of_box, *inside.shape[len(box) :]), inside.dtype)
         target = tuple(slice(part.begin, part.begin + part.length) for part in parts)
         result[target] = inside[tuple(slice(None, None, part.direction) for part in parts)]
     assert result is not None

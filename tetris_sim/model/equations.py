@@ -17,6 +17,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Numbers, Parameter, repeated
@@ -102,6 +103,24 @@ class Substeps:
 
 
 @dataclass(frozen=True, eq=False)
+class Rates:
+    """Right-hand sides instead of a step: how they are integrated in time.
+
+    Attributes:
+        scheme: etdrk4, imex, implicit or steady.
+        tolerance: of a substep's error, relative to the largest magnitude of each field; with
+            implicit steps of a given length, and for steady, of what remains of the equations.
+        adaptive: whether a step is divided into substeps by their errors.
+        numbers: from a time [s] to the parameters of the equations, (n_parameters,).
+    """
+
+    scheme: Literal["etdrk4", "imex", "implicit", "steady"]
+    tolerance: float
+    adaptive: bool
+    numbers: Callable[[float], Numbers]
+
+
+@dataclass(frozen=True, eq=False)
 class Equations:
     """A time step of several fields.
 
@@ -117,6 +136,7 @@ class Equations:
         outside: coefficients that are not mirrored beyond the grid, but defined for any box.
         substeps: adaptive division of a step; `parameters` then serve trial runs only, with a step
             short enough for any state, and everything that varies is a function of time.
+        rates: given if the results are right-hand sides d/dt of the fields instead of new values.
 
     Raises:
         ValueError: a name is computed twice or read too early, a field lacks its own result, or a
@@ -131,6 +151,7 @@ class Equations:
     coefficients: Mapping[str, Callable[[Ranges], Numbers]] | None = None
     outside: frozenset[str] = frozenset()
     substeps: Substeps | None = None
+    rates: Rates | None = None
 
     def __post_init__(self) -> None:
         known = {*self.fields, *(self.coefficients or {})}

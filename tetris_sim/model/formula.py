@@ -181,7 +181,16 @@ def _hypot(*values: Value) -> Value:
 def _erf(value: Value) -> Value:
     from scipy.special import erf  # a fifth of a second to import, for a function few use
 
-    return erf(value)
+    # SciPy has none for wider types; there erf is its Taylor series, whose terms are all of one
+    # sign (Abramowitz and Stegun, 7.1.6), and 1 beyond 7, to the last of 64 bits.
+    if np.asarray(value).dtype != np.longdouble or np.longdouble is np.float64:
+        return erf(value)
+    near = np.clip(value, -7, 7)
+    term = total = near * np.exp(-near * near) * 2 / np.sqrt(np.arccos(np.longdouble(-1)))
+    for n in range(1, 220):
+        term = term * (2 * near * near) / (2 * n + 1)
+        total = total + term
+    return total
 
 
 # The whitelist: a tree may hold these operations and no others, so evaluation can do nothing else.
@@ -323,6 +332,7 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.JoinedStr: "text in quotes",
     ast.Await: "await",
 }
+UNKNOWN_NAME = "unknown name"  # in the message about one
 _NO_POWER = "'^' is not a power in expressions; write ** instead, as in x**2"
 
 
@@ -512,22 +522,16 @@ class _Reader:
         if node.id in CONSTANTS:
             return Constant(CONSTANTS[node.id])
 
-        # Unknown: suggest a near name in the message.
         known = sorted({*self.names, *CONSTANTS})
         if node.id in self.callable:
             msg = f"{node.id} is a function; write {node.id}(...)"
         else:
-            words = [repr(it) + suggestion(it, [*known, *self.callable]) for it in self.unknown()]
-            several = "names" if len(words) > 1 else "name"
-            msg = f"unknown {several} {listed(words, 'and')}; known are {', '.join(known)}"
+            names = {it.id for it in ast.walk(self.whole) if isinstance(it, ast.Name)}
+            lost = sorted(names - {*known, *self.callable})
+            words = [repr(it) + suggestion(it, [*known, *self.callable]) for it in lost]
+            msg = f"{UNKNOWN_NAME}{'s' * (len(lost) > 1)} {listed(words, 'and')}; known are "
+            raise ExpressionError(msg + ", ".join(known), self.column(node))
         raise ExpressionError(msg, self.column(node))
-
-    def unknown(self) -> list[str]:
-        """Return all names of the text that mean nothing, in their order."""
-        names = [it for it in ast.walk(self.whole) if isinstance(it, ast.Name)]
-        known = {*self.names, *CONSTANTS, *self.callable}
-        ordered = sorted(names, key=lambda it: (it.lineno, it.col_offset))
-        return list(dict.fromkeys(it.id for it in ordered if it.id not in known))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:
         """Convert a comparison such as a < b, or a chain such as a < b < c."""

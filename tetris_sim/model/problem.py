@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Face, Side
 from tetris_sim.model.conduction import Conduction, Ids, RuledFace, padded, repeated
-from tetris_sim.model.equations import Equations, Substeps
+from tetris_sim.model.equations import Equations, Rates, Substeps
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
@@ -174,6 +174,8 @@ class Problem:
         view: output variables instead of the state; None for the state itself.
         start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only for a
             run continued with another dt, and for a steady state, which is of time 0.
+        continuous: whether a jump over steps follows the equation in time itself, of which a step
+            of the stencil is one of Euler, instead of repeating this step.
         pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
 
     Raises:
@@ -195,6 +197,7 @@ class Problem:
     view: View | None = None
     start: tuple[int, float] = (0, 0.0)
     pairs: bool = False
+    continuous: bool = False
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -315,6 +318,11 @@ class Problem:
         return None if self.equations is None else self.equations.substeps
 
     @property
+    def rates(self) -> Rates | None:
+        """How right-hand sides are integrated, if the equations are those instead of a step."""
+        return None if self.equations is None else self.equations.rates
+
+    @property
     def why_not_one_stencil(self) -> str | None:
         """Reason why a method that makes the same step everywhere cannot do this problem, as a
         sentence; None if it can.
@@ -357,14 +365,16 @@ class Problem:
         # Cutting needs nothing: materials and coefficients are functions of global indices.
         if all(n <= m for n, m in zip(shape, old, strict=True)):
             return replace(self, grid=grid)
-        # A larger grid asks for indices beyond the body, which therefore repeats.
+        # A larger grid asks for indices beyond the body, which therefore repeats, as its state
+        # does.
+        larger = replace(self, grid=grid, initial=_initial_again(self.initial, old))
         if self.equations is not None:
-            return replace(self, grid=grid, equations=self.equations.repeated(old))
+            return replace(larger, equations=self.equations.repeated(old))
         if self.conduction is None:
-            return replace(self, grid=grid)
+            return larger
         faces = [tuple(_repeated(face, old) for face in pair) for pair in self.boundary.faces]
         boundary = Boundary(tuple((low, high) for low, high in faces))
-        return replace(self, grid=grid, boundary=boundary, conduction=self.conduction.repeated(old))
+        return replace(larger, boundary=boundary, conduction=self.conduction.repeated(old))
 
     def time(self, step: int) -> float:
         """Return the simulated time after `step` steps [s], from `start` on; never accumulated, so
@@ -432,6 +442,12 @@ class Problem:
         face = self.boundary.faces[axis][SIDES.index(side)]
         assert isinstance(face, RuledFace)
         return face
+
+
+def _initial_again(initial: InitialField, shape: tuple[int, ...]) -> InitialField:
+    # `repeated` cuts the leading axes of an array, so the fields are its last one meanwhile.
+    last = repeated(lambda box: np.moveaxis(initial(Slab.box(box)), 0, -1), shape)
+    return lambda slab: np.moveaxis(last(slab.spans), -1, 0)
 
 
 def _repeated(face: Face, shape: tuple[int, ...]) -> Face:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,10 +29,11 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.checkpoint.file import CheckpointPart, write_part
 from tetris_sim.outputs.field_file import Unfinished
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
-from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
 from tetris_sim.support.clock import PhaseClock, format_duration, format_time
 from tetris_sim.support.stopping import Stopping
@@ -87,7 +88,7 @@ class AsyncWriter:
             def read(box: Box) -> Field:
                 return readers[0](box)
 
-        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
+        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read, moved=snapshot.moved)
         return self._copy
 
     def reader(self, state: Field, place: Box) -> Callable[[Box], Field]:
@@ -155,7 +156,8 @@ class AsyncWriter:
 
 # Attached: what a run takes along, besides its problem and its plan.
 
-# Opens a simulation like one, from its state on, with other faces, and perhaps its own directory.
+# Opens a simulation like one, from its state on, with other values by key, and perhaps its own
+# directory.
 Vary = Callable[[Any, Any, Any], AbstractContextManager[Any]]
 
 
@@ -173,9 +175,12 @@ class Attached:
         recovery: the state to go on from if a device fails; without it the run ends then.
         until: how little change ends it, if that is to end it.
         change: the largest change since the step before it begins, if it was measured [1/s].
+        moved: what was moved before it begins; see `WorkerGroup.moved`.
+        meter: knows the heat of a state and the powers of a step, where that is asked for; rank
+            0's.
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
-        vary: what `Simulation.with_boundary` calls.
+        vary: what `Simulation.with_boundary` and `with_changes` call.
     """
 
     outputs: Sequence[Output] = ()
@@ -187,6 +192,8 @@ class Attached:
     recovery: Recovery | None = None
     until: Until | None = None
     change: float | None = None
+    moved: Mapping[str, float] = field(default_factory=dict)
+    meter: Meter | None = None
     beside: AsyncWriter | None = None
     vary: Vary | None = None
 
@@ -203,6 +210,8 @@ class Attachments(TypedDict, total=False):
     recovery: Recovery | None
     until: Until | None
     change: float | None
+    moved: Mapping[str, float] | None
+    meter: Meter | None
     beside: AsyncWriter | None
     vary: Vary | None
 

@@ -29,7 +29,7 @@ from tetris_sim.scheduler.plan.solving import (
     share_solution,
     solving_offers,
 )
-from tetris_sim.scheduler.planner import plan_together
+from tetris_sim.scheduler.planner import plan_rates, plan_together
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
@@ -97,6 +97,10 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     """
     time = setting.config.time
     asked = time.scheme
+    if setting.problem.rates is not None:
+        only = _propose_rates(setting)
+        assert only.plan is not None
+        return only.plan, (only,)
     if setting.problem.equations is not None or asked == "euler":
         asked = "explicit"  # how a step is made is in the equations, or in their stencil
     if asked in ("steady", "implicit"):
@@ -118,10 +122,14 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     if asked == "auto" and jumping is not None and jumping.plan is not None:
         kept = begun is not None and is_spectral(begun.method)
         short = jumping.seconds < setting.compute.tuning_seconds and not compare
-        if kept or short:
+        # Steps would have an error in time that a jump of the equation itself does not have.
+        exact = setting.problem.continuous
+        if kept or short or exact:
             why = (
                 "as the run was begun"
                 if kept
+                else "which solve the equation exactly in time"
+                if exact
                 else "in less time than it takes to measure how fast steps are"
             )
             return _saying(jumping.plan, f"time.scheme: auto jumps, {why}."), (jumping,)
@@ -209,6 +217,17 @@ def _propose_jumps(setting: Setting) -> Proposal:
         except UnsupportedError as error:
             return Proposal("spectral", None, math.inf, str(error))
         return Proposal("spectral", plan, plan.seconds_per_step * jumps.longest * jumps.count)
+
+    return on_root(setting.ranks, propose)
+
+
+def _propose_rates(setting: Setting) -> Proposal:
+    """Rank 0 integrates right-hand sides alone."""
+
+    def propose() -> Proposal:
+        plan = plan_rates(setting.problem, setting.machine, setting.compute)
+        left = setting.problem.steps - setting.first
+        return Proposal(plan.scheme, plan, plan.seconds_per_step * left)
 
     return on_root(setting.ranks, propose)
 
@@ -341,14 +360,18 @@ def prepare(
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
     notes = (*notes, *pair_notes(problem, plan))
     if checkpoint is None:
-        notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
+        notes = (*notes, *on_root(ranks, lambda: model_notes(config, problem)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     return PreparedRun(problem, machine, compute, plan, proposals)
 
 
-def model_notes(config: Config) -> tuple[str, ...]:
-    """What the model has to say of a configuration that is right."""
-    return tuple(config.model.notes(config)) if hasattr(config.model, "notes") else ()
+def model_notes(config: Config, problem: Problem) -> tuple[str, ...]:
+    """What the model has to say of a configuration that is right, and of its steps."""
+    model = config.model
+    notes = tuple(model.notes(config)) if hasattr(model, "notes") else ()
+    if hasattr(model, "notes_of_steps"):
+        notes = (*notes, *model.notes_of_steps(config, problem.dt))
+    return notes
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:

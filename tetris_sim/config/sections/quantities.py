@@ -12,13 +12,23 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from tetris_sim.config.sections.units import UNIT, UnitError, as_text, convert, tidied, to_si
+from tetris_sim.config.sections.units import (
+    COMMON,
+    UNIT,
+    ZEROS,
+    UnitError,
+    as_text,
+    convert,
+    tidied,
+    to_si,
+)
 from tetris_sim.support.wording import describe, listed
 
 # The base class of all sections, and what every section refuses whatever its keys are.
@@ -83,6 +93,7 @@ _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 
 _ABSOLUTE_ZERO = -273.15  # degC
+_PLAIN = frozenset("0123456789+-.eE ")  # of decimal numbers
 
 
 def looks_like_quantity(text: str) -> bool:
@@ -157,6 +168,51 @@ class Quantity:
             with contextlib.suppress(UnitError):
                 return convert(match[1], match[2].strip(), f"{self.unit}/{unit}"), unit
         return None
+
+    def read_column(self, texts: Sequence[str], unit: str) -> list[float]:
+        """The SI numbers of many texts, to each of which a unit is appended, or none if it is "".
+
+        Raises:
+            ValueError: of the first that `read` refuses, beginning with its number from 1.
+        """
+        numbers = self._read_plain(texts, unit)
+        if numbers is not None:
+            return numbers
+
+        numbers = []
+        for k, text in enumerate(texts, 1):
+            try:
+                numbers.append(self.read(f"{text.strip()} {unit}".strip()))
+            except ValueError as error:
+                msg = f"{k}: {error}"
+                raise ValueError(msg) from None
+        return numbers
+
+    def _read_plain(self, texts: Sequence[str], unit: str) -> list[float] | None:
+        """As `read_column` of mere decimal numbers in a frequent unit; None for all else."""
+        if not _PLAIN.issuperset("".join(texts)) or max(map(len, texts), default=0) > _LONGEST // 2:
+            return None
+        factor, zero = COMMON.get(self.unit, {}).get(unit), ZEROS.get((unit, self.unit))
+        try:
+            # Decimal arithmetic gives the bits of `convert`.
+            if unit in ("", self.unit) and self.unit != "SI":
+                numbers = list(map(float, texts))
+            elif zero is not None:
+                numbers = [float(Decimal(text.strip()) + Decimal(zero)) for text in texts]
+            elif factor is not None:
+                numbers = [float(Decimal(text.strip()) * Decimal(factor)) for text in texts]
+            else:
+                return None
+        except (ValueError, ArithmeticError):
+            return None
+
+        least = min(numbers, default=math.inf)
+        low = -math.inf if self.bound is None else 0.0
+        if unit and self.unit == "degC":
+            low = max(low, _ABSOLUTE_ZERO)
+        if not all(map(math.isfinite, numbers)) or least < low:
+            return None
+        return None if self.bound == "positive" and least == 0 else numbers
 
     def _read_text(self, text: str) -> float:
         match = _QUANTITY.fullmatch(tidied(text)) if len(text) <= _LONGEST else None

@@ -45,6 +45,9 @@ class Until(Section):
     """Interval between two checks of the condition; a hundredth of the run if not given."""
 
 
+SPLIT = ("etdrk4", "imex")  # schemes that treat the linear part of equations apart
+
+
 class TimeSection(Section):
     """Duration, time step and integration scheme."""
 
@@ -60,7 +63,7 @@ class TimeSection(Section):
     """Instead of t_end: the number of steps."""
     until: Until | None = None
     """Condition that ends the run earlier."""
-    # euler to rkl2 are for `model.type: pde`; see `check_scheme` in `config/checks.py`.
+    # euler to imex are for `model.type: pde`; see `check_scheme` in `config/checks.py`.
     scheme: Literal[
         "explicit",
         "spectral",
@@ -69,9 +72,12 @@ class TimeSection(Section):
         "auto",
         "euler",
         "rk2",
+        "ssprk3",
         "rk4",
         "leapfrog",
         "rkl2",
+        "etdrk4",
+        "imex",
     ] = "explicit"
     """How the state advances to the next output step. explicit: step by step. spectral: by spectral
     propagation, many steps at once with the same result up to rounding, where coefficients are
@@ -80,9 +86,13 @@ class TimeSection(Section):
     steps of any length, second-order accurate, each the solution of a system; their length is dt if
     that is a number, else what the tolerance allows, and outputs have exactly the times that were
     asked for; auto considers these, too. For `model.type: pde` the method of an explicit step:
-    explicit is leapfrog where all equations are of second order, rk4 where some are, else euler;
-    rkl2 takes long steps of many stages where diffusion limits the step. spectral, implicit, steady
-    and auto are for equations of one field whose euler steps are linear, with constant numbers.
+    explicit is leapfrog where all equations are of second order, rk4 where some are, ssprk3 where
+    fluxes have limiters, else euler; rkl2 takes long steps of many stages where diffusion limits
+    the step. etdrk4 (fourth order) and imex (third) propagate the linear part with constant numbers
+    exactly or implicitly, by cosine, sine or Fourier transforms, so that it limits no step; faces
+    are periodic, or have a value or a flux. implicit and steady solve any equations, by Newton's
+    method. spectral and auto are for equations of one field whose euler steps are linear, with
+    constant numbers.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For steady, and for implicit steps of a given dt (1e-8 if not given): norm of the residual of
@@ -91,7 +101,8 @@ class TimeSection(Section):
     dt, and for auto (1e-4 if not given): error of a step relative to the range of the state. With
     `model.type: pde` and euler, rk2 or rk4 a tolerance makes steps adaptive: it is the error of
     each substep relative to the largest magnitude of each field; dt is then the time between two
-    inspections of the state, and substeps are as long as their errors allow.
+    inspections of the state, and substeps are as long as their errors allow. The same holds for
+    etdrk4 and imex, whose steps are adaptive without a dt too (1e-4 if not given).
     """
 
     @property
@@ -101,8 +112,8 @@ class TimeSection(Section):
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether the tolerance decides the length of implicit steps."""
-        return self.scheme == "implicit" and not isinstance(self.dt, float)
+        """Whether the tolerance decides the length of steps that no stability limits."""
+        return self.scheme in ("implicit", *SPLIT) and not isinstance(self.dt, float)
 
     @property
     def of_balances(self) -> float:
@@ -131,8 +142,8 @@ class TimeSection(Section):
         # Adaptive steps end at a time, not after a number of steps: that number is not known.
         if self.is_adaptive and (self.cfl is not None or self.t_end is None):
             msg = (
-                "scheme: implicit makes steps as long as the tolerance allows; give t_end, and "
-                "neither steps nor cfl, or give dt as a number"
+                f"scheme: {self.scheme} makes steps as long as the tolerance allows; give t_end, "
+                "and neither steps nor cfl, or give dt as a number"
             )
             raise ValueError(msg)
 
@@ -434,10 +445,39 @@ class ProbeSection(Section):
     """Name of its file; numbered if not given."""
 
 
+class OverSection(Section):
+    """A part of what is computed: a region, a material, a fluid, or a box."""
+
+    region: str | None = None
+    """Where the region of this name is seen."""
+    material: str | None = None
+    """All cells of this material."""
+    fluid: str | None = None
+    """All cells of this fluid: the name of its region, or `fluid`."""
+    box: dict[AxisName, tuple[Length, Length]] = Field(default={})
+    """Range by axis [m]; an axis that is not named is taken whole."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> OverSection:
+        given = [it for it in (self.region, self.material, self.fluid, self.box or None) if it]
+        if len(given) != 1:
+            msg = "give one of region, material, fluid and box"
+            raise ValueError(msg)
+        for axis, (low, high) in self.box.items():
+            if not low < high:
+                msg = f"box.{axis} reaches from {low:g} m to {high:g} m; the lower end comes first"
+                raise ValueError(msg)
+        return self
+
+
 class StatisticsSection(Section):
     """Minimum, maximum, mean and total over time, as CSV."""
 
     every: Interval
+    over: dict[ProbeName, OverSection] = Field(default={})
+    """The same over parts, each by a name of its own that begins the names of its columns. Fluids
+    and voids are left out, unless the part is a fluid.
+    """
 
 
 class OutputSection(Section):
@@ -491,6 +531,19 @@ class RunSection(Section):
 
     max_walltime: WallTime | None = None
     """Wall time [s] after which the run stops with a checkpoint (exit code 75)."""
+    mpi_timeout: WallTime = 60.0
+    """Time [s] after the last sign of life of a rank, frozen or on a lost computer, within which
+    the others end (exit code 75); 1 s or more.
+    """
+
+    @field_validator("mpi_timeout")
+    @classmethod
+    def _not_too_short(cls, seconds: float) -> float:
+        # A busy machine may keep a thread waiting for tenths of a second.
+        if seconds < 1.0:
+            msg = f"{seconds:g} s was found; a time of 1 s or more is wanted"
+            raise ValueError(msg)
+        return seconds
 
 
 class Request(Section):

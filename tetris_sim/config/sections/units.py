@@ -59,7 +59,7 @@ _REFUSALS = (
 
 # Units common in configurations: pint takes longer to start than a whole validation. By target
 # unit: the factor of each unit. A test compares every entry with pint.
-_COMMON: dict[str, dict[str, str]] = {
+COMMON: dict[str, dict[str, str]] = {
     "m": {
         "nm": "1e-9",
         "um": "1e-6",
@@ -92,7 +92,7 @@ _COMMON: dict[str, dict[str, str]] = {
     "kg/m^3": {"kg/m^3": "1", "kg/m³": "1", "g/cm^3": "1000"},
     "m^2/s": {"m^2/s": "1", "m²/s": "1", "mm^2/s": "1e-6"},
 }
-_ZEROS = {("K", "degC"): "-273.15"}  # of scales that begin elsewhere, a step being the same
+ZEROS = {("K", "degC"): "-273.15"}  # of scales that begin elsewhere, a step being the same
 
 
 class UnitError(ValueError):
@@ -134,9 +134,9 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
     # Fast path without pint: same factors, same decimal arithmetic, hence the same bits.
-    if (zero := _ZEROS.get((unit, target))) is not None:
+    if (zero := ZEROS.get((unit, target))) is not None:
         return float(Decimal(number) + Decimal(zero))
-    if (factor := _COMMON.get(target, {}).get(unit)) is not None:
+    if (factor := COMMON.get(target, {}).get(unit)) is not None:
         return float(Decimal(number) * Decimal(factor))
 
     text = f"{number} {unit}"

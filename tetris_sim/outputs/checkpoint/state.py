@@ -104,6 +104,8 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
     # Adaptive steps: whatever decides how a step is divided.
+    if (rates := equations.rates) is not None:
+        found.update(repr((rates.scheme, rates.adaptive, rates.tolerance.hex())).encode())
     if (substeps := equations.substeps) is not None:
         chosen = (substeps.order, substeps.tolerance.hex(), substeps.first.hex())
         found.update(repr((sorted(substeps.errors.items()), *chosen)).encode())

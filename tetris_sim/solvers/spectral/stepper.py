@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from tetris_sim.model.equations import Substeps, tap
+from tetris_sim.model.formula import evaluate
+from tetris_sim.model.linearisation import FaceError, split
 from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
 from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.reference import with_ghosts
 from tetris_sim.model.slab import Slab, batches, slices
+from tetris_sim.solvers.krylov import nobody
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
+from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES, SplitSteps
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 
@@ -34,6 +40,9 @@ class DeviceArrays(Arrays, Protocol):
 
     def on_host(self, array: Any) -> Field:
         """Return a copy in host memory."""
+
+    def rates(self, problem: Problem) -> Callable[[Any, float], Any]:
+        """Compile right-hand sides, in float64: a function of a state and its time [s]."""
 
     def wait(self) -> None:
         """Return when everything is done."""
@@ -90,13 +99,11 @@ class SpectralMethod(WithoutParameters):
         return SpectralStepper(problem, slab, self.arrays(device))
 
 
-class SpectralStepper(WholeGrid):
-    """A state that is advanced by spectral propagation; see the protocol `Stepper` for the
-    calls.
-    """
+class DeviceStepper(WholeGrid):
+    """The state of the whole grid as an array of a device; see the protocol `Stepper`."""
 
     def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
-        """Allocate memory and extract the operator.
+        """Allocate memory.
 
         Args:
             problem: the problem to advance.
@@ -111,26 +118,16 @@ class SpectralStepper(WholeGrid):
             raise ValueError(msg)
         self.slab, self._problem, self._arrays = slab, problem, arrays
         with arrays.use():
-            self._jump = make_jump(read_operator(problem), arrays)
             self._state = arrays.xp.empty(problem.state_shape, problem.dtype)
+        self._step = 0
 
     def load(self, initial: InitialField, step: int = 0) -> None:
         """Take all points, some planes at a time."""
+        self._step = step
         with self._arrays.use():
             for ranges in batches(self.slab.local(), _BATCH_POINTS):
                 values = self._arrays.xp.asarray(initial(self.slab.part(ranges)))
                 self._state[slices(ranges, self.slab.local())] = values
-
-    def advance(self, steps: int) -> None:
-        """Propagate over some steps."""
-        if steps == 0:
-            return
-        with self._arrays.use():
-            u = self._state[0]
-            # Always in float64, whatever the dtype of the state: rounding it once per call is
-            # enough.
-            jumped = self._jump.advance(u.astype(np.float64, copy=False), steps)
-            self._state = jumped.astype(self._problem.dtype, copy=False)[np.newaxis]
 
     def interior(self, box: Box | None = None) -> Field:
         """Return a copy of all points, or of those inside `box`."""
@@ -144,7 +141,8 @@ class SpectralStepper(WholeGrid):
         # In batches, which bound the memory of the mask.
         with self._arrays.use():
             for ranges in batches(self.slab.local(), _BATCH_POINTS):
-                finite = xp.isfinite(self._state[slices(ranges, self.slab.local())])[0]
+                here = xp.isfinite(self._state[slices(ranges, self.slab.local())])
+                finite = here.all(axis=0)
                 if not bool(finite.all()):
                     where = np.unravel_index(int(finite.argmin()), finite.shape)
                     return self.slab.around(
@@ -159,9 +157,34 @@ class SpectralStepper(WholeGrid):
     def close(self) -> None:
         """Release memory."""
         # References first, or the library could not return their memory.
-        del self._jump
         self._state = None
         self._arrays.release()
+
+
+class SpectralStepper(DeviceStepper):
+    """A state that is advanced by spectral propagation."""
+
+    def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
+        """Allocate memory and extract the operator; as of `DeviceStepper`."""
+        super().__init__(problem, slab, arrays)
+        with arrays.use():
+            self._jump = make_jump(read_operator(problem), arrays)
+
+    def advance(self, steps: int) -> None:
+        """Propagate over some steps."""
+        if steps == 0:
+            return
+        with self._arrays.use():
+            u = self._state[0]
+            # Always in float64, whatever the dtype of the state: rounding it once per call is
+            # enough.
+            jumped = self._jump.advance(u.astype(np.float64, copy=False), steps)
+            self._state = jumped.astype(self._problem.dtype, copy=False)[np.newaxis]
+
+    def close(self) -> None:
+        """Release memory."""
+        del self._jump
+        super().close()
 
 
 def make_jump(operator: Operator, arrays: Arrays) -> SeparablePropagation | LayeredPropagation:
@@ -169,3 +192,178 @@ def make_jump(operator: Operator, arrays: Arrays) -> SeparablePropagation | Laye
     if isinstance(operator, Separable):
         return SeparablePropagation(operator, arrays)
     return LayeredPropagation(operator, arrays)
+
+
+# Right-hand sides that are integrated in time: by waves of their linear part, or by Newton's
+# method.
+
+_WAVES = 16  # arrays of coefficients that a split scheme keeps, each of the size of a state
+_NEWTON_BYTES = 3000  # per unknown: entries of the Jacobian and of its factors
+
+
+_HOW = {
+    "etdrk4": "the linear part of the equations is propagated exactly by transforms, the rest by a "
+    "Runge-Kutta method of fourth order",
+    "imex": "the linear part of the equations is solved for by transforms, the rest is explicit, "
+    "in a Runge-Kutta pair of third order",
+    "implicit": "TR-BDF2, each step by Newton's method with derivatives of the formulas",
+    "steady": "Newton's method with derivatives of the formulas, by steps of a time that grow",
+}
+
+
+@dataclass(frozen=True)
+class IntegratingMethod(WithoutParameters):
+    """A method for problems by right-hand sides (`Rates`).
+
+    Attributes:
+        scheme: of `Rates`.
+        device: its kind of device.
+        arrays: library of an opened device.
+        exact: False: results are accurate to the tolerance only.
+    """
+
+    scheme: str
+    device: DeviceKind
+    arrays: Callable[[Any], DeviceArrays]
+    exact: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the method, "cpu.etdrk4" or "cpu.newton"."""
+        return f"{self.device}.{self.scheme if self.scheme in SPLIT_SCHEMES else 'newton'}"
+
+    @property
+    def how(self) -> str:
+        """How it gets on, for the plan."""
+        return _HOW[self.scheme]
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Say why right-hand sides cannot be integrated so; None if they can."""
+        if problem.rates is None:
+            return "it integrates right-hand sides, and this problem is a step"
+        if self.scheme not in SPLIT_SCHEMES:
+            if self.device == "gpu":
+                return (
+                    "equations of this kind are solved on CPU threads; let compute.devices name cpu"
+                )
+            return None
+        try:
+            split(problem)
+        except FaceError as error:
+            return str(error)
+        return None
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Return the bytes of coefficients and states, or of the Jacobian and its factors."""
+        n_unknowns = problem.n_fields * slab.n_points
+        return n_unknowns * (8 * _WAVES if self.scheme in SPLIT_SCHEMES else _NEWTON_BYTES)
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Allocate memory and compile right-hand sides."""
+        return IntegratingStepper(problem, slab, self.arrays(device))
+
+
+class IntegratingStepper(DeviceStepper):
+    """A state that is integrated in time.
+
+    Attributes:
+        notes: remarks on the steps, sentences.
+        heard: interruption request: `advance` then raises LeftOffError, and the state is unchanged.
+    """
+
+    def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
+        super().__init__(problem, slab, arrays)
+        assert problem.rates is not None
+        self.notes, self.heard = tuple[str, ...](), nobody
+        # In float64, whatever the dtype of the state, which rounds it after each step.
+        wide = replace(problem, dtype=np.dtype(np.float64))
+        with arrays.use():
+            self._steps: Any = make_steps(wide, arrays)
+        self._steps.heard = lambda: self.heard()
+
+    def advance(self, steps: int) -> None:
+        """Make some steps."""
+        with self._arrays.use():
+            state = self._state
+            for step in range(self._step, self._step + steps):
+                u = self._steps.advance(state.astype(np.float64, copy=False), step)
+                state = u.astype(self._problem.dtype, copy=False)
+            self._state = state
+        self._step += steps
+        self.notes = self._steps.notes
+
+    def close(self) -> None:
+        """Release memory."""
+        del self._steps
+        super().close()
+
+
+def make_steps(problem: Problem, arrays: DeviceArrays) -> Any:
+    """Return what advances a state by steps of the scheme of a problem."""
+    assert problem.rates is not None
+    if problem.rates.scheme in SPLIT_SCHEMES:
+        scheme = SPLIT_SCHEMES[problem.rates.scheme](problem, arrays)
+        return SplitSteps(problem, scheme, arrays.xp)
+    raise NotImplementedError
+
+
+def as_substep(problem: Problem) -> Problem:
+    """Return right-hand sides as the substep of a stepper, which then gives them instead of a new
+    state; in float64.
+    """
+    assert problem.equations is not None
+    assert problem.rates is not None
+    numbers = problem.rates.numbers
+    substeps = Substeps({}, 1, 1.0, 1.0, lambda begin, length: numbers(begin))
+    equations = replace(problem.equations, rates=None, substeps=substeps)
+    return replace(problem, dtype=np.dtype(np.float64), equations=equations)
+
+
+def rates_of_arrays(problem: Problem, xp: Any) -> Callable[[Any, float], Any]:
+    """Return right-hand sides as operations on whole arrays of a library.
+
+    Args:
+        problem: by right-hand sides.
+        xp: NumPy or CuPy.
+    """
+    equations, grid, rates = problem.equations, problem.grid, problem.rates
+    assert equations is not None
+    assert rates is not None
+    coordinates = {}
+    for axis, name in enumerate(grid.axis_names):
+        along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+        coordinates[name] = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis])).reshape(along)
+
+    known: dict[str, Any] = {}  # coefficients with what lies beyond faces, which never change
+    for stage in equations.stages:
+        for name in stage.taps:
+            if name in (equations.coefficients or {}):
+                radii = stage.radii(name)
+                around = tuple((-r, n + r) for r, n in zip(radii, grid.shape, strict=True))
+                known[f"{name} {radii}"] = xp.asarray(problem.padded_coefficient(name, around))
+
+    def of(u: Any, time: float) -> Any:
+        values: dict[str, Any] = dict(zip(equations.fields, u, strict=True))
+        numbers = rates.numbers(time)
+        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)} | coordinates
+        for stage in equations.stages:
+            seen = dict(given)
+            for name, offsets in stage.taps.items():
+                radii = stage.radii(name)
+                there = known.get(f"{name} {radii}")
+                if there is None and any(radii):
+                    faces = equations.boundaries[name]
+                    there = with_ghosts(values[name][np.newaxis], faces, grid.spacing, radii)[0]
+                elif there is None:
+                    there = values[name]
+                for offset in offsets:
+                    window = zip(radii, offset, grid.shape, strict=True)
+                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
+                    seen[tap(name, offset).name] = there[moved]
+            with np.errstate(all="ignore"):  # both sides of a condition are computed
+                for name, tree in stage.formulas.items():
+                    new = xp.asarray(evaluate(tree, seen))
+                    values[name] = xp.broadcast_to(new, grid.shape)
+        return xp.stack([values[equations.results[name]] for name in equations.fields])
+
+    return of
