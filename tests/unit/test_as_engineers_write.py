@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.body_samples import heat_model, settings
+from tetris_sim.apps.heat.model import HeatModel
 from tetris_sim.commands.sweep import read_over
 from tetris_sim.config import make_config
 from tetris_sim.config.sections import quantities as q
@@ -83,7 +84,7 @@ def test_quantities_of_pint_are_read_with_their_units() -> None:
 
 
 def test_synonyms_of_faces_are_kept_and_mean_the_same() -> None:
-    faces = {
+    faces: dict[str, dict[str, Any]] = {
         "x-": {"type": "symmetry"},
         "x+": {"type": "convection", "h": "25 W/m2K", "ambient": 20},
         "y-": {"type": "heat_flux", "flux": "500 W/m2"},
@@ -168,6 +169,7 @@ def test_a_region_that_later_ones_cover_is_told() -> None:
         {"material": "aluminium", "box": {"x": [0.5, 1.2]}},
     )
     config = make_config(settings(model=model))
+    assert isinstance(config.model, HeatModel)
     (note,) = (it for it in config.model.notes(config) if "later regions" in it)
     assert note.startswith("model.regions.1 (fins): later regions cover all of it")
 

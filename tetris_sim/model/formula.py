@@ -410,7 +410,7 @@ class _Reader:
             msg = "the expression is empty"
             raise ExpressionError(msg, 1)
 
-        # Python would take the rest of the line for a comment and silently ignore it.
+        # Python would silently take the rest of the line for a comment.
         if "#" in self.text:
             msg = "'#' is not allowed in an expression"
             raise ExpressionError(msg, self.text.index("#") + 1)
@@ -523,14 +523,13 @@ class _Reader:
             return Constant(CONSTANTS[node.id])
 
         known = sorted({*self.names, *CONSTANTS})
-        if node.id in self.callable:
-            msg = f"{node.id} is a function; write {node.id}(...)"
-        else:
+        msg = f"{node.id} is a function; write {node.id}(...)"
+        if node.id not in self.callable:
             names = {it.id for it in ast.walk(self.whole) if isinstance(it, ast.Name)}
             lost = sorted(names - {*known, *self.callable})
             words = [repr(it) + suggestion(it, [*known, *self.callable]) for it in lost]
-            msg = f"{UNKNOWN_NAME}{'s' * (len(lost) > 1)} {listed(words, 'and')}; known are "
-            raise ExpressionError(msg + ", ".join(known), self.column(node))
+            plural, end = "s" * (len(lost) > 1), f"known are {', '.join(known)}"
+            msg = f"{UNKNOWN_NAME}{plural} {listed(words, 'and')}; {end}"
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:
