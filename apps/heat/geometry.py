@@ -66,7 +66,7 @@ class RasterizedBody:
         bases: by filling, the number of the one that it is a variant of.
         states: (filling, numbers of the sources) by number.
         covered: numbers of the regions and of the sources found at some point so far.
-        seen: numbers of the regions that no later one covers at some point so far.
+        left: numbers of the regions that no later one covers at some point so far.
         mistakes: found so far, by key.
         gains: by filling that is no variant, the volume between its true surface and the faces of
             its cells [m^3].
@@ -98,7 +98,7 @@ class RasterizedBody:
         self.fillings: list[Filling] = [Filling(it.name, substance=it) for it in substances]
         self.layers: list[Layer] = []
         self.covered: tuple[set[int], set[int]] = (set(), set())
-        self.seen: set[int] = set()
+        self.left: set[int] = set()
         self.mistakes: dict[str, str] = {}
 
         # Opening the shapes appends to `layers` and `fillings`; the table below needs all of them.
@@ -183,7 +183,7 @@ class RasterizedBody:
                 layers[inside] = layer_of[number]
                 self.covered[0].add(number)
 
-        self.seen |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
+        self.left |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
         bare = layers == _NOTHING
         if bare.any():
             first = [int(it[k]) for it, k in zip(axes, np.argwhere(bare)[0], strict=True)]
@@ -377,7 +377,7 @@ class RasterizedBody:
         for number in range(len(self._shapes)):
             self._paint(number, box, layers)
 
-        self.seen |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
+        self.left |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
         bare = layers == _NOTHING
         if bare.any():
             self._complain_of_bare(bare, box)

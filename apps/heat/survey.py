@@ -188,7 +188,7 @@ class GridScan:
             f"model.regions.{number}{f' ({it.name})' if it.name else ''}: later regions cover all "
             "of it, so nothing of it is left; put it behind them if it is to be seen"
             for number, it in enumerate(painting.regions)
-            if number not in painting.seen
+            if number not in painting.left
         )
 
     def _regions(self) -> PointLabels:
