@@ -235,7 +235,7 @@ class RasterizedBody:
         """Return where the region of a number is seen in a box."""
         # A region with labels has several layers.
         of_layer = np.array([it.region == region for it in self.layers], np.bool_)
-        layers, _ = self._wide(box)
+        layers, _ = self.layers_in(box)
         return np.asarray(of_layer[layers], np.bool_)
 
     def blocks(self) -> Iterator[Box]:

@@ -227,7 +227,7 @@ def _other_case(unit: str, text: str, target: str) -> str:
     spellings = ((it, it.lower(), it.capitalize(), it[:-1].lower() + it[-1].upper()) for it in runs)
     for words in itertools.product(*spellings):
         following = iter(words)
-        spelled = re.sub(r"[A-Za-z]+", lambda _, it=following: next(it), unit)
+        spelled = re.sub(r"[A-Za-z]+", lambda _, it=following: str(next(it)), unit)
         for units in map(_parsed, _readings(spelled)):
             if units is not None and units.dimensionality == _dimension(target):
                 meant = f"{text.removesuffix(unit)}{spelled}"
