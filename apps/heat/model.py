@@ -269,7 +269,7 @@ class HeatModel(Section):
         if self._is_plain(request):
             return ()
         body, _ = examine(self, request)
-        return () if body is None else body.found.extents()
+        return () if body is None else (*body.found.hidden(), *body.found.extents())
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.

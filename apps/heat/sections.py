@@ -9,9 +9,17 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
@@ -19,6 +27,7 @@ from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fas
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
+    POWER,
     SPECIFIC_HEAT,
     Conductivity,
     ContactResistance,
@@ -320,6 +329,21 @@ class VolumeSource(Location):
     over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
     """A table, a CSV file or a list of [time, factor], by which the heat is multiplied."""
 
+    _per: str = PrivateAttr(default="")  # what the power was given per: "", "m" or "m^2"
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _per_length_or_area(cls, values: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take a power per metre of depth, or per square metre, as which it is meant anyway."""
+        given = values.get("power") if isinstance(values, Mapping) else None
+        per = POWER.per(given, ("m", "m^2"))
+        if per is None:
+            return read(values)
+        assert isinstance(values, Mapping)
+        source = read({**values, "power": per[0]})
+        source._per = per[1]
+        return source
+
     @model_validator(mode="after")
     def _one_strength(self) -> VolumeSource:
         if (self.power is None) == (self.density is None):
@@ -402,7 +426,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
         if isinstance(source, BeamSource):
             yield from _beam(source, path, request)
         else:
-            yield from _volume(source, path, model)
+            yield from _volume(source, path, model, request.ndim)
             yield from _place(source, path, axes)
     yield from _formulas(model, request, axes)
 
@@ -483,7 +507,11 @@ def _contacts(contacts: Sequence[ContactSection], known: Iterable[str]) -> Mista
             yield path, f"{contact.between[0]} touches itself everywhere; name two materials"
 
 
-def _volume(source: VolumeSource, path: KeyPath, model: HeatModel) -> Mistakes:
+def _volume(source: VolumeSource, path: KeyPath, model: HeatModel, ndim: int) -> Mistakes:
+    wanted = {1: "m^2", 2: "m", 3: ""}[ndim]
+    if source._per not in ("", wanted):
+        meant = f" per {wanted}" if wanted else ""
+        yield (*path, "power"), f"it is in W per {source._per}; in {ndim}D it is W{meant}"
     if source.material is not None:
         yield from _known(source.material, {*model.materials, *MATERIALS}, (*path, "material"))
     names = [region.name for region in model.regions if region.name is not None]

@@ -181,6 +181,16 @@ class GridScan:
             regions=self._regions(),
         )
 
+    def hidden(self) -> tuple[str, ...]:
+        """Say which regions have no point left, as later ones cover all of them."""
+        painting = self.painting
+        return tuple(
+            f"model.regions.{number}{f' ({it.name})' if it.name else ''}: later regions cover all "
+            "of it, so nothing of it is left; put it behind them if it is to be seen"
+            for number, it in enumerate(painting.regions)
+            if number not in painting.left
+        )
+
     def _regions(self) -> PointLabels:
         """Which region each point shows: the last one over it, by name or else by its place in the
         list, from 1.

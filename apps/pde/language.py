@@ -17,7 +17,8 @@ from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.fluxes import LIMITERS, per_spacing
 from tetris_sim.apps.pde.simplify import ONE, Offset, Weight, scalar_value, spacing_name
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
-from tetris_sim.config.sections.quantities import Quantity, UnitError, looks_like_quantity, to_si
+from tetris_sim.config.sections.quantities import Quantity, looks_like_quantity
+from tetris_sim.config.sections.units import UnitError, to_si
 from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.formula import (
     Constant,

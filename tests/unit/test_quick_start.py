@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tetris_sim.config.sections import quantities
+from tetris_sim.config.sections import quantities, units
 from tetris_sim.model.stencil import Stencil, _descend, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import laplacian_names, named_stencil
 
 NUMBERS = ("1", "15.3", "-4e-3", "0.1", "123456.789012345", "3e300", "7e-11")
 ENTRIES = [
-    *((unit, target) for target, some in quantities._COMMON.items() for unit in some),
-    *quantities._ZEROS,
+    *((unit, target) for target, some in units.COMMON.items() for unit in some),
+    *units.ZEROS,
 ]
 
 
@@ -26,8 +26,8 @@ def test_common_units_convert_as_pint_has_them_to_the_bit(
 ) -> None:
     difference = target == "delta_degC"
     quick = [quantities.convert(number, unit, target, difference=difference) for number in NUMBERS]
-    monkeypatch.setattr(quantities, "_COMMON", {})
-    monkeypatch.setattr(quantities, "_ZEROS", {})
+    monkeypatch.setattr(units, "COMMON", {})
+    monkeypatch.setattr(units, "ZEROS", {})
     assert quick == [
         quantities.convert(number, unit, target, difference=difference) for number in NUMBERS
     ]

@@ -23,7 +23,8 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from tetris_sim.config import Config, load_config
-from tetris_sim.config.sections.quantities import Quantity, UnitError, convert
+from tetris_sim.config.sections.quantities import Quantity
+from tetris_sim.config.sections.units import UnitError, convert
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.support.wording import suggestion
+from tetris_sim.support.wording import listed, suggestion
 
 Value = Any  # a float64 array or scalar
 
@@ -410,11 +410,12 @@ class _Reader:
             msg = "the expression is empty"
             raise ExpressionError(msg, 1)
 
-        # Python would take the rest of the line for a comment and silently ignore it.
+        # Python would silently take the rest of the line for a comment.
         if "#" in self.text:
             msg = "'#' is not allowed in an expression"
             raise ExpressionError(msg, self.text.index("#") + 1)
-        return self.convert(self.parse(), depth=1)
+        self.whole = self.parse()
+        return self.convert(self.whole, depth=1)
 
     def parse(self) -> ast.expr:
         """Return Python's syntax tree of the text, its errors turned into `ExpressionError`."""
@@ -521,13 +522,14 @@ class _Reader:
         if node.id in CONSTANTS:
             return Constant(CONSTANTS[node.id])
 
-        # Unknown: suggest a near name in the message.
         known = sorted({*self.names, *CONSTANTS})
-        if node.id in self.callable:
-            msg = f"{node.id} is a function; write {node.id}(...)"
-        else:
-            meant = suggestion(node.id, [*known, *self.callable])
-            msg = f"{UNKNOWN_NAME} {node.id!r}{meant}; known are {', '.join(known)}"
+        msg = f"{node.id} is a function; write {node.id}(...)"
+        if node.id not in self.callable:
+            names = {it.id for it in ast.walk(self.whole) if isinstance(it, ast.Name)}
+            lost = sorted(names - {*known, *self.callable})
+            words = [repr(it) + suggestion(it, [*known, *self.callable]) for it in lost]
+            plural, end = "s" * (len(lost) > 1), f"known are {', '.join(known)}"
+            msg = f"{UNKNOWN_NAME}{plural} {listed(words, 'and')}; {end}"
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:

@@ -436,6 +436,7 @@ def _of_part(
             choices.append([(axis[0] + low, axis[0] + high)])
     cut = tuple(k for k, axis in enumerate(axes) if isinstance(axis, Neighbours))
 
+    # What comes before what on a slice between two cells.
     medium = body.conduction.medium
     rank = np.where(np.isinf(medium.capacity), 1, 2)
     if medium.void is not None:

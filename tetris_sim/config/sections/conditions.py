@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tetris_sim.config.sections.quantities import (
     AnyNumber,
@@ -133,7 +133,7 @@ class PatchSection(Section):
 class DirichletFace(PatchSection):
     """Prescribed value on the face itself."""
 
-    type: Literal["dirichlet"]
+    type: Literal["dirichlet", "temperature"]
     value: FaceTemperature
 
 
@@ -147,16 +147,26 @@ class FixedFace(PatchSection):
 class NeumannFace(PatchSection):
     """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
 
-    type: Literal["neumann"]
+    type: Literal["neumann", "heat_flux", "insulated", "symmetry"]
     flux: FaceFlux = 0.0
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A flux of 0 needs none."""
+
+    @model_validator(mode="after")
+    def _as_its_name_says(self) -> NeumannFace:
+        if self.type in ("insulated", "symmetry") and self.flux != 0:
+            msg = f"nothing flows through a face of type {self.type}; take heat_flux for a flux"
+            raise ValueError(msg)
+        if self.type == "heat_flux" and "flux" not in self.model_fields_set:
+            msg = "heat_flux needs flux, for example 500 W/m^2; insulated has none"
+            raise ValueError(msg)
+        return self
 
 
 class RobinFace(PatchSection):
     """Convection: k dT/dn = h (ambient - T) + flux, n outward."""
 
-    type: Literal["robin"]
+    type: Literal["robin", "convection"]
     h: FaceCoefficient
     ambient: FaceTemperature
     flux: FaceFlux = 0.0
