@@ -167,7 +167,12 @@ class Parts:
 
 
 def assemble_equations(
-    parts: Parts, time: TimeSection, *, dt: float | None = None, grows: bool = False
+    parts: Parts,
+    time: TimeSection,
+    *,
+    dt: float | None = None,
+    grows: bool = False,
+    adaptive: bool = False,
 ) -> Problem:
     """The problem, with everything checked that a kernel relies on.
 
@@ -176,18 +181,19 @@ def assemble_equations(
         time: how long, and in which steps.
         dt: of a run that is continued; it is kept.
         grows: whether a given step may be larger than the largest stable one.
+        adaptive: whether steps that no stability limits are as long as their errors allow.
 
     Raises:
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
     if time.scheme in SPLIT:
-        return _assemble_rates(parts, time, dt)
+        return _assemble_rates(parts, time, dt, adaptive=adaptive or time.tolerance is not None)
     if time.solves:
         found = _assemble_solved(parts, time, dt)
         # Heat balances have a solver of their own; any other right-hand sides are Newton's.
         heat = found.why_not_one_stencil is None and why_no_balance(found) is None
-        return found if heat else _assemble_rates(parts, time, dt)
+        return found if heat else _assemble_rates(parts, time, dt, adaptive=adaptive)
     if parts.scheme == "euler" and any(map(weno5_in, parts.system.right_sides.values())):
         msg = "time.scheme: with euler waves of weno5 grow; take ssprk3 or rk4"
         raise ConfigError(msg)
@@ -221,12 +227,13 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
     return as_one_stencil(replace(problem, start=start))
 
 
-def _assemble_rates(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
+def _assemble_rates(
+    parts: Parts, time: TimeSection, dt: float | None, *, adaptive: bool
+) -> Problem:
     """The same, for right-hand sides that are integrated without explicit steps of them all."""
     made = make_rates(parts.system, nothing_yet(parts.system))
     _check_scalars(parts, made, time)
     steady = time.scheme == "steady"
-    adaptive = time.is_adaptive or (time.scheme in SPLIT and time.tolerance is not None)
     taken, steps = (1.0, 1) if steady else _counted(time, dt)
     values = parts.values(taken)
 

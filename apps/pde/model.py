@@ -224,7 +224,9 @@ class PdeModel(Section):
         refuse((path, sentence) for path, sentence, *_ in self.problems(request))
         parts = self._parts(request, continued=dt is not None)
         time = between_looks(request)
-        problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
+        problem = assemble_equations(
+            parts, time, dt=dt, grows=self.allow_growth, adaptive=request.time.is_adaptive
+        )
         equations, boundaries = problem.equations, [problem.boundary]
         if time.scheme == "spectral" and equations is not None:
             msg = (

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.model.linearisation import ArrayRates
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers.spectral.stepper import (
     IntegratingMethod,
     SpectralMethod,
-    rates_of_arrays,
 )
 
 
@@ -47,7 +47,7 @@ class GpuArrays:
 
     def rates(self, problem: Problem) -> Callable[[Any, float], Any]:
         """Right-hand sides by operations on whole arrays, which stay on the GPU."""
-        return rates_of_arrays(problem, self.xp)
+        return ArrayRates(problem, self.xp)
 
     def wait(self) -> None:
         """Return when the GPU is done."""

@@ -17,7 +17,7 @@ import re
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,12 @@ class Expression:
 def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value:
     """Evaluate a tree to a float64 array or scalar; a shared part is computed once."""
     return _evaluate(node, values, {})
+
+
+def evaluate_each(nodes: Sequence[Node], values: Mapping[str, Value]) -> list[Value]:
+    """Evaluate several trees; what they share is computed once."""
+    known: dict[int, Value] = {}
+    return [_evaluate(node, values, known) for node in nodes]
 
 
 def _evaluate(

@@ -10,15 +10,24 @@ formula are differentiated once; `tangent` makes Jacobian-vector products of tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Face, Fixed, Neumann, Robin
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Equations, Offset, Stage, as_tap, tap
-from tetris_sim.model.formula import COMPARISONS, Comparison, Constant, Node, Operation, Variable
+from tetris_sim.model.formula import (
+    COMPARISONS,
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    evaluate_each,
+)
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Programs
 from tetris_sim.model.reference import with_ghosts
@@ -345,16 +354,52 @@ def split(problem: Problem) -> Splitting:
     Raises:
         FaceError: a linear part reads beyond a face that no transform knows.
     """
-    assert problem.equations is not None
-    equations, numbers = problem.equations, constant_numbers(problem.equations)
+    equations = problem.system
+    numbers = constant_numbers(equations)
     made = _Splitter(problem, equations)
     for stage in equations.stages:
         parts = linear_parts(stage.programs, numbers)
         for (name, tree), (taps, rest) in zip(stage.formulas.items(), parts, strict=True):
             made.take(name, tree, taps, rest)
-    ends = {name: made.ends(name) for name in equations.fields}
+    ends = {name: face_ends(problem, name) for name in equations.fields}
     rest = made.equations()
     return Splitting(made.weights, equations.results, rest, ends)
+
+
+def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
+    """Return b of the faces of a name per axis, None where it is periodic; without ghosts it may be
+    any, and is 1; where ghosts are no mirror images it is not a number.
+    """
+    found = list[Ends | None]()
+    radii = problem.system.ghosts.get(name, (0,) * problem.grid.ndim)
+    boundary = problem.system.boundaries.get(name)
+    for axis, (radius, spacing) in enumerate(zip(radii, problem.grid.spacing, strict=True)):
+        if problem.boundary.periodic(axis):
+            found.append(None)
+            continue
+        if boundary is None:
+            found.append((1.0, 1.0))
+            continue
+        width = max(radius, 1)
+        pairs = [boundary.reflections(axis, it, spacing=spacing, width=width) for it in SIDES]
+        same = [{b for _, b in pair} for pair in pairs]
+        known = all(len(it) == 1 and it <= {1.0, -1.0} for it in same)
+        found.append((same[0].pop(), same[1].pop()) if known else (math.nan, math.nan))
+    return tuple(found)
+
+
+def refuse_faces(problem: Problem, name: str, taps: Iterable[tuple[str, Offset]]) -> None:
+    """Raise FaceError where taps of a name read beyond a face that no transform knows."""
+    for axis, ends in enumerate(face_ends(problem, name)):
+        reads = any(offset[axis] for _, offset in taps)
+        if reads and ends is not None and math.isnan(ends[0]):
+            of = name if name in problem.system.fields else "a part of a formula"
+            msg = (
+                f"the faces of {of} along {problem.grid.axis_names[axis]} are neither periodic nor "
+                "have a value or a flux, so no transform makes the linear part diagonal; take "
+                "scheme implicit"
+            )
+            raise FaceError(msg)
 
 
 class _Splitter:
@@ -370,28 +415,6 @@ class _Splitter:
         self._bases: dict[str, tuple[Ends | None, ...]] = {}
         self.weights: dict[str, Taps] = {}
 
-    def ends(self, name: str) -> tuple[Ends | None, ...]:
-        """B of the faces of a name per axis; without ghosts it may be any, and is 1."""
-        problem, found = self._problem, list[Ends | None]()
-        radii = self._equations.ghosts.get(name, (0,) * problem.grid.ndim)
-        for axis, radius in enumerate(radii):
-            if problem.boundary.periodic(axis):
-                found.append(None)
-                continue
-            boundary = self._equations.boundaries.get(name)
-            pairs = [
-                boundary.reflections(
-                    axis, side, spacing=problem.grid.spacing[axis], width=max(radius, 1)
-                )
-                if boundary is not None
-                else ((0.0, 1.0),)
-                for side in SIDES
-            ]
-            same = [{b for _, b in pair} for pair in pairs]
-            known = all(len(it) == 1 and it <= {1.0, -1.0} for it in same)
-            found.append((same[0].pop(), same[1].pop()) if known else (math.nan, math.nan))
-        return tuple(found)
-
     def take(self, name: str, tree: Node, taps: Taps, rest: Node) -> None:
         """Add a name."""
         equations = self._equations
@@ -402,11 +425,11 @@ class _Splitter:
             own = {key: weight for key, weight in taps.items() if key[0] == read}
             even: Taps = {}
             if read not in given:
-                self._refuse_faces(read, own)
-                usable = self._bases.get(read, self.ends(read)) == basis
+                refuse_faces(self._problem, read, own)
+                usable = self._bases.get(read, face_ends(self._problem, read)) == basis
                 # What was computed between counts with its linear part, if it has one.
                 if usable and (read in equations.fields or self.weights.get(read)):
-                    even = _even(own, basis)
+                    even = even_taps(own, basis)
             kept |= even
             uneven = {key: weight - even.get(key, 0.0) for key, weight in own.items()}
             least = _UNEVEN * max(map(abs, own.values()))
@@ -426,25 +449,16 @@ class _Splitter:
     def _basis(self, name: str, taps: Taps) -> tuple[Ends | None, ...]:
         """Ends of the transforms in which a name is expanded."""
         if name in self._of:
-            return self.ends(self._of[name])
+            return face_ends(self._problem, self._of[name])
         if any(self._equations.ghosts.get(name, ())):
-            return self.ends(name)
+            return face_ends(self._problem, name)
         given = self._equations.coefficients or {}
         first = next((key[0] for key in taps if key[0] not in given), None)
-        return self.ends(name) if first is None else self._bases.get(first, self.ends(first))
-
-    def _refuse_faces(self, name: str, taps: Taps) -> None:
-        grid = self._problem.grid
-        for axis, ends in enumerate(self.ends(name)):
-            reads = any(offset[axis] for _, offset in taps)
-            if reads and ends is not None and math.isnan(ends[0]):
-                of = name if name in self._equations.fields else "a part of a formula"
-                msg = (
-                    f"the faces of {of} along {grid.axis_names[axis]} are neither periodic nor "
-                    "have a value or a flux, so no transform makes the linear part diagonal; take "
-                    "scheme implicit"
-                )
-                raise FaceError(msg)
+        return (
+            face_ends(self._problem, name)
+            if first is None
+            else self._bases.get(first, face_ends(self._problem, first))
+        )
 
     def _given_by_faces(self, taps: Taps) -> Numbers | None:
         """What the faces of fields add to taps of a state that is 0; None if nothing."""
@@ -519,7 +533,7 @@ def _sum(tree: Node, weight: float, read: Node) -> Node:
     return _add(tree, _multiply(Constant(weight), read)) or _ZERO
 
 
-def _even(taps: Taps, ends: tuple[Ends | None, ...]) -> Taps:
+def even_taps(taps: Taps, ends: tuple[Ends | None, ...]) -> Taps:
     """Return the part of weights that is the same on both sides, along axes that are not
     periodic.
     """
@@ -539,3 +553,72 @@ def _even(taps: Taps, ends: tuple[Ends | None, ...]) -> Taps:
 
 def _of_box(values: Numbers) -> Callable[[Ranges], Numbers]:
     return lambda box: values[tuple(slice(low, high) for low, high in box)]
+
+
+# Evaluation: right-hand sides and their derivatives as operations on whole arrays.
+
+
+class ArrayRates:
+    """Right-hand sides by an array library.
+
+    Args:
+        problem: by right-hand sides.
+        xp: NumPy or CuPy.
+    """
+
+    def __init__(self, problem: Problem, xp: Any = np) -> None:
+        assert problem.rates is not None
+        self._problem, self._equations, self._xp = problem, problem.system, xp
+        self._numbers, grid = problem.rates.numbers, problem.grid
+        self._coordinates = {}
+        for axis, name in enumerate(grid.axis_names):
+            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
+            self._coordinates[name] = here.reshape(along)
+        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+    def __call__(self, u: Any, time: float) -> Any:
+        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
+        values: dict[str, Any] = {}
+        for stage, seen in self.stages(u, time, values):
+            del stage, seen
+        results = self._equations.results
+        return self._xp.stack([values[results[name]] for name in self._equations.fields])
+
+    def stages(
+        self, u: Any, time: float, values: dict[str, Any]
+    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
+        """Yield each stage with all inputs of its formulas; `values` takes every name."""
+        equations, numbers, xp = self._equations, self._numbers(time), self._xp
+        values |= dict(zip(equations.fields, u, strict=True))
+        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
+        shape = self._problem.grid.shape
+        for stage in equations.stages:
+            seen: dict[str, Any] = given | self._coordinates
+            for name, offsets in stage.taps.items():
+                radii = stage.radii(name)
+                around = self._around(name, radii, values)
+                for offset in offsets:
+                    window = zip(radii, offset, shape, strict=True)
+                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
+                    seen[tap(name, offset).name] = around[moved]
+            with np.errstate(all="ignore"):  # both sides of a condition are computed
+                found = evaluate_each([*stage.formulas.values()], seen)
+            for name, new in zip(stage.formulas, found, strict=True):
+                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
+            yield stage, seen
+
+    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
+        """Return a name with as many points beyond faces as a stage reads."""
+        problem = self._problem
+        if name in (self._equations.coefficients or {}):
+            if (name, radii) not in self._known:
+                spans = zip(radii, problem.grid.shape, strict=True)
+                box = tuple((-r, n + r) for r, n in spans)
+                coefficient = problem.padded_coefficient(name, box)
+                self._known[name, radii] = self._xp.asarray(coefficient)
+            return self._known[name, radii]
+        if not any(radii):
+            return values[name]
+        faces = self._equations.boundaries[name]
+        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]

@@ -511,19 +511,19 @@ _MOST_AT_ONCE = 3  # halvings after a substep that was rejected
 
 
 @dataclass
-class SplitSteps:
+class DividedSteps:
     """Advances a state from one step of a run to the next.
 
     Attributes:
         problem: by right-hand sides.
-        scheme: for substeps.
+        scheme: for substeps, with the calls of `SplitScheme`.
         xp: array library.
         counted: substeps so far.
         heard: interruption request.
     """
 
     problem: Problem
-    scheme: SplitScheme
+    scheme: Any
     xp: Any
     counted: Counted = field(default_factory=Counted)
     heard: Heard = nobody

@@ -14,16 +14,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.model.equations import Substeps, tap
-from tetris_sim.model.formula import evaluate
+from tetris_sim.model.equations import Substeps
 from tetris_sim.model.linearisation import FaceError, split
 from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
 from tetris_sim.model.problem import Field, InitialField, Problem
-from tetris_sim.model.reference import with_ghosts
 from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.solvers.krylov import nobody
+from tetris_sim.solvers.newton import SteadyState, newton_steps
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
-from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES, SplitSteps
+from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES, DividedSteps
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 
@@ -241,6 +240,9 @@ class IntegratingMethod(WithoutParameters):
         """Say why right-hand sides cannot be integrated so; None if they can."""
         if problem.rates is None:
             return "it integrates right-hand sides, and this problem is a step"
+        equations = problem.equations
+        if self.scheme == "steady" and any(it.changes for it in equations.parameters):  # type: ignore[union-attr]
+            return "formulas or faces change with time, so nothing stays as it is; give numbers"
         if self.scheme not in SPLIT_SCHEMES:
             if self.device == "gpu":
                 return (
@@ -303,67 +305,16 @@ def make_steps(problem: Problem, arrays: DeviceArrays) -> Any:
     assert problem.rates is not None
     if problem.rates.scheme in SPLIT_SCHEMES:
         scheme = SPLIT_SCHEMES[problem.rates.scheme](problem, arrays)
-        return SplitSteps(problem, scheme, arrays.xp)
-    raise NotImplementedError
+        return DividedSteps(problem, scheme, arrays.xp)
+    return (SteadyState if problem.rates.scheme == "steady" else newton_steps)(problem, arrays)
 
 
 def as_substep(problem: Problem) -> Problem:
     """Return right-hand sides as the substep of a stepper, which then gives them instead of a new
     state; in float64.
     """
-    assert problem.equations is not None
     assert problem.rates is not None
     numbers = problem.rates.numbers
     substeps = Substeps({}, 1, 1.0, 1.0, lambda begin, length: numbers(begin))
-    equations = replace(problem.equations, rates=None, substeps=substeps)
+    equations = replace(problem.system, rates=None, substeps=substeps)
     return replace(problem, dtype=np.dtype(np.float64), equations=equations)
-
-
-def rates_of_arrays(problem: Problem, xp: Any) -> Callable[[Any, float], Any]:
-    """Return right-hand sides as operations on whole arrays of a library.
-
-    Args:
-        problem: by right-hand sides.
-        xp: NumPy or CuPy.
-    """
-    equations, grid, rates = problem.equations, problem.grid, problem.rates
-    assert equations is not None
-    assert rates is not None
-    coordinates = {}
-    for axis, name in enumerate(grid.axis_names):
-        along = [-1 if k == axis else 1 for k in range(grid.ndim)]
-        coordinates[name] = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis])).reshape(along)
-
-    known: dict[str, Any] = {}  # coefficients with what lies beyond faces, which never change
-    for stage in equations.stages:
-        for name in stage.taps:
-            if name in (equations.coefficients or {}):
-                radii = stage.radii(name)
-                around = tuple((-r, n + r) for r, n in zip(radii, grid.shape, strict=True))
-                known[f"{name} {radii}"] = xp.asarray(problem.padded_coefficient(name, around))
-
-    def of(u: Any, time: float) -> Any:
-        values: dict[str, Any] = dict(zip(equations.fields, u, strict=True))
-        numbers = rates.numbers(time)
-        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)} | coordinates
-        for stage in equations.stages:
-            seen = dict(given)
-            for name, offsets in stage.taps.items():
-                radii = stage.radii(name)
-                there = known.get(f"{name} {radii}")
-                if there is None and any(radii):
-                    faces = equations.boundaries[name]
-                    there = with_ghosts(values[name][np.newaxis], faces, grid.spacing, radii)[0]
-                elif there is None:
-                    there = values[name]
-                for offset in offsets:
-                    window = zip(radii, offset, grid.shape, strict=True)
-                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
-                    seen[tap(name, offset).name] = there[moved]
-            with np.errstate(all="ignore"):  # both sides of a condition are computed
-                for name, tree in stage.formulas.items():
-                    new = xp.asarray(evaluate(tree, seen))
-                    values[name] = xp.broadcast_to(new, grid.shape)
-        return xp.stack([values[equations.results[name]] for name in equations.fields])
-
-    return of

@@ -1,0 +1,464 @@
+"""Equations of any kind, implicitly: TR-BDF2 steps and steady states by Newton's method.
+
+With f(u, t) the right-hand sides and h the step, TR-BDF2 (see `implicit.py`) solves twice
+
+    w - a h f(w, t') = c,                                       a = 1 - 1 / sqrt(2),
+
+and a steady state is the end of steps (1 - tau J) d = tau f in a time that grows as f shrinks
+(pseudo-transient continuation: C. T. Kelley, D. E. Keyes, SIAM J. Numer. Anal. 35 (1998) 508). J is
+exact: the formulas are differentiated (`linearisation.py`).
+
+Systems 1 - tau J of few unknowns, and of lines, are factorised. Of many, GMRES solves them with
+products J v of a compiled program, preconditioned by the mean of J, which transforms make
+diagonal; where faces do not allow those, with the sparse matrix and an incomplete factorisation.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import NumericsError
+from tetris_sim.model.boundary import SIDES
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.equations import Offset, Rates, as_tap
+from tetris_sim.model.formula import Node, evaluate_each
+from tetris_sim.model.linearisation import (
+    ArrayRates,
+    FaceError,
+    Splitting,
+    Taps,
+    even_taps,
+    face_ends,
+    gradients,
+    refuse_faces,
+    tangent,
+)
+from tetris_sim.model.problem import Problem
+from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
+from tetris_sim.solvers.spectral.exponential import (
+    DividedSteps,
+    Inverses,
+    Modes,
+    Tried,
+    apply_each,
+    linear_matrix,
+    product,
+)
+
+Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
+_DIRECT = 20_000  # unknowns of a system that is factorised
+_FORCING = 1e-3  # how much of a right-hand side GMRES may leave
+_RESTART, _CYCLES = 40, 10  # of GMRES
+_FILL, _DROP = 10.0, 1e-4  # of incomplete factorisations
+
+
+class SolveFailedError(Exception):
+    """Raised where a system or Newton's method does not converge, so the step is too long."""
+
+
+class Systems:
+    """The systems 1 - tau J of a problem.
+
+    Args:
+        problem: by right-hand sides, in float64.
+        arrays: compiles programs, and has transforms.
+    """
+
+    def __init__(self, problem: Problem, arrays: Any) -> None:
+        self._problem, self._equations, self._arrays = problem, problem.system, arrays
+        self._evaluated = ArrayRates(problem)
+        self._slopes = [
+            [
+                {
+                    read: node
+                    for text, node in slopes.items()
+                    if (read := as_tap(text)) is not None
+                    and read[0] not in (problem.equations.coefficients or {})
+                }
+                for slopes in gradients(stage.programs)
+            ]
+            for stage in problem.equations.stages
+        ]
+        self.iterations = 0
+
+    def at(self, u: Numbers, time: float, tau: float) -> Solve:
+        """Return what solves (1 - tau J) x = b, with J at a state and a time [s].
+
+        Raises:
+            SolveFailedError: the matrix is singular, or not finite.
+        """
+        if u.size <= _DIRECT or self._problem.grid.ndim == 1:
+            return self._factorised(self.jacobian(u, time), tau, u.shape)
+        try:
+            return self._by_waves(u, time, tau)
+        except FaceError:
+            return self._incomplete(self.jacobian(u, time), tau, u.shape)
+
+    def _factorised(self, jacobian: Any, tau: float, shape: tuple[int, ...]) -> Solve:
+        from scipy.sparse import identity
+        from scipy.sparse.linalg import splu
+
+        matrix = (identity(jacobian.shape[0], format="csc") - tau * jacobian).tocsc()
+        if not np.isfinite(matrix.data).all():
+            raise SolveFailedError
+        try:
+            factors = splu(matrix)
+        except RuntimeError as error:
+            raise SolveFailedError from error
+        return lambda b: _by_field(factors.solve(_by_point(b)), shape)
+
+    def _incomplete(self, jacobian: Any, tau: float, shape: tuple[int, ...]) -> Solve:
+        from scipy.sparse import identity
+        from scipy.sparse.linalg import LinearOperator, spilu
+
+        matrix = (identity(jacobian.shape[0], format="csc") - tau * jacobian).tocsc()
+        if not np.isfinite(matrix.data).all():
+            raise SolveFailedError
+        try:
+            factors = spilu(matrix, drop_tol=_DROP, fill_factor=_FILL)
+        except RuntimeError as error:
+            raise SolveFailedError from error
+        inverse = LinearOperator(matrix.shape, factors.solve)
+        return lambda b: _by_field(self._gmres(matrix, _by_point(b), inverse), shape)
+
+    def _by_waves(self, u: Numbers, time: float, tau: float) -> Solve:
+        from scipy.sparse.linalg import LinearOperator
+
+        modes, splitting = self._means(u, time)
+        xp = self._arrays.xp
+        inverse = apply_each(linear_matrix(splitting, modes), len(u), xp, Inverses(tau, xp))[0]
+        direction, size = self._direction, u.size
+
+        def forward(v: Numbers) -> Numbers:
+            both = np.concatenate([u, v.reshape(u.shape)])
+            return np.asarray(v.reshape(-1) - tau * direction(both, time)[len(u) :].reshape(-1))
+
+        def backward(v: Numbers) -> Numbers:
+            waves = modes.forward(np.array(v.reshape(u.shape)))
+            return np.asarray(modes.backward(np.stack(product(inverse, waves))).reshape(-1))
+
+        matrix = LinearOperator((size, size), forward, dtype=np.float64)
+        near = LinearOperator((size, size), backward, dtype=np.float64)
+        return lambda b: self._gmres(matrix, b.reshape(-1), near).reshape(u.shape)
+
+    def _gmres(self, matrix: Any, b: Numbers, near: Any) -> Numbers:
+        from scipy.sparse.linalg import gmres
+
+        def count(_: Any) -> None:
+            self.iterations += 1
+
+        options: dict[str, Any] = {"restart": _RESTART, "maxiter": _CYCLES}
+        found, failed = gmres(
+            matrix, b, M=near, rtol=_FORCING, callback=count, callback_type="pr_norm", **options
+        )
+        if failed or not np.isfinite(found).all():
+            raise SolveFailedError
+        return np.asarray(found)
+
+    @functools.cached_property
+    def _direction(self) -> Callable[[Numbers, float], Numbers]:
+        """A compiled program of f(u) and J v."""
+        made = tangent(self._equations)
+        names = {
+            name: it
+            for name, it in zip(self._equations.fields, self._problem.variables, strict=True)
+        }
+        variables = tuple(
+            replace(names[name.removesuffix(".d")], name=name) for name in made.fields
+        )
+        twice = replace(self._problem, equations=made, variables=variables)
+        rates: Callable[[Numbers, float], Numbers] = self._arrays.rates(twice)
+        return rates
+
+    def _means(self, u: Numbers, time: float) -> tuple[Modes, Splitting]:
+        """Return J with the means of its entries over all points, as taps of waves.
+
+        Raises:
+            FaceError: faces do not allow transforms.
+        """
+        equations, problem = self._equations, self._problem
+        ends = {name: face_ends(problem, name) for name in equations.fields}
+        weights: dict[str, Taps] = {}
+        for name, slopes, values in self._evaluate(u, time):
+            field = next((f for f, new in equations.results.items() if new == name), None)
+            basis = face_ends(problem, name) if field is None else ends[field]
+            weights[name] = {}
+            for read in dict.fromkeys(key[0] for key in slopes):
+                own = {
+                    key: float(np.mean(value))
+                    for key, value in zip(slopes, values, strict=True)
+                    if key[0] == read
+                }
+                refuse_faces(problem, read, own)
+                if face_ends(problem, read) == basis and any(own.values()):
+                    weights[name] |= even_taps(own, basis)
+        modes = Modes(problem.grid.shape, [*ends.values()], self._arrays)
+        return modes, Splitting(weights, equations.results, equations, ends)
+
+    def _evaluate(
+        self, u: Numbers, time: float
+    ) -> list[tuple[str, Mapping[tuple[str, Offset], Node], list[Any]]]:
+        """Return the derivatives of every name by its taps at a state; where one is no number, as
+        beside the root of 0, it is 0.
+        """
+        found = []
+        for (stage, seen), rows in zip(
+            self._evaluated.stages(u, time, {}), self._slopes, strict=True
+        ):
+            with np.errstate(all="ignore"):
+                for name, slopes in zip(stage.formulas, rows, strict=True):
+                    values = evaluate_each([*slopes.values()], seen)
+                    found.append((name, slopes, [np.nan_to_num(it) for it in values]))
+        return found
+
+    def jacobian(self, u: Numbers, time: float) -> Any:
+        """Return J as a sparse matrix; unknown number point * n_fields + field."""
+        from scipy.sparse import coo_matrix, csr_matrix
+
+        fields, n = self._equations.fields, math.prod(u.shape[1:])
+        points = np.arange(n)
+        rows: dict[str, dict[int, Any]] = {}
+        for name, slopes, values in self._evaluate(u, time):
+            rows[name] = {}
+            for (read, offset), value in zip(slopes, values, strict=True):
+                places, factors = self._shift(read, offset)
+                entries = np.broadcast_to(value, u.shape[1:]).reshape(-1) * factors
+                shift = csr_matrix((entries, places, np.arange(n + 1)), shape=(n, n))
+                # Of a name between, the rows of all points that it was computed at.
+                inner = {fields.index(read): None} if read in fields else rows[read]
+                for column, block in inner.items():
+                    part = shift if block is None else shift @ block
+                    before = rows[name].get(column)
+                    rows[name][column] = part if before is None else before + part
+
+        entries, places = list[Any](), list[Any]()
+        for row, field in enumerate(fields):
+            for column, block in rows[self._equations.results[field]].items():
+                own = block.tocoo()
+                entries.append(own.data)
+                places.append((own.row * len(fields) + row, own.col * len(fields) + column))
+        size = n * len(fields)
+        if not entries:
+            return coo_matrix((size, size)).tocsr()
+        where = tuple(np.concatenate(it) for it in zip(*places, strict=True))
+        del points
+        return coo_matrix((np.concatenate(entries), where), shape=(size, size)).tocsr()
+
+    @functools.cache  # noqa: B019 - one object per run
+    def _shift(self, name: str, offset: Offset) -> tuple[npt.NDArray[np.int64], Numbers]:
+        """Return for all points the point that a tap reads, and by how much it counts: that which
+        a ghost mirrors, and b.
+        """
+        grid, boundary = self._problem.grid, self._equations.boundaries.get(name)
+        where, factor = np.zeros((1,) * grid.ndim, np.int64), np.ones((1,) * grid.ndim)
+        for axis, (shift, n) in enumerate(zip(offset, grid.shape, strict=True)):
+            along, weights = np.arange(n) + shift, np.ones(n)
+            if shift and self._problem.boundary.periodic(axis):
+                along %= n
+            elif shift:
+                assert boundary is not None
+                side = SIDES[0] if shift < 0 else SIDES[1]
+                pairs = boundary.reflections(
+                    axis, side, spacing=grid.spacing[axis], width=abs(shift)
+                )
+                beyond = (along < 0) | (along >= n)
+                number = np.where(shift < 0, -along, along - n + 1)[beyond] - 1
+                weights[beyond] = np.array([b for _, b in pairs])[number]
+                along[beyond] = number if shift < 0 else n - 1 - number
+            shape = [-1 if k == axis else 1 for k in range(grid.ndim)]
+            where, factor = where * n + along.reshape(shape), factor * weights.reshape(shape)
+        return where.reshape(-1), np.broadcast_to(factor, grid.shape).reshape(-1)
+
+
+def _by_point(values: Numbers) -> Numbers:
+    return np.ascontiguousarray(np.moveaxis(values, 0, -1)).reshape(-1)
+
+
+def _by_field(values: Numbers, shape: tuple[int, ...]) -> Numbers:
+    return np.ascontiguousarray(np.moveaxis(values.reshape(*shape[1:], shape[0]), -1, 0))
+
+
+# TR-BDF2.
+
+_G, _A, _W = 2 - math.sqrt(2), 1 - 1 / math.sqrt(2), math.sqrt(2) / 4
+_NOW = 1 / (_G * (2 - _G))  # weight of the state in between; that of the first one is 1 - it
+_ITERATIONS = 12  # of Newton's method for a stage
+_SLOW = 0.3  # of the change before: a change that shrinks less wants the matrix of now
+_WELL_BELOW = 1e-2  # of the tolerated error of a step: changes of Newton's method that are left
+_ROUNDING = 1e-13  # of the largest value: no change can be smaller
+
+
+class TrBdf2:
+    """Substeps by TR-BDF2; see `SplitScheme` for the calls.
+
+    Args:
+        problem: by right-hand sides, in float64.
+        arrays: compiles programs, and has transforms.
+    """
+
+    order = 3
+
+    def __init__(self, problem: Problem, arrays: Any) -> None:
+        assert problem.rates is not None
+        self._rates: Rates = problem.rates
+        self._f, self._systems = arrays.rates(problem), Systems(problem, arrays)
+        self._solve: tuple[float, Solve] | None = None
+        self.solutions = 0
+
+    def begin(self, u: Any, time: float) -> Tried:
+        """Take a state; nothing of earlier steps is kept, so a continued run makes the same."""
+        self._solve = None
+        return Tried(u, u, slope=self._f(u, time))
+
+    def advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
+        """Try a substep; one that cannot be solved has an infinite error.
+
+        Raises:
+            NumericsError: it cannot be solved, and its length is given.
+        """
+        try:
+            return self._advance(before, time, step, judged=judged)
+        except SolveFailedError as error:
+            self._solve = None
+            if judged:
+                return replace(before, error=np.full_like(before.u, np.inf))
+            msg = (
+                f"at {time:g} s Newton's method does not converge for a step of {step:g} s; take a "
+                "shorter time.dt, or leave it out and give time.tolerance"
+            )
+            raise NumericsError(msg) from error
+
+    def _advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
+        u, slope, tau = before.u, before.slope, _A * step
+        given = u + tau * slope
+        middle = self._newton(u + _G * step * slope, u, given, time + _G * step, tau)
+        slope_then = (middle - given) / tau
+
+        given = _NOW * middle + (1 - _NOW) * u
+        new = self._newton(middle, u, given, time + step, tau)
+        last = (new - given) / tau
+        if not judged:
+            return Tried(new, new, slope=last)
+        difference = step / 3 * ((4 * _W - 1) * slope - slope_then + 2 * _A * last)
+        # Solved once more, the estimate is right for stiff parts too.
+        return Tried(new, new, self._system(new, time + step, tau)(difference), last)
+
+    def _system(self, u: Any, time: float, tau: float) -> Solve:
+        if self._solve is None or self._solve[0] != tau:
+            self._solve = tau, self._systems.at(u, time, tau)
+        return self._solve[1]
+
+    def _newton(self, guess: Any, u: Any, given: Any, time: float, tau: float) -> Any:
+        """Solve w - tau f(w, time) = given."""
+        # An explicit guess of a stiff part may be anywhere: the state itself is near enough then.
+        scale = np.maximum(_sizes(u), _sizes(given))
+        far = _sizes(guess - u) > scale
+        w = np.where(far, u, guess)
+        least = np.maximum(
+            self._rates.tolerance * (_WELL_BELOW if self._rates.adaptive else 1.0), _ROUNDING
+        )
+        last = math.inf
+
+        for _ in range(_ITERATIONS):
+            left = given - w + tau * self._f(w, time)
+            if not np.isfinite(left).all():
+                raise SolveFailedError
+            change = self._system(w, time, tau)(left)
+            self.solutions += 1
+            w = w + change
+            size = float((_sizes(change) / np.where(scale > 0, scale, 1.0)).max())
+            # What is left after a change that shrank by some factor shrinks by it again.
+            if size <= least or (size < last and size * (size / last) <= least * (1 - size / last)):
+                return w
+            if size > _SLOW * last:
+                self._solve = None
+            last = size
+        raise SolveFailedError
+
+
+def _sizes(values: Any) -> Any:
+    """The largest magnitude of each field, shaped to broadcast."""
+    return np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True)
+
+
+def newton_steps(problem: Problem, arrays: Any) -> DividedSteps:
+    """Return what advances a state by TR-BDF2 steps."""
+    return DividedSteps(problem, TrBdf2(problem, arrays), np)
+
+
+# Steady states.
+
+_FIRST = 0.1  # of the largest value: by how much the first step may change a state
+_GROWS = 10.0  # most by which a step is longer than the one before
+_SHRINKS = 0.1
+_MOST = 500  # steps
+
+
+class SteadyState:
+    """Finds steady states.
+
+    Args:
+        problem: by right-hand sides that do not change with time, in float64.
+        arrays: compiles programs, and has transforms.
+
+    Attributes:
+        heard: interruption request.
+        notes: remarks on the solution, sentences.
+    """
+
+    heard: Heard = staticmethod(nobody)
+
+    def __init__(self, problem: Problem, arrays: Any) -> None:
+        assert problem.rates is not None
+        self._tolerance = problem.rates.tolerance
+        self._f, self._systems = arrays.rates(problem), Systems(problem, arrays)
+        self.notes: tuple[str, ...] = ()
+
+    def advance(self, u: Any, step: int) -> Any:
+        """Return the steady state that a state leads to, (n_fields, n0, ...).
+
+        Raises:
+            LeftOffError: the run is to end.
+            NumericsError: none is found.
+        """
+        del step  # a steady state is of no time
+        f = self._f(u, 0.0)
+        begun = size = float(np.linalg.norm(f))
+        largest = float(np.abs(f).max())
+        tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
+        for number in range(_MOST):
+            if self.heard():
+                raise LeftOffError
+            if size <= self._tolerance * begun:
+                self.notes = (
+                    f"Steady state: {number} steps of Newton's method, the right-hand sides are "
+                    f"{size / begun if begun else 0:.2g} of what they were.",
+                )
+                return u
+            try:
+                new = u + self._systems.at(u, 0.0, tau)(tau * f)
+                after = self._f(new, 0.0)
+                now = float(np.linalg.norm(after))
+            except SolveFailedError:
+                now = math.inf
+            if not now < 10 * size:
+                tau *= _SHRINKS
+                continue
+            # As far as rounding lets it shrink.
+            still = float(np.abs(new - u).max()) <= _ROUNDING * float(np.abs(u).max())
+            tau *= min(max(size / now, _SHRINKS), _GROWS) if now > 0 else _GROWS
+            u, f, size = new, after, 0.0 if still else now
+
+        msg = (
+            f"time.scheme: steady: after {_MOST} steps of Newton's method the state still changes: "
+            f"right-hand sides are {size / begun:.2g} of what they were. Does the state swing for "
+            "ever, or grow? Begin nearer to the steady state, or use scheme implicit"
+        )
+        raise NumericsError(msg)
