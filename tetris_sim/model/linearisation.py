@@ -10,9 +10,8 @@ formula are differentiated once; `tangent` makes Jacobian-vector products of tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from tetris_sim.model.formula import (
     Node,
     Operation,
     Variable,
-    evaluate_each,
 )
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Programs
@@ -553,72 +551,3 @@ def even_taps(taps: Taps, ends: tuple[Ends | None, ...]) -> Taps:
 
 def _of_box(values: Numbers) -> Callable[[Ranges], Numbers]:
     return lambda box: values[tuple(slice(low, high) for low, high in box)]
-
-
-# Evaluation: right-hand sides and their derivatives as operations on whole arrays.
-
-
-class ArrayRates:
-    """Right-hand sides by an array library.
-
-    Args:
-        problem: by right-hand sides.
-        xp: NumPy or CuPy.
-    """
-
-    def __init__(self, problem: Problem, xp: Any = np) -> None:
-        assert problem.rates is not None
-        self._problem, self._equations, self._xp = problem, problem.system, xp
-        self._numbers, grid = problem.rates.numbers, problem.grid
-        self._coordinates = {}
-        for axis, name in enumerate(grid.axis_names):
-            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
-            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
-            self._coordinates[name] = here.reshape(along)
-        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
-
-    def __call__(self, u: Any, time: float) -> Any:
-        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
-        values: dict[str, Any] = {}
-        for stage, seen in self.stages(u, time, values):
-            del stage, seen
-        results = self._equations.results
-        return self._xp.stack([values[results[name]] for name in self._equations.fields])
-
-    def stages(
-        self, u: Any, time: float, values: dict[str, Any]
-    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
-        """Yield each stage with all inputs of its formulas; `values` takes every name."""
-        equations, numbers, xp = self._equations, self._numbers(time), self._xp
-        values |= dict(zip(equations.fields, u, strict=True))
-        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
-        shape = self._problem.grid.shape
-        for stage in equations.stages:
-            seen: dict[str, Any] = given | self._coordinates
-            for name, offsets in stage.taps.items():
-                radii = stage.radii(name)
-                around = self._around(name, radii, values)
-                for offset in offsets:
-                    window = zip(radii, offset, shape, strict=True)
-                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
-                    seen[tap(name, offset).name] = around[moved]
-            with np.errstate(all="ignore"):  # both sides of a condition are computed
-                found = evaluate_each([*stage.formulas.values()], seen)
-            for name, new in zip(stage.formulas, found, strict=True):
-                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
-            yield stage, seen
-
-    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
-        """Return a name with as many points beyond faces as a stage reads."""
-        problem = self._problem
-        if name in (self._equations.coefficients or {}):
-            if (name, radii) not in self._known:
-                spans = zip(radii, problem.grid.shape, strict=True)
-                box = tuple((-r, n + r) for r, n in spans)
-                coefficient = problem.padded_coefficient(name, box)
-                self._known[name, radii] = self._xp.asarray(coefficient)
-            return self._known[name, radii]
-        if not any(radii):
-            return values[name]
-        faces = self._equations.boundaries[name]
-        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]

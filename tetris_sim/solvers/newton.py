@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Offset, Rates, as_tap
 from tetris_sim.model.formula import Node, evaluate_each
 from tetris_sim.model.linearisation import (
-    ArrayRates,
     FaceError,
     Splitting,
     Taps,
@@ -41,9 +40,10 @@ from tetris_sim.model.linearisation import (
     tangent,
 )
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.step_control import Counted
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.spectral.exponential import (
-    DividedSteps,
+    ArrayRates,
     Inverses,
     Modes,
     Tried,
@@ -223,7 +223,6 @@ class Systems:
         from scipy.sparse import coo_matrix, csr_matrix
 
         fields, n = self._equations.fields, math.prod(u.shape[1:])
-        points = np.arange(n)
         rows: dict[str, dict[int, Any]] = {}
         for name, slopes, values in self._evaluate(u, time):
             rows[name] = {}
@@ -239,8 +238,8 @@ class Systems:
                     rows[name][column] = part if before is None else before + part
 
         entries, places = list[Any](), list[Any]()
-        for row, field in enumerate(fields):
-            for column, block in rows[self._equations.results[field]].items():
+        for row, name in enumerate(fields):
+            for column, block in rows[self._equations.results[name]].items():
                 own = block.tocoo()
                 entries.append(own.data)
                 places.append((own.row * len(fields) + row, own.col * len(fields) + column))
@@ -248,7 +247,6 @@ class Systems:
         if not entries:
             return coo_matrix((size, size)).tocsr()
         where = tuple(np.concatenate(it) for it in zip(*places, strict=True))
-        del points
         return coo_matrix((np.concatenate(entries), where), shape=(size, size)).tocsr()
 
     @functools.cache  # noqa: B019 - one object per run
@@ -283,6 +281,112 @@ def _by_point(values: Numbers) -> Numbers:
 
 def _by_field(values: Numbers, shape: tuple[int, ...]) -> Numbers:
     return np.ascontiguousarray(np.moveaxis(values.reshape(*shape[1:], shape[0]), -1, 0))
+
+
+# Substeps of a step of the run.
+
+_SAFETY = 0.9
+_DEEPEST = 40  # halvings of a step: a substep that is shorter leads nowhere
+_UNSEEN = 1e-6  # of the largest field: magnitude from which on a field that began as 0 counts
+_MOST_AT_ONCE = 3  # halvings after a substep that was rejected
+
+
+@dataclass
+class DividedSteps:
+    """Advances a state from one step of a run to the next.
+
+    Attributes:
+        problem: by right-hand sides.
+        scheme: for substeps, with the calls of `SplitScheme`.
+        xp: array library.
+        counted: substeps so far.
+        heard: interruption request.
+    """
+
+    problem: Problem
+    scheme: Any
+    xp: Any
+    counted: Counted = field(default_factory=Counted)
+    heard: Heard = nobody
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on substeps."""
+        return (str(self.counted),) if self.rates.adaptive else ()
+
+    @property
+    def rates(self) -> Rates:
+        """How right-hand sides are integrated."""
+        assert self.problem.rates is not None
+        return self.problem.rates
+
+    def advance(self, u: Any, step: int) -> Any:
+        """Make step number `step` of a state (n_fields, n0, ...), float64, and return the next.
+
+        Raises:
+            LeftOffError: the run is to end.
+            NumericsError: no substep is short enough.
+        """
+        begin, end = self.problem.time(step), self.problem.time(step + 1)
+        if self.heard():
+            raise LeftOffError
+        if not self.rates.adaptive:
+            before = self.scheme.begin(u, begin)
+            return self.scheme.advance(before, begin, self.problem.dt, judged=False).u
+
+        # Places are counted in the shortest substeps, so that those of a length lie side by side.
+        now, place, level, largest = self.scheme.begin(u, begin), 0, 0, self._sizes(u)
+        # What a field that begins as 0 grows from has no size of its own: that of others counts.
+        floors = [_UNSEEN * max(largest) if it == 0 else 0.0 for it in largest]
+        while place < 1 << _DEEPEST:
+            if self.heard():
+                raise LeftOffError
+            if level > _DEEPEST:
+                self._refuse(begin + (end - begin) * (place / (1 << _DEEPEST)))
+            length = self.problem.dt / (1 << level)
+            time = begin + self.problem.dt * (place / (1 << _DEEPEST))
+            tried = self.scheme.advance(now, time, length, judged=True)
+            error = self._judge(list(map(max, largest, floors)), tried)
+            factor = _SAFETY * error ** (-1 / self.scheme.order) if error > 0 else math.inf
+            if error > 1:
+                level += min(max(1, math.ceil(-math.log2(max(factor, 1e-3)))), _MOST_AT_ONCE)
+                self.counted = replace(self.counted, rejected=self.counted.rejected + 1)
+                continue
+
+            now, place, largest = tried, place + (1 << (_DEEPEST - level)), self._sizes(tried.u)
+            self.counted = replace(
+                self.counted,
+                made=self.counted.made + 1,
+                shortest=min(self.counted.shortest, length),
+                longest=max(self.counted.longest, length),
+            )
+            # Twice as long, where two of this length would end.
+            if level and factor >= 2 and place % (1 << (_DEEPEST - level + 1)) == 0:
+                level -= 1
+        return now.u
+
+    def _sizes(self, values: Any) -> list[float]:
+        return [float(self.xp.abs(it).max()) for it in values]
+
+    def _judge(self, largest: Sequence[float], tried: Tried) -> float:
+        """Return the error of a substep relative to what is tolerated."""
+        sizes, errors = self._sizes(tried.u), self._sizes(tried.error)
+        if not np.isfinite([*sizes, *errors]).all():
+            return math.inf
+        worst = 0.0
+        for before, after, error in zip(largest, sizes, errors, strict=True):
+            scale = self.rates.tolerance * max(before, after)
+            if error > 0:
+                worst = max(worst, error / scale if scale > 0 else math.inf)
+        return worst
+
+    def _refuse(self, time: float) -> None:
+        msg = (
+            f"no substep is short enough at t = {time:.10g} s: the last one that was tried still "
+            "has an error above time.tolerance. Do the fields grow without end there, or jump? Or "
+            "take a larger time.tolerance, if it is near rounding."
+        )
+        raise NumericsError(msg)
 
 
 # TR-BDF2.
@@ -374,8 +478,10 @@ class TrBdf2:
             self.solutions += 1
             w = w + change
             size = float((_sizes(change) / np.where(scale > 0, scale, 1.0)).max())
-            # What is left after a change that shrank by some factor shrinks by it again.
-            if size <= least or (size < last and size * (size / last) <= least * (1 - size / last)):
+            # What is left after a change that shrank by some factor shrinks by it again; the first
+            # change says nothing about that.
+            shrinks = size / last if math.isfinite(last) else 1.0
+            if size <= least or (shrinks < 1 and size * shrinks <= least * (1 - shrinks)):
                 return w
             if size > _SLOW * last:
                 self._solve = None

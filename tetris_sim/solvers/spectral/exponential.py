@@ -20,20 +20,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import star_mean
-from tetris_sim.model.equations import Offset, Rates
+from tetris_sim.model.equations import Offset, Stage, tap
+from tetris_sim.model.formula import evaluate_each
 from tetris_sim.model.linearisation import Ends, Splitting, Taps, split
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.step_control import Counted
-from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
+from tetris_sim.model.reference import with_ghosts
 from tetris_sim.solvers.spectral.axis import Arrays, ModalExpansion, SpectralAxis
 
 Function = Callable[[Any, float], Any]  # N or f: from state and time [s] to rates, (n_fields, ...)
@@ -376,10 +375,9 @@ class SplitScheme:
     order = 4
 
     def __init__(self, problem: Problem, arrays: Any) -> None:
-        assert problem.equations is not None
         splitting = split(problem)
         self._xp, self._n = arrays.xp, problem.n_fields
-        ends = [splitting.ends[name] for name in problem.equations.fields]
+        ends = [splitting.ends[name] for name in problem.system.fields]
         self._modes = Modes(problem.grid.shape, ends, arrays)
         self._matrix = linear_matrix(splitting, self._modes)
         reach = star_mean(problem.grid.ndim, splitting.rest.radii)
@@ -503,107 +501,73 @@ def _plus(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     return [one + other for one, other in zip(a, b, strict=True)]
 
 
-# Steps of the run: of a given length, or divided into substeps.
-
-_SAFETY = 0.9
-_DEEPEST = 40  # halvings of a step: a substep that is shorter leads nowhere
-_MOST_AT_ONCE = 3  # halvings after a substep that was rejected
+# Right-hand sides as operations on whole arrays.
 
 
-@dataclass
-class DividedSteps:
-    """Advances a state from one step of a run to the next.
+class ArrayRates:
+    """Right-hand sides by an array library.
 
-    Attributes:
+    Args:
         problem: by right-hand sides.
-        scheme: for substeps, with the calls of `SplitScheme`.
-        xp: array library.
-        counted: substeps so far.
-        heard: interruption request.
+        xp: NumPy or CuPy.
     """
 
-    problem: Problem
-    scheme: Any
-    xp: Any
-    counted: Counted = field(default_factory=Counted)
-    heard: Heard = nobody
+    def __init__(self, problem: Problem, xp: Any = np) -> None:
+        assert problem.rates is not None
+        self._problem, self._equations, self._xp = problem, problem.system, xp
+        self._numbers, grid = problem.rates.numbers, problem.grid
+        self._coordinates = {}
+        for axis, name in enumerate(grid.axis_names):
+            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
+            self._coordinates[name] = here.reshape(along)
+        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on substeps."""
-        return (str(self.counted),) if self.rates.adaptive else ()
+    def __call__(self, u: Any, time: float) -> Any:
+        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
+        values: dict[str, Any] = {}
+        for stage, seen in self.stages(u, time, values):
+            del stage, seen
+        results = self._equations.results
+        return self._xp.stack([values[results[name]] for name in self._equations.fields])
 
-    @property
-    def rates(self) -> Rates:
-        """How right-hand sides are integrated."""
-        assert self.problem.rates is not None
-        return self.problem.rates
+    def stages(
+        self, u: Any, time: float, values: dict[str, Any]
+    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
+        """Yield each stage with all inputs of its formulas; `values` takes every name."""
+        equations, numbers, xp = self._equations, self._numbers(time), self._xp
+        values |= dict(zip(equations.fields, u, strict=True))
+        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
+        shape = self._problem.grid.shape
+        for stage in equations.stages:
+            seen: dict[str, Any] = given | self._coordinates
+            for name, offsets in stage.taps.items():
+                radii = stage.radii(name)
+                around = self._around(name, radii, values)
+                for offset in offsets:
+                    window = zip(radii, offset, shape, strict=True)
+                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
+                    seen[tap(name, offset).name] = around[moved]
+            with np.errstate(all="ignore"):  # both sides of a condition are computed
+                found = evaluate_each([*stage.formulas.values()], seen)
+            for name, new in zip(stage.formulas, found, strict=True):
+                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
+            yield stage, seen
 
-    def advance(self, u: Any, step: int) -> Any:
-        """Make step number `step` of a state (n_fields, n0, ...), float64, and return the next.
-
-        Raises:
-            LeftOffError: the run is to end.
-            NumericsError: no substep is short enough.
-        """
-        begin, end = self.problem.time(step), self.problem.time(step + 1)
-        if self.heard():
-            raise LeftOffError
-        if not self.rates.adaptive:
-            before = self.scheme.begin(u, begin)
-            return self.scheme.advance(before, begin, self.problem.dt, judged=False).u
-
-        # Places are counted in the shortest substeps, so that those of a length lie side by side.
-        now, place, level, largest = self.scheme.begin(u, begin), 0, 0, self._sizes(u)
-        while place < 1 << _DEEPEST:
-            if self.heard():
-                raise LeftOffError
-            if level > _DEEPEST:
-                self._refuse(begin + (end - begin) * (place / (1 << _DEEPEST)))
-            length = self.problem.dt / (1 << level)
-            time = begin + self.problem.dt * (place / (1 << _DEEPEST))
-            tried = self.scheme.advance(now, time, length, judged=True)
-            error = self._judge(largest, tried)
-            factor = _SAFETY * error ** (-1 / self.scheme.order) if error > 0 else math.inf
-            if error > 1:
-                level += min(max(1, math.ceil(-math.log2(max(factor, 1e-3)))), _MOST_AT_ONCE)
-                self.counted = replace(self.counted, rejected=self.counted.rejected + 1)
-                continue
-
-            now, place, largest = tried, place + (1 << (_DEEPEST - level)), self._sizes(tried.u)
-            self.counted = replace(
-                self.counted,
-                made=self.counted.made + 1,
-                shortest=min(self.counted.shortest, length),
-                longest=max(self.counted.longest, length),
-            )
-            # Twice as long, where two of this length would end.
-            if level and factor >= 2 and place % (1 << (_DEEPEST - level + 1)) == 0:
-                level -= 1
-        return now.u
-
-    def _sizes(self, values: Any) -> list[float]:
-        return [float(self.xp.abs(it).max()) for it in values]
-
-    def _judge(self, largest: Sequence[float], tried: Tried) -> float:
-        """Return the error of a substep relative to what is tolerated."""
-        sizes, errors = self._sizes(tried.u), self._sizes(tried.error)
-        if not np.isfinite([*sizes, *errors]).all():
-            return math.inf
-        worst = 0.0
-        for before, after, error in zip(largest, sizes, errors, strict=True):
-            scale = self.rates.tolerance * max(before, after)
-            if error > 0:
-                worst = max(worst, error / scale if scale > 0 else math.inf)
-        return worst
-
-    def _refuse(self, time: float) -> None:
-        msg = (
-            f"no substep is short enough at t = {time:.10g} s: the last one that was tried still "
-            "has an error above time.tolerance. Do the fields grow without end there, or jump? Or "
-            "take a larger time.tolerance, if it is near rounding."
-        )
-        raise NumericsError(msg)
+    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
+        """Return a name with as many points beyond faces as a stage reads."""
+        problem = self._problem
+        if name in (self._equations.coefficients or {}):
+            if (name, radii) not in self._known:
+                spans = zip(radii, problem.grid.shape, strict=True)
+                box = tuple((-r, n + r) for r, n in spans)
+                coefficient = problem.padded_coefficient(name, box)
+                self._known[name, radii] = self._xp.asarray(coefficient)
+            return self._known[name, radii]
+        if not any(radii):
+            return values[name]
+        faces = self._equations.boundaries[name]
+        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]
 
 
 SPLIT_SCHEMES: dict[str, type[SplitScheme]] = {"etdrk4": Etdrk4, "imex": Imex}

@@ -20,9 +20,9 @@ from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, With
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.solvers.krylov import nobody
-from tetris_sim.solvers.newton import SteadyState, newton_steps
+from tetris_sim.solvers.newton import DividedSteps, SteadyState, newton_steps
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
-from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES, DividedSteps
+from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 
