@@ -23,7 +23,7 @@ from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.placement import own_part
 from tetris_sim.scheduler.plan.block import responsive_block
-from tetris_sim.scheduler.plan.find import find_offers, usable_bytes
+from tetris_sim.scheduler.plan.find import find_offers
 from tetris_sim.scheduler.plan.offer import GUESSES, Measures, WorkerCandidate, refuse_shortages
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
@@ -35,7 +35,7 @@ from tetris_sim.scheduler.plan.solving import (
     solving_devices,
 )
 from tetris_sim.scheduler.plan.words import describe_gpu, describe_messages, describe_unopened
-from tetris_sim.scheduler.tuning.candidates import TuningRequest
+from tetris_sim.scheduler.tuning.candidates import TuningRequest, usable_bytes
 from tetris_sim.scheduler.workers.direct import OPENING_SECONDS, between_gpus, possible_ways
 from tetris_sim.scheduler.workers.measuring import (
     LONG_BYTES,

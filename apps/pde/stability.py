@@ -312,6 +312,8 @@ class _Samples:
                 for index, shift, n in zip(where, offset, values.shape, strict=True)
             )
             given.setdefault(text, []).append(np.asarray(values[place], np.float64))
+
+        # Coordinates are given where the states were taken.
         for axis, name in enumerate(self._grid.axis_names):
             along = self._grid.coordinates(axis, *box[axis])
             given.setdefault(name, []).append(along[where[axis]])

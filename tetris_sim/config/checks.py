@@ -196,6 +196,7 @@ def mixed_units(values: Mapping[str, Any]) -> Iterator[Finding]:
         lengths = grid.get(name) if isinstance(grid, Mapping) else None
         if not isinstance(lengths, list):
             continue
+
         # Looks at the text, because validated lengths are all plain numbers.
         bare = [it for it in lengths if isinstance(it, int | float)]
         united = [it for it in lengths if isinstance(it, str) and it.strip()[-1:].isalpha()]

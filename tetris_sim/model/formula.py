@@ -17,7 +17,7 @@ import re
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,18 +98,16 @@ class Expression:
 
 def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value:
     """Evaluate a tree to a float64 array or scalar; a shared part is computed once."""
-    return _evaluate(node, values, {})
+    return evaluate_each((node,), values)[0]
 
 
-def evaluate_each(nodes: Sequence[Node], values: Mapping[str, Value]) -> list[Value]:
+def evaluate_each(nodes: Iterable[Node], values: Mapping[str, Value]) -> list[Value]:
     """Evaluate several trees; what they share is computed once."""
     known: dict[int, Value] = {}
     return [_evaluate(node, values, known) for node in nodes]
 
 
-def _evaluate(
-    node: Node, values: Mapping[str, npt.NDArray[np.float64]], known: dict[int, Value]
-) -> Value:
+def _evaluate(node: Node, values: Mapping[str, Value], known: dict[int, Value]) -> Value:
     # Parts are shared by identity: operators reuse node objects, and equality would compare whole
     # trees.
     if id(node) in known:

@@ -378,6 +378,8 @@ def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
         if boundary is None:
             found.append((1.0, 1.0))
             continue
+
+        # A mirror image, even or odd, is what cosines and sines have beyond a face.
         width = max(radius, 1)
         pairs = [boundary.reflections(axis, it, spacing=spacing, width=width) for it in SIDES]
         same = [{b for _, b in pair} for pair in pairs]

@@ -410,6 +410,7 @@ def show_body(planes: Sequence[Plane], materials: Sequence[Plane]) -> tuple[Plan
         outside = ~(numbers.values >= 0)
         # A cut through nothing but fluid shows the fluid.
         values = plane.values if outside.all() else np.where(outside, np.nan, plane.values)
+
         shown.append(
             replace(
                 plane,

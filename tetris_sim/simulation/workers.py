@@ -236,6 +236,8 @@ def advance_solving(fleet: WorkerGroup, steps: int) -> None:
         if fleet.ranks.rank != 0:
             raise
         failure = error
+
+    # Rank 0 may have failed alone: everybody hears of it before anybody goes on.
     on_root(fleet.ranks, functools.partial(_fail, failure))
     if fleet.ranks.largest((left,))[0]:
         raise LeftOffError

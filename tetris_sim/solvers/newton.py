@@ -199,6 +199,8 @@ class Systems:
                 refuse_faces(problem, read, own)
                 if face_ends(problem, read) == basis and any(own.values()):
                     weights[name] |= even_taps(own, basis)
+
+        # Whatever the means leave out, GMRES finds.
         modes = Modes(problem.grid.shape, [*ends.values()], self._arrays)
         return modes, Splitting(weights, equations.results, equations, ends)
 
@@ -270,6 +272,8 @@ class Systems:
                 number = np.where(shift < 0, -along, along - n + 1)[beyond] - 1
                 weights[beyond] = np.array([b for _, b in pairs])[number]
                 along[beyond] = number if shift < 0 else n - 1 - number
+
+            # Flat numbers of points, in array order.
             shape = [-1 if k == axis else 1 for k in range(grid.ndim)]
             where, factor = where * n + along.reshape(shape), factor * weights.reshape(shape)
         return where.reshape(-1), np.broadcast_to(factor, grid.shape).reshape(-1)

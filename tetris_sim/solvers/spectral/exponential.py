@@ -198,6 +198,8 @@ def apply_each(matrix: Matrix, n_fields: int, xp: Any, functions: Any) -> list[M
             shape = np.broadcast_shapes(*(it.shape for it in given))
             whole = xp.stack([xp.broadcast_to(it, shape) for it in given], axis=-1)
             values = functions.of_blocks(whole.reshape(*shape, size, size))
+
+        # The entries of each function, by row and column again.
         found = found or [{} for _ in values]
         for made, result in zip(found, values, strict=True):
             for i, row in enumerate(group):
@@ -242,6 +244,8 @@ class Exponentials:
             here = xp.where(small, z + around, z + 0j)
             for k, it in enumerate(_formulas(here, xp)):
                 sums[k] = sums[k] + it
+
+        # Means over the circle are the values at its centre (Cauchy).
         count = _POINTS if np.iscomplexobj(z) else _POINTS // 2
         means = [it / count if np.iscomplexobj(z) else it.real / count for it in sums]
         stage, *weights = (self.step * it for it in means)
@@ -280,6 +284,8 @@ def _phis(z: Any, xp: Any) -> list[Any]:
         for n in reversed(range(_TERMS)):
             total = unit / math.factorial(k + n) + small @ total
         found.append(total)
+
+    # Doubled as often as the argument was halved.
     for _ in range(halvings):
         e, one, two, three = found
         found = [
@@ -548,6 +554,7 @@ class ArrayRates:
                     window = zip(radii, offset, shape, strict=True)
                     moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
                     seen[tap(name, offset).name] = around[moved]
+
             with np.errstate(all="ignore"):  # both sides of a condition are computed
                 found = evaluate_each([*stage.formulas.values()], seen)
             for name, new in zip(stage.formulas, found, strict=True):
