@@ -404,11 +404,8 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
     known = {*model.materials, *MATERIALS}
     yield from _anisotropic(model, axes, curved=request.grid.system.is_curved)
     if model.materials and not model.regions and len(model.materials) > 1:
-        yield (
-            ("model", "materials"),
-            f"{len(model.materials)} materials and no regions were found; say in model.regions "
-            "where each is",
-        )
+        found = f"{len(model.materials)} materials and no regions were found"
+        yield ("model", "materials"), f"{found}; say in model.regions where each is"
 
     for number, region in enumerate(model.regions):
         yield from _region(region, ("model", "regions", number), known, axes)

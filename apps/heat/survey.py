@@ -152,7 +152,7 @@ class GridScan:
     def medium(self) -> Medium:
         """The tables by id."""
         of_id = np.array(self.of_id)
-        number = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
+        number: Ids = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
         number[list(self.occurring)] = np.arange(len(of_id))
 
         shape = self.painting.grid.shape
@@ -160,7 +160,7 @@ class GridScan:
         def compute(index: tuple[int, ...]) -> Ids:
             if self.painting.segments is not None:
                 return self.painting.spread(index, number)
-            return number[self.painting(block_box(shape, index))]
+            return np.asarray(number[self.painting(block_box(shape, index))])
 
         block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(compute)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tetris_sim.config.sections import quantities, units
+from tetris_sim.config.sections import units
 
 
 def number(rng: random.Random) -> str:
@@ -39,8 +39,7 @@ def test_a_known_unit_gives_the_bits_that_pint_gives(
 
     def converted() -> list[float]:
         return [
-            quantities.convert(it, unit, target, difference=target == "delta_degC")
-            for it in numbers
+            units.convert(it, unit, target, difference=target == "delta_degC") for it in numbers
         ]
 
     ours = converted()

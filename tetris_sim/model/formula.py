@@ -86,8 +86,7 @@ class Expression:
             values: a number or an array per name; names that do not occur are allowed.
 
         Returns:
-            A float64 array of the broadcast shape of the names that occur, or a float if all are
-            numbers.
+            A float64 array of the broadcast shape, or a float if all are numbers.
         """
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in self.names}
         # Both sides of a condition are computed, and one of them may be 0/0.
@@ -143,10 +142,8 @@ def walk(node: Node) -> Iterator[Node]:
             continue
         seen.add(id(part))
         yield part
-        if isinstance(part, Operation):
-            parts += part.arguments
-        elif isinstance(part, Comparison):
-            parts += part.operands
+        if isinstance(part, Operation | Comparison):
+            parts += part.arguments if isinstance(part, Operation) else part.operands
 
 
 # Logical operations return float64 0 or 1, so that results can enter arithmetic.
@@ -251,7 +248,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
 ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | {
     **{
         name: (2, 2)
-        for name in (
+        for name in [
             "add",
             "subtract",
             "multiply",
@@ -260,7 +257,7 @@ ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | 
             "remainder",
             "power",
             "atan2",
-        )
+        ]
     },
     **{name: (2, math.inf) for name in ("and", "or", "min", "max", "hypot")},
     **{name: (3, 3) for name in ("where", "clip")},

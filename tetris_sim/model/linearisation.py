@@ -222,6 +222,7 @@ def tangent(equations: Equations) -> Equations:
     stages = []
 
     for stage in equations.stages:
+        # Each stage makes a name and, beside it, its derivative in the direction `.d`.
         formulas = dict(stage.formulas)
         for name, slopes in zip(stage.formulas, gradients(stage.programs), strict=True):
             total: Node | None = None
@@ -300,6 +301,7 @@ def _sum_of(it: Instruction, of: Sequence[_Sum], numbers: Mapping[str, float]) -
             return _Sum({read: 1.0}, None)
         return _Sum({}, Variable(it.name), numbers.get(it.name))
 
+    # Linear with constant numbers, or None.
     match it.operation, of:
         case "add", [a, b]:
             return _plus(a, b)
@@ -360,8 +362,7 @@ def split(problem: Problem) -> Splitting:
         for (name, tree), (taps, rest) in zip(stage.formulas.items(), parts, strict=True):
             made.take(name, tree, taps, rest)
     ends = {name: face_ends(problem, name) for name in equations.fields}
-    rest = made.equations()
-    return Splitting(made.weights, equations.results, rest, ends)
+    return Splitting(made.weights, equations.results, made.equations(), ends)
 
 
 def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
@@ -482,6 +483,7 @@ class _Splitter:
         wanted_rest, wanted = {*results.values()}, set[str]()
         boundaries = dict(equations.boundaries)
         stages: list[Stage] = []
+        # From the last stage back: what nobody reads any more is left out.
         for stage in reversed(equations.stages):
             formulas: dict[str, Node] = {}
             for name in stage.formulas:
@@ -500,6 +502,7 @@ class _Splitter:
                 wanted |= {*made.taps} & {*self._full}
                 stages.insert(0, made)
 
+        # What faces give to a state of 0 never changes: it is a coefficient.
         coefficients = {**(equations.coefficients or {})}
         coefficients |= {name: _of_box(values) for name, values in self._faces.items()}
         return replace(

@@ -74,17 +74,19 @@ class Systems:
     def __init__(self, problem: Problem, arrays: Any) -> None:
         self._problem, self._equations, self._arrays = problem, problem.system, arrays
         self._evaluated = ArrayRates(problem)
+
+        # Coefficients do not change with the state.
         self._slopes = [
             [
                 {
                     read: node
                     for text, node in slopes.items()
                     if (read := as_tap(text)) is not None
-                    and read[0] not in (problem.equations.coefficients or {})
+                    and read[0] not in (self._equations.coefficients or {})
                 }
                 for slopes in gradients(stage.programs)
             ]
-            for stage in problem.equations.stages
+            for stage in self._equations.stages
         ]
         self.iterations = 0
 
@@ -136,6 +138,7 @@ class Systems:
         inverse = apply_each(linear_matrix(splitting, modes), len(u), xp, Inverses(tau, xp))[0]
         direction, size = self._direction, u.size
 
+        # One compiled program makes f(u) and J v; f(u) is thrown away.
         def forward(v: Numbers) -> Numbers:
             both = np.concatenate([u, v.reshape(u.shape)])
             return np.asarray(v.reshape(-1) - tau * direction(both, time)[len(u) :].reshape(-1))
@@ -154,6 +157,7 @@ class Systems:
         def count(_: Any) -> None:
             self.iterations += 1
 
+        # Newton's method corrects what a solution leaves, so it need not be exact.
         options: dict[str, Any] = {"restart": _RESTART, "maxiter": _CYCLES}
         found, failed = gmres(
             matrix, b, M=near, rtol=_FORCING, callback=count, callback_type="pr_norm", **options
@@ -210,7 +214,7 @@ class Systems:
         """Return the derivatives of every name by its taps at a state; where one is no number, as
         beside the root of 0, it is 0.
         """
-        found = []
+        found: list[tuple[str, Mapping[tuple[str, Offset], Node], list[Any]]] = []
         for (stage, seen), rows in zip(
             self._evaluated.stages(u, time, {}), self._slopes, strict=True
         ):
@@ -239,17 +243,17 @@ class Systems:
                     before = rows[name].get(column)
                     rows[name][column] = part if before is None else before + part
 
-        entries, places = list[Any](), list[Any]()
+        numbers, pairs = list[Any](), list[Any]()
         for row, name in enumerate(fields):
             for column, block in rows[self._equations.results[name]].items():
                 own = block.tocoo()
-                entries.append(own.data)
-                places.append((own.row * len(fields) + row, own.col * len(fields) + column))
+                numbers.append(own.data)
+                pairs.append((own.row * len(fields) + row, own.col * len(fields) + column))
         size = n * len(fields)
-        if not entries:
+        if not numbers:
             return coo_matrix((size, size)).tocsr()
-        where = tuple(np.concatenate(it) for it in zip(*places, strict=True))
-        return coo_matrix((np.concatenate(entries), where), shape=(size, size)).tocsr()
+        where = tuple(np.concatenate(it) for it in zip(*pairs, strict=True))
+        return coo_matrix((np.concatenate(numbers), where), shape=(size, size)).tocsr()
 
     @functools.cache  # noqa: B019 - one object per run
     def _shift(self, name: str, offset: Offset) -> tuple[npt.NDArray[np.int64], Numbers]:

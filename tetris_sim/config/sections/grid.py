@@ -165,6 +165,7 @@ class GridSection(Section):
                 msg = f"origin.r is {low:g} m; radii begin at 0 or above"
                 raise ValueError(msg)
 
+            # Around an axis a full turn; from pole to pole half of one.
             most = {"cylindrical": 2 * math.pi, "spherical": math.pi}[self.coordinates]
             if name != "theta":
                 continue

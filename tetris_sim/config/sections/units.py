@@ -219,6 +219,10 @@ def _parsed(unit: str) -> Any:
     return units
 
 
+def _next_of(words: Iterator[str], _: re.Match[str]) -> str:
+    return next(words)
+
+
 def _other_case(unit: str, text: str, target: str) -> str:
     """A hint to a spelling in other letters: MM for mm, w/mk for W/(m K)."""
     runs = re.findall(r"[A-Za-z]+", unit)
@@ -227,7 +231,7 @@ def _other_case(unit: str, text: str, target: str) -> str:
     spellings = ((it, it.lower(), it.capitalize(), it[:-1].lower() + it[-1].upper()) for it in runs)
     for words in itertools.product(*spellings):
         following = iter(words)
-        spelled = re.sub(r"[A-Za-z]+", lambda _, it=following: str(next(it)), unit)
+        spelled = re.sub(r"[A-Za-z]+", functools.partial(_next_of, following), unit)
         for units in map(_parsed, _readings(spelled)):
             if units is not None and units.dimensionality == _dimension(target):
                 meant = f"{text.removesuffix(unit)}{spelled}"

@@ -120,7 +120,7 @@ class Modes:
         mirrored = {it.place: it.axis.theta for it in self._mirrored[number]}
         found = []
         for axis, n in enumerate(self._shape):
-            theta = mirrored.get(axis)
+            theta: Any = mirrored.get(axis)
             if theta is None:
                 last = axis == self._periodic[-1]
                 theta = 2 * math.pi / n * np.arange(n // 2 + 1 if last else n)
