@@ -243,8 +243,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "heaviside": lambda value: np.heaviside(value, 0.5),
 }
 # Fewest and most arguments of each operation.
-# Signs take exactly one or two; and, or, min, max and hypot are reduced over any number from two
-# on.
+# Signs take exactly one or two; and, or, min, max and hypot are reduced over two or more.
 ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | {
     **{
         name: (2, 2)
