@@ -12,7 +12,7 @@ import copy
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union
 
@@ -547,21 +547,26 @@ def _positions(
     values: Mapping[str, Any], names: Sequence[str]
 ) -> Iterator[tuple[KeyPath, str, object]]:
     """Everything that is written as a position, with its key path and axis."""
-    count = {key: len(_at(values, ("output", key)) or ()) for key in ("probes", "parts")}
-    fields = _at(values, ("model", "fields")) or ()
+
+    def keys(*path: str) -> Iterable[Any]:
+        # What is wrong otherwise is told by others.
+        found = _at(values, path)
+        if isinstance(found, list | tuple):
+            return range(len(found))
+        return found if isinstance(found, Mapping) else ()
+
     lists: list[KeyPath] = [
         *(("grid", "size"), ("grid", "spacing"), ("initial", "center")),
-        *(("output", "probes", number, "at") for number in range(count["probes"])),
-        *(("model", "fields", name, "initial", "center") for name in fields),
+        *(("output", "probes", number, "at") for number in keys("output", "probes")),
+        *(("model", "fields", name, "initial", "center") for name in keys("model", "fields")),
     ]
     tables: list[KeyPath] = [("grid", "origin"), ("grid", "graded")]
-    over = _at(values, ("output", "statistics", "over"))
-    tables += [("output", "statistics", "over", name, "box") for name in over or ()]
-    for number in range(count["parts"]):
+    over = ("output", "statistics", "over")
+    tables += [(*over, name, "box") for name in keys(*over)]
+    for number in keys("output", "parts"):
         tables += [("output", "parts", number, key) for key in ("box", "slice")]
     for key in ("regions", "sources"):
-        n = len(_at(values, ("model", key)) or ())
-        tables += [("model", key, number, "box") for number in range(n)]
+        tables += [("model", key, number, "box") for number in keys("model", key)]
 
     for path in lists:
         found = _at(values, path)

@@ -88,7 +88,8 @@ _BOUNDS: dict[Bound, str] = {
 _LONGEST = 80  # characters; far longer than any quantity, far too short to be slow
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 _COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*[A-Za-z°µμ].*|\s*[+-]?[0-9]+,[0-9]+\s*")
-_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({UNIT})?\s*")
+# Atomic: the exponent of 1e4*x is no unit e4.
+_QUANTITY = re.compile(rf"\s*((?>{_NUMBER}))\s*({UNIT})?\s*")
 _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 
