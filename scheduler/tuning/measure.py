@@ -194,11 +194,9 @@ def _begun(problem: Problem, box: Slab) -> Field | None:
 
 def _with_knots(problem: Problem, found: list[tuple[float, float]]) -> list[tuple[float, float]]:
     # A body of curves is tried on all pieces of them.
-    if problem.why_not_temperatures is None:
+    knots = problem.knots
+    if not knots.size:
         return found
-    assert problem.body.enthalpy is not None
-    knots = problem.body.enthalpy.knots
-    knots = knots[np.isfinite(knots)]
     return [(min(low, knots.min()), max(high, knots.max())) for low, high in found]
 
 

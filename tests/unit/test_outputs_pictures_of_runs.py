@@ -138,7 +138,7 @@ def test_pictures_of_a_fine_grid_fetch_it_in_blocks(
 ) -> None:
     problem = make_problem((400, 300))
     monkeypatch.setattr(sampling, "blocks", lambda *args: blocks(*args, limit=1 << 16))
-    monkeypatch.setattr(sampling.sample, "__kwdefaults__", {"most": 60})
+    monkeypatch.setattr(sampling.sample, "__kwdefaults__", {"most": 60, "turned": True})
     taken = FakeSnapshot(problem, 0, state(problem, 0))
     output = PicturesOutput(problem, tmp_path, heading="", initial=None)
     output.start(0)

@@ -228,6 +228,7 @@ def test_the_home_of_a_misplaced_key_is_known() -> None:
         "model (type: pde).fields.initial_velocity (type: gaussian)",
     ]
     assert homes(Config, "material") == [
+        "output.statistics.over",
         "model (type: heat)",
         "model (type: heat).materials",
         "model (type: heat).regions",

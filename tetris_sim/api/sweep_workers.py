@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
+from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.make import make_outputs
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.outputs.tables import read_audit
 from tetris_sim.scheduler.comm.communicator import Alone
@@ -125,7 +127,7 @@ def launch_batch(configs: Sequence[Config]) -> dict[str, Any]:
         _Member(config, member, plan, clock, directory)
         for config, member, directory in zip(configs, members, directories, strict=True)
     ]
-    outputs = [_PlaneOutput(k, it.problem, out) for k, it in enumerate(runs) for out in it.outputs]
+    outputs = [_PlaneOutput(k, it, out) for k, it in enumerate(runs) for out in it.outputs]
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(stopping.listening())
@@ -137,12 +139,18 @@ def launch_batch(configs: Sequence[Config]) -> dict[str, Any]:
         for config, directory in zip(configs, directories, strict=True):
             results.clear(directory)
             atomic_text(directory / results.CONFIG, config.resolved_text())
+        with clock.phase("output"):
+            begun = simulation.snapshot()
+            for k, run in enumerate(runs):
+                run.begin_counting(_plane(begun, k, run))
         reason = simulation.run()
 
         snapshot = simulation.snapshot()
         with clock.phase("checkpoint"):
             for k, run in enumerate(runs):
-                run.saving.finish(_plane(snapshot, k, run.problem), early=reason is not None)
+                if run.moved:
+                    run.saving.count(snapshot.step, run.moved)
+                run.saving.finish(_plane(snapshot, k, run), early=reason is not None)
 
         ended = "Done" if reason is None else reason.said
         code = ExitCode.OK if reason is None else reason.exit_code
@@ -187,7 +195,10 @@ class _Member:
     ) -> None:
         run_id = str(uuid.uuid4())
         self.problem, self.directory = problem, directory
-        self.outputs = make_outputs(config, problem, directory, run_id=run_id)
+        counts = config.output.statistics is not None and has_heat(problem)
+        self._meter = Meter(problem) if counts else None
+        self.moved: Mapping[str, float] = {}  # see `WorkerGroup.moved`
+        self.outputs = make_outputs(config, problem, directory, run_id=run_id, meter=self._meter)
         states = RunStates(config, problem, plan, clock, earlier=None, run_id=run_id)
         self.saving = Checkpoints.of(
             config.checkpoint,
@@ -199,12 +210,17 @@ class _Member:
             divided=False,
         )
 
+    def begin_counting(self, snapshot: Snapshot) -> None:
+        """Count heat from this state on."""
+        if self._meter is not None:
+            self.moved = self._meter.begin(snapshot)
+
 
 class _PlaneOutput:
     """An output of one of the runs, which sees its plane."""
 
-    def __init__(self, plane: int, problem: Problem, output: Output) -> None:
-        self._plane, self._problem, self._output = plane, problem, output
+    def __init__(self, plane: int, run: _Member, output: Output) -> None:
+        self._plane, self._run, self._output = plane, run, output
         self.reads_all = output.reads_all
 
     def next_step(self, step: int) -> int | None:
@@ -217,7 +233,7 @@ class _PlaneOutput:
 
     def write(self, snapshot: Snapshot) -> None:
         """Hand on the plane."""
-        self._output.write(_plane(snapshot, self._plane, self._problem))
+        self._output.write(_plane(snapshot, self._plane, self._run))
 
     def flush(self) -> None:
         """That of the output."""
@@ -228,13 +244,13 @@ class _PlaneOutput:
         self._output.close()
 
 
-def _plane(snapshot: Snapshot, plane: int, problem: Problem) -> StateSnapshot:
+def _plane(snapshot: Snapshot, plane: int, run: _Member) -> StateSnapshot:
     """The state of one of the runs. All of it is fetched once, for all of them."""
 
     def read(box: Box) -> Field:
         return snapshot.field()[:, plane][(slice(None), *(slice(low, high) for low, high in box))]
 
-    return StateSnapshot(problem, snapshot.step, read)
+    return StateSnapshot(run.problem, snapshot.step, read, moved=run.moved)
 
 
 # ProcessPool: the processes of a sweep, each with cores or a GPU of its own, and how they are

@@ -402,6 +402,13 @@ class Problem:
         assert self.equations is not None
         return self.equations
 
+    @property
+    def knots(self) -> npt.NDArray[np.float64]:
+        """States at which something in the body bends; none of problems without curves."""
+        enthalpy = None if self.conduction is None else self.conduction.enthalpy
+        knots = np.empty(0) if enthalpy is None else enthalpy.knots
+        return np.asarray(knots[np.isfinite(knots)], np.float64)
+
     def padded_ids(self, box: Ranges) -> Ids:
         """Return the material ids of a box of global indices that may reach beyond the grid; see
         `padded`.
