@@ -507,6 +507,7 @@ def _plus(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
 
 _SAFETY = 0.9
 _DEEPEST = 40  # halvings of a step: a substep that is shorter leads nowhere
+_MOST_GROWTH = 10.0  # of a field in a substep, as far as its errors are relative to it
 _MOST_AT_ONCE = 3  # halvings after a substep that was rejected
 
 
@@ -592,7 +593,9 @@ class DividedSteps:
             return math.inf
         worst = 0.0
         for before, after, error in zip(largest, sizes, errors, strict=True):
-            scale = self.rates.tolerance * max(before, after)
+            # Of what blows up in a substep, any error would be small beside it.
+            least = min(after, _MOST_GROWTH * before) if before > 0 else after
+            scale = self.rates.tolerance * max(before, least)
             if error > 0:
                 worst = max(worst, error / scale if scale > 0 else math.inf)
         return worst
