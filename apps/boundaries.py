@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tetris_sim.config.sections.conditions import (
+    ClampedFace,
+    CurvatureFace,
     DirichletFace,
+    ExtrapolatedFace,
     FaceCondition,
     FaceSection,
     FixedFace,
+    FreeFace,
     NeumannFace,
+    NoFluxFace,
     PeriodicFace,
     RadiationFace,
     RobinFace,
+    SupportedFace,
 )
 from tetris_sim.errors import ConfigError
-from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.model.boundary import (
+    FREE,
+    Boundary,
+    Derivatives,
+    Dirichlet,
+    Face,
+    Fixed,
+    Neumann,
+    NoFlux,
+    Periodic,
+    Robin,
+)
 from tetris_sim.model.grid import AXIS_NAMES
 
 
@@ -47,7 +64,7 @@ def is_constant(condition: FaceCondition) -> bool:
         return False
     return all(
         isinstance(getattr(condition, name, 0.0), float)
-        for name in ("value", "flux", "h", "ambient")
+        for name in ("value", "flux", "h", "ambient", "slope", "curvature")
     )
 
 
@@ -157,6 +174,18 @@ def _face(boundaries: Mapping[str, FaceCondition], name: str, conductivity: floa
             return Robin(h, ambient, _known(own or conductivity, key))
         case PeriodicFace():
             return Periodic()
+        case NoFluxFace():
+            return NoFlux()
+        case ClampedFace(value=float(value), slope=float(slope)):
+            return Derivatives(orders=(0, 1), values=(value, slope))
+        case SupportedFace(value=float(value), curvature=float(curvature)):
+            return Derivatives(orders=(0, 2), values=(value, curvature))
+        case FreeFace():
+            return FREE
+        case CurvatureFace(curvature=float(curvature)):
+            return Derivatives(orders=(2,), values=(curvature,))
+        case ExtrapolatedFace():
+            return Derivatives()
     msg = (
         f"boundaries.{key}: this model takes one condition of numbers for a whole face; radiation, "
         "expressions, tables and lists of parts belong to model.type: heat"

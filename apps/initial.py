@@ -338,6 +338,32 @@ def block_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return block
 
 
+def blocks_of(shape: tuple[int, ...], box: Box) -> list[tuple[tuple[int, ...], Box]]:
+    """List the anchored blocks that share points with a box: number along each axis, and shared
+    points.
+    """
+    ranges = [
+        range(low // width, -(-high // width))
+        for (low, high), width in zip(box, block_shape(shape), strict=True)
+    ]
+    found = []
+    for index in itertools.product(*ranges):
+        block = block_box(shape, index)
+        inside = tuple(
+            (max(b[0], own[0]), min(b[1], own[1])) for b, own in zip(block, box, strict=True)
+        )
+        found.append((index, inside))
+    return found
+
+
+def block_box(shape: tuple[int, ...], index: tuple[int, ...]) -> Box:
+    """The points of an anchored block."""
+    return tuple(
+        (i * width, min((i + 1) * width, n))
+        for i, width, n in zip(index, block_shape(shape), shape, strict=True)
+    )
+
+
 def blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
     """Yield the blocks of the whole grid that have points in `owned`."""
     ranges = []

@@ -4,6 +4,7 @@ times.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from tetris_sim.model.grid import Grid
 TIME = "t"
 PLACE = frozenset("xyz")
 _NOUGHT = Constant(0.0)
+_PERIODS = 20_000  # of a remainder, in which times are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +64,10 @@ class TimeFunction:
 
     @property
     def knots(self) -> Numbers:
-        """Times at which a table bends or jumps, ascending [s]."""
-        return np.empty(0) if self.rows is None else np.unique(self.rows[:, 0])
+        """Times at which a table bends or jumps, or a formula does at a comparison of time with a
+        number, ascending [s]: however short what lies between them is, no step misses it.
+        """
+        return switches(self.tree) if self.rows is None else np.unique(self.rows[:, 0])
 
     @property
     def in_space(self) -> bool:
@@ -140,9 +144,91 @@ def formula(text: str, **parts: Node) -> Node:
     return substitute(compile_expression(text, parts).tree, parts)
 
 
-def clock() -> Parameter:
-    """The parameter of time itself [s]."""
-    return Parameter(TIME, lambda times: times[:, None], np.empty(0))
+def switches(tree: Node) -> Numbers:
+    """Times at which parts of a formula that are linear in time meet: those that are compared, the
+    arguments of `min`, `max`, `clip`, `abs`, `sign` and `heaviside`, and all of these in the first
+    periods of a remainder; ascending [s].
+
+    >>> pulse = compile_expression("5 if 300.3 < t < 300.35 else abs(2*t - 8)", ["t"])
+    >>> switches(pulse.tree).tolist()
+    [4.0, 300.3, 300.35]
+    >>> switches(compile_expression("t % 10 < 0.02", ["t"]).tree)[:4].tolist()
+    [0.0, 0.02, 10.0, 10.02]
+    """
+    found = [np.empty(0)]
+
+    for part in walk(tree):
+        match part:
+            case Comparison(_, operands):
+                pairs = list(itertools.pairwise(operands))
+            case Operation("min" | "max", operands):
+                pairs = list(itertools.combinations(operands, 2))
+            case Operation("clip", (value, *ends)):
+                pairs = [(value, end) for end in ends]
+            case Operation("abs" | "sign" | "heaviside", (value,)):
+                pairs = [(value, _NOUGHT)]
+            case Operation("remainder", (_, period)):
+                pairs = [(part, _NOUGHT), (part, period)]
+            case _:
+                continue
+        found += [_meeting(*pair) for pair in pairs]
+    return np.unique(np.concatenate(found))
+
+
+def _meeting(one: Node, other: Node) -> Numbers:
+    """Times at which two parts are equal, if both are linear in time; or one of them a number, and
+    the other the remainder of such a part.
+    """
+    if isinstance(other, Operation) and other.name == "remainder":
+        one, other = other, one
+    period = None
+    if isinstance(one, Operation) and one.name == "remainder":
+        one, divisor = one.arguments
+        period = _line(divisor)
+    first, second = _line(one), _line(other)
+    if first is None or second is None or first[0] == second[0]:
+        return np.empty(0)
+    slope, rest = first[0] - second[0], second[1] - first[1]
+    if period is None:
+        return np.array([rest / slope])
+
+    # Of a remainder, in every period of the clock from 0 on.
+    if period[0] or second[0] or not period[1]:
+        return np.empty(0)
+    length = abs(period[1] / slope)
+    return np.asarray((rest / slope) % length + length * np.arange(_PERIODS), np.float64)
+
+
+def _line(node: Node) -> tuple[float, float] | None:
+    """Slope and value at 0 of a formula that is linear in time; None if it is another one."""
+    match node:
+        case Constant(value):
+            return 0.0, value
+        case Variable(name):
+            return (1.0, 0.0) if name == TIME else None
+        case Operation("negative" | "positive" | "add" | "subtract" | "multiply" | "divide"):
+            lines = [_line(it) for it in node.arguments]
+        case _:
+            return None
+
+    # NaN stands for what is not linear, and passes through sums and products.
+    (a, b), *rest = ((math.nan, math.nan) if it is None else it for it in lines)
+    if not rest:
+        a, b = (-a, -b) if node.name == "negative" else (a, b)
+        return None if math.isnan(a) else (a, b)
+    c, d = rest[0]
+    found = {
+        "add": (a + c, b + d),
+        "subtract": (a - c, b - d),
+        "multiply": (a * d + b * c, b * d) if a == 0 or c == 0 else (math.nan, 0.0),
+        "divide": (a / d, b / d) if c == 0 and d != 0 else (math.nan, 0.0),
+    }[node.name]
+    return None if any(map(math.isnan, found)) else found
+
+
+def clock(knots: Numbers | None = None) -> Parameter:
+    """The parameter of time itself [s], in a formula that bends or jumps at some times."""
+    return Parameter(TIME, lambda times: times[:, None], np.empty(0) if knots is None else knots)
 
 
 def knots_of(courses: Iterable[TimeFunction]) -> Numbers:
@@ -161,7 +247,7 @@ def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
         name: of the parameter.
     """
     if course.in_space:
-        return course.tree, [clock()] if TIME in course.names else []
+        return course.tree, [clock(course.knots)] if TIME in course.names else []
     if course.value is not None:
         return Variable(name), [Parameter(name, np.array([course.value]))]
     return Variable(name), [Parameter(name, lambda times: course.at(times)[:, None], course.knots)]

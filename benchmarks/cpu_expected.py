@@ -22,7 +22,7 @@ import numpy as np
 
 from tetris_sim import Periodic
 from tetris_sim.apps.pde.arrays import equations_problem
-from tetris_sim.bench.expected import expect, thread_limits
+from tetris_sim.bench.limits import expect, thread_limits
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.boundary import Boundary

@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, in_potentials, make_enthalpy
-from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.device import GpuDevice, compile_source
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.model.boundary import Boundary

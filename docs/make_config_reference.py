@@ -39,7 +39,12 @@ are `graded` every cell has a width of its own. A face lies halfway between the 
 A number that may vary is a number, an expression in quotes (`"10 + 8*sin(2*pi*t/86400)"`, lengths in m, t in s), or a
 table over time, straight lines between its rows and the first and last value beyond them: `{table: FILE.csv}`, two
 columns time [s] and value, whose first line may name them with units (`time [h], ambient [degC]`), or
-`{table: [[0, 20 degC], [1 h, 30 degC]]}`.
+`{table: [[0, 20 degC], [1 h, 30 degC]]}`. Two rows of one time are a jump, and with `hold: true` each value holds until the next row, as
+stairs. `{file: trace.csv, column: core0, time: t, unit: W}` takes two columns of many by their names, without units; `time` is the name of
+the column of times if that is not `time`, and `unit` is for a column whose name has none.
+
+`conductivity` and `specific_heat` of `model.materials` may be such a table over temperature: rows `[20 degC, 385]`, a file of two columns,
+or `{file: steel.csv, column: k, temperature: T}`. Two rows of one temperature are a jump, as between solid and liquid.
 
 Expressions know `+ - * / // % **`, comparisons (`<`, `<=`, `==`, also `0 < x < 1`), `and`, `or`, `not`,
 `A if CONDITION else B`, the numbers `pi` and `e`, and the functions {functions}. Angles are in radians, `log` is natural, a power

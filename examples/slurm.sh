@@ -4,7 +4,8 @@
 #     sbatch slurm.sh config.yaml
 #
 # tetris-sim ends with exit code 75 when it was stopped by a signal or before the end of the job, with a good checkpoint,
-# and with another one when it is done or when trying again would not help. Set nodes, cores and GPUs to your cluster's.
+# and with another one when it is done or when trying again would not help: also when two jobs in a row were stopped without
+# a single step, because the limit of time is shorter than planning takes. Set nodes, cores and GPUs to your cluster's.
 
 #SBATCH --job-name=tetris-sim
 #SBATCH --nodes=2

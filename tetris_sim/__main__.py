@@ -23,7 +23,7 @@ from tetris_sim.errors import (
     UnsupportedError,
     as_told,
 )
-from tetris_sim.scheduler.comm.launcher import launched_rank
+from tetris_sim.scheduler.comm.peers import launched_rank
 from tetris_sim.support.stopping import ending_quietly
 from tetris_sim.support.wording import first_line, listed, printable_lines, suggestion
 from tetris_sim.version import __version__

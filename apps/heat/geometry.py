@@ -12,9 +12,8 @@ much of the stairs is surface, and how much of the cells is body.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,80 +23,38 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.sections import (
     ContactSection,
-    FluidSection,
     RegionSection,
     Substance,
     VolumeSource,
 )
-from tetris_sim.apps.heat.shapes import Place, open_labels
+from tetris_sim.apps.heat.shapes import Filling, Layer, Place, open_labels
 from tetris_sim.apps.heat.surfaces import (
+    CrossedFaces,
     Crossings,
     Mask,
     Places,
     Surfaces,
     changes,
+    direction_of,
     unique_rows,
 )
-from tetris_sim.apps.initial import BLOCK_POINTS, block_shape, first_place, shape_of, slices_in
+from tetris_sim.apps.initial import (
+    BLOCK_POINTS,
+    block_box,
+    blocks_of,
+    first_place,
+    shape_of,
+    slices_in,
+)
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
 Numbers = npt.NDArray[np.float64]
 States = npt.NDArray[np.int32]
-_LEVELS = {2: 10, 3: 7}  # of directions of a surface, from one axis to another, by number of axes
 _KEPT_BLOCKS, _MOST_KEPT = 8, 256  # of 2^18 states each
 _LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _NOTHING = -1
-
-
-@dataclass(frozen=True)
-class Filling:
-    """Filling of a point: a substance, a fluid, or nothing.
-
-    Attributes:
-        name: shown to users.
-        substance: if it belongs to the body.
-        fluid: if it is a fluid around the body.
-        is_cut: whether the surface of its substance cuts the cell, or one beside it.
-    """
-
-    name: str
-    substance: Substance | None = None
-    fluid: FluidSection | None = None
-    is_cut: bool = False
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One region, or one label of it, with its filling.
-
-    Attributes:
-        region: its number.
-        filling: number of its filling.
-        label: of its points in the label file; None for all points of the region.
-    """
-
-    region: int
-    filling: int
-    label: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Faces:
-    """Faces between cells of a box and their upper neighbours along an axis that surfaces cross.
-
-    Attributes:
-        below: the cell below each face, global (n, ndim).
-        crossings: of the surface.
-        area: of each face [m^2].
-        gain: by how much the true surface lies beyond the face, times the area it stands for [m^3].
-    """
-
-    below: Places
-    crossings: Crossings
-    area: Numbers
-    gain: Numbers
 
 
 class RasterizedBody:
@@ -182,16 +139,30 @@ class RasterizedBody:
         self._counted: set[tuple[int, ...]] = set()
         self.areas: dict[tuple[int, int], Numbers] = {}
         # Surfaces in one dimension, and those of boxes, are parallel to the axes.
-        self._is_inclined = grid.ndim > 1 and any(
-            not place.is_aligned or labels is not None
+        is_of_boxes = all(
+            place.is_aligned and labels is None
             for place, labels in (*self._shapes, *((place, None) for place in places))
         )
+        self._is_inclined = grid.ndim > 1 and not is_of_boxes
+        # Where the segments of each axis begin: between two of them nothing changes.
+        self.segments: list[npt.NDArray[np.int64]] | None = None
+        if is_of_boxes:
+            every = [place for place, _ in self._shapes] + places
+            self.segments = [
+                np.unique([0, n, *(np.clip(it, 0, n) for place in every for it in place.walls(k))])
+                for k, n in enumerate(grid.shape)
+            ]
 
         # Neighbouring boxes read the same blocks: those of a plane, and of one on either side.
         across = -(-prod(grid.shape[1:]) // BLOCK_POINTS)
         kept = min(_KEPT_BLOCKS + 2 * across, _MOST_KEPT)
         self._block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(self._compute_block)
         self._layered = functools.lru_cache(maxsize=kept)(self._lay)
+        self._of_segments = functools.lru_cache(maxsize=kept)(
+            lambda spans: self.on(
+                [it[slice(*span)] for it, span in zip(self.segments or (), spans, strict=True)]
+            )
+        )
 
     def __call__(self, box: Box) -> States:
         """Return the states of the points of a box."""
@@ -200,6 +171,69 @@ class RasterizedBody:
             block = block_box(self.grid.shape, index)
             found[slices_in(inside, box)] = self._block(index)[slices_in(inside, block)]
         return found
+
+    def on(self, axes: Sequence[npt.NDArray[np.int64]]) -> States:
+        """Return the states of the points with some indices along each axis, of a body of boxes."""
+        layers = np.full(tuple(map(len, axes)), _NOTHING, np.int32)
+        layer_of = {it.region: n for n, it in enumerate(self.layers)}
+        for number, (place, _) in enumerate(self._shapes):
+            if (inside := place.on(axes)) is not None:
+                layers[inside] = layer_of[number]
+                self.covered[0].add(number)
+
+        bare = layers == _NOTHING
+        if bare.any():
+            first = [int(it[k]) for it, k in zip(axes, np.argwhere(bare)[0], strict=True)]
+            self._complain_of_bare(np.ones((1,) * len(axes), np.bool_), [(k, k + 1) for k in first])
+
+        states = self._filling_of_layer[layers]
+        for number, place, of_layer in self._sources:
+            inside = place.on(axes)
+            heated = None if inside is None else of_layer[layers[inside]]
+            if inside is not None and heated is not None and heated.any():
+                self.covered[1].add(number)
+                own = states[inside]
+                own[heated] = self._with_source(own[heated], number)
+                states[inside] = own
+        return states
+
+    def begins(self, box: Box) -> list[npt.NDArray[np.int64]]:
+        """Return where the segments of each axis begin in a box of a body of boxes."""
+        return [
+            np.array([low, *it[(it > low) & (it < high)]])
+            for it, (low, high) in zip(self.segments or (), box, strict=True)
+        ]
+
+    def in_segments(self, box: Box) -> States:
+        """Return the states of the segments that a box touches, of a body of boxes."""
+        return self._of_segments(
+            tuple(
+                (int(np.searchsorted(it, low, "right")) - 1, int(np.searchsorted(it, high)))
+                for it, (low, high) in zip(self.segments or (), box, strict=True)
+            )
+        )
+
+    def spread(
+        self, index: tuple[int, ...], of_state: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """Return the state of each point of an anchored block of a body of boxes, or a number that
+        each state has.
+        """
+        box = block_box(self.grid.shape, index)
+        states = self.in_segments(box)
+        numbers: npt.NDArray[Any] = states if of_state is None else of_state[states]
+        for axis, (begins, (_, high)) in reversed(
+            list(enumerate(zip(self.begins(box), box, strict=True)))
+        ):
+            numbers = np.repeat(numbers, np.diff(begins, append=high), axis)
+        return numbers
+
+    def seen(self, region: int, box: Box) -> Mask:
+        """Return where the region of a number is seen in a box."""
+        # A region with labels has several layers.
+        of_layer = np.array([it.region == region for it in self.layers], np.bool_)
+        layers, _ = self._wide(box)
+        return np.asarray(of_layer[layers], np.bool_)
 
     def blocks(self) -> Iterator[Box]:
         """Iterate over the anchored blocks of the whole grid."""
@@ -341,12 +375,8 @@ class RasterizedBody:
             self._paint(number, box, layers)
 
         bare = layers == _NOTHING
-        if bare.any() and "model.regions" not in self.mistakes:
-            _, where = first_place(bare, self.grid, box)
-            self.mistakes["model.regions"] = (
-                f"no region covers {where}; let the first region be the whole box, or say what "
-                "is there, {void: true} for nothing"
-            )
+        if bare.any():
+            self._complain_of_bare(bare, box)
 
         # Sources refer to the layer seen at a point, which knows its region and material.
         heated: list[Mask | None] = []
@@ -361,7 +391,18 @@ class RasterizedBody:
                 heated.append(None)
         return layers, tuple(heated)
 
+    def _complain_of_bare(self, bare: Mask, box: Sequence[tuple[int, int]]) -> None:
+        if "model.regions" not in self.mistakes:
+            _, where = first_place(bare, self.grid, tuple(box))
+            self.mistakes["model.regions"] = (
+                f"no region covers {where}; let the first region be the whole box, or say what "
+                "is there, {void: true} for nothing"
+            )
+
     def _compute_block(self, index: tuple[int, ...]) -> States:
+        if self.segments is not None:
+            return self.spread(index)
+
         layers, heated = self._layered(index)
         states = self._filling_of_layer[layers]
         if self._is_inclined:
@@ -384,7 +425,7 @@ class RasterizedBody:
         for axis in range(grid.ndim):
             (low, high), n = box[axis], grid.shape[axis]
             wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
-            layers, heated = self._wide(wide)
+            layers, heated = self.layers_in(wide)
             if is_new:
                 self._add_sources(axis, wide, layers, heated, low)
             faces, pair = self._crossed(axis, wide, layers)
@@ -407,7 +448,7 @@ class RasterizedBody:
                     seen.append((cells, np.full(len(cells), kind), share[marked]))
         self._number(states, seen, box if is_new else None)
 
-    def _wide(self, box: Box) -> tuple[States, list[Mask]]:
+    def layers_in(self, box: Box) -> tuple[States, list[Mask]]:
         """Layers and sources of a box, from the blocks that it touches."""
         layers = np.empty(shape_of(box), np.int32)
         heated = [np.zeros(layers.shape, np.bool_) for _ in self._sources]
@@ -421,7 +462,7 @@ class RasterizedBody:
                     whole[target] = mark[part]
         return layers, heated
 
-    def _crossed(self, axis: int, box: Box, layers: States) -> tuple[_Faces, list[States]]:
+    def _crossed(self, axis: int, box: Box, layers: States) -> tuple[CrossedFaces, list[States]]:
         """The faces within a box across which fillings change, and the fillings on both sides."""
         places, step = changes(layers, axis)
         ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
@@ -431,7 +472,7 @@ class RasterizedBody:
         faces = self._faces(axis, below, self._surface(axis, below, upper))
         return faces, [it[differ] for it in pair]
 
-    def _faces(self, axis: int, below: Places, crossings: Crossings) -> _Faces:
+    def _faces(self, axis: int, below: Places, crossings: Crossings) -> CrossedFaces:
         grid = self.grid
         area = np.ones(len(below))
         for other in (it for it in range(grid.ndim) if it != axis):
@@ -439,7 +480,7 @@ class RasterizedBody:
         beyond = np.nan_to_num(crossings.place - grid.ends(axis)[below[:, axis] + 1])
         # The squares of the shares of all axes add up to 1 on a surface, and where a surface is
         # hardly seen along an axis its place is inaccurate and its share small.
-        return _Faces(below, crossings, area, crossings.share**2 * beyond * area)
+        return CrossedFaces(below, crossings, area, crossings.share**2 * beyond * area)
 
     def _surface(self, axis: int, below: Places, upper: States) -> Crossings:
         """The surface of the later of two regions that meet; `upper` are its layers."""
@@ -456,7 +497,7 @@ class RasterizedBody:
             share[here], place[here] = found.share, found.place
         return Crossings(share, place)
 
-    def _add_up(self, faces: _Faces, pair: Sequence[States], own: Mask) -> None:
+    def _add_up(self, faces: CrossedFaces, pair: Sequence[States], own: Mask) -> None:
         """Add the areas of surfaces, and the volumes between them and the faces of cells."""
         for a, b in np.unique(np.stack(pair)[:, own], axis=1).T.tolist():
             here = own & (pair[0] == a) & (pair[1] == b)
@@ -511,7 +552,7 @@ class RasterizedBody:
         # Cells without an inclined surface keep their states.
         varies = (least < 1) | (counts[-1] > 0)
         cells, sums, counts = cells[varies], sums[:-1, varies], counts[:, varies]
-        direction = np.where(least[varies] < 1, _direction(sums, counts[:-1]), -1)
+        direction = np.where(least[varies] < 1, direction_of(sums, counts[:-1]), -1)
         keys = (states.reshape(-1)[cells], counts[-1] > 0, *direction)
         kinds, kind = unique_rows(keys)
         volumes = None if counted is None else self.grid.volumes(counted).reshape(-1)[cells]
@@ -552,39 +593,3 @@ class RasterizedBody:
             filling, sources = self.states[state]
             new[state] = self._state(filling, (*sources, source))
         return new[states]
-
-
-def _direction(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:
-    """Round the direction of the surface beside cells, (ndim, n), from the shares of its faces."""
-    known = counts > 0
-    share = np.divide(sums, counts, out=np.zeros_like(sums), where=known)
-    # Axes that show no face take what is left of a normal of length 1.
-    left = np.clip(1 - (share**2).sum(axis=0), 0.0, None) / np.maximum((~known).sum(axis=0), 1)
-    share = np.where(known, share, np.sqrt(left))
-    return np.asarray(np.rint(_LEVELS[len(share)] * share / share.sum(axis=0)), np.int64)
-
-
-def blocks_of(shape: tuple[int, ...], box: Box) -> list[tuple[tuple[int, ...], Box]]:
-    """List the anchored blocks that share points with a box: number along each axis, and shared
-    points.
-    """
-    ranges = [
-        range(low // width, -(-high // width))
-        for (low, high), width in zip(box, block_shape(shape), strict=True)
-    ]
-    found = []
-    for index in itertools.product(*ranges):
-        block = block_box(shape, index)
-        inside = tuple(
-            (max(b[0], own[0]), min(b[1], own[1])) for b, own in zip(block, box, strict=True)
-        )
-        found.append((index, inside))
-    return found
-
-
-def block_box(shape: tuple[int, ...], index: tuple[int, ...]) -> Box:
-    """The points of an anchored block."""
-    return tuple(
-        (i * width, min((i + 1) * width, n))
-        for i, width, n in zip(index, block_shape(shape), shape, strict=True)
-    )

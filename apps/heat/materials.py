@@ -21,7 +21,7 @@ from tetris_sim.model.problem import Field, InitialField, StateVariable, Total, 
 from tetris_sim.model.slab import Ranges, Slab
 
 if TYPE_CHECKING:
-    from tetris_sim.apps.heat.geometry import Filling
+    from tetris_sim.apps.heat.shapes import Filling
 
 _BOOK = (
     "F. P. Incropera and D. P. DeWitt, Fundamentals of Heat and Mass Transfer, 5th ed. (Wiley, "

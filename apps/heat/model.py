@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
@@ -28,6 +31,7 @@ from tetris_sim.apps.heat.sections import (
     Substance,
     body_problems,
 )
+from tetris_sim.apps.initial_file import Box
 from tetris_sim.config.sections.quantities import (
     Conductivity,
     Density,
@@ -261,6 +265,18 @@ class HeatModel(Section):
             return ()
         body, _ = examine(self, request)
         return () if body is None else body.found.extents()
+
+    def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
+        """Return where a region is seen, as a function of boxes of global indices.
+
+        Args:
+            region: its name.
+            request: the other sections.
+        """
+        body, _ = examine(self, request)
+        assert body is not None
+        names = [it.name for it in self.regions]
+        return partial(body.found.painting.seen, names.index(region))
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""

@@ -116,7 +116,9 @@ def held(value: TimeFunction, surface: Surface, *, on_ghost: bool = False) -> Ru
         tree = formula(
             "value" if on_ghost else "2*value - mirror", value=value.tree, mirror=surface.mirror
         )
-        return _finished(surface.ghost(tree), [clock()] if "t" in value.names else [], surface)
+        return _finished(
+            surface.ghost(tree), [clock(value.knots)] if "t" in value.names else [], surface
+        )
     factor, b = (1.0, 0.0) if on_ghost else (2.0, -1.0)
     return _affine(lambda times: factor * surface.values(value.at(times)), np.array([b]), [value])
 
@@ -424,4 +426,4 @@ def _add(tree: Node, number: int, heating: Heating, share: Numbers) -> tuple[Nod
         share=Variable(name),
         strength=strength.tree,
     )
-    return sum_, [values, *([clock()] if "t" in strength.names else [])]
+    return sum_, [values, *([clock(strength.knots)] if "t" in strength.names else [])]

@@ -369,6 +369,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
         if region.name is not None and names[region.name] > 1:
             yield ("model", "regions", number, "name"), f"two regions are named {region.name!r}"
 
+    yield from _over(model, request)
     yield from _contacts(model.contacts, known)
     for number, source in enumerate(model.sources):
         path: KeyPath = ("model", "sources", number)
@@ -378,6 +379,28 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
             yield from _volume(source, path, model)
             yield from _place(source, path, axes)
     yield from _formulas(model, request, axes)
+
+
+def _over(model: HeatModel, request: Request) -> Mistakes:
+    statistics = request.output.statistics
+    regions = [it.name for it in model.regions if it.name is not None]
+    fluids = [it.name or "fluid" for it in model.regions if it.fluid is not None]
+    materials = [it.material for it in model.regions if it.material is not None]
+    materials += [name for it in model.regions for name in (it.materials or {}).values()]
+    # Without regions there is one material.
+    if not model.regions:
+        materials = [it for it in (model.material, *model.materials) if it is not None]
+
+    known = {"region": regions, "material": materials, "fluid": fluids}
+    for name, part in ({} if statistics is None else statistics.over).items():
+        for kind, names in known.items():
+            wanted = getattr(part, kind)
+            if wanted is not None and wanted not in names:
+                there = f"known are {listed(dict.fromkeys(names), 'and')}" if names else "none is"
+                yield (
+                    ("output", "statistics", "over", name, kind),
+                    f"{wanted!r} is no {kind} of model.regions{suggestion(wanted, names)}; {there}",
+                )
 
 
 def _known(name: str, known: Iterable[str], path: KeyPath) -> Mistakes:

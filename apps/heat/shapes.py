@@ -9,13 +9,22 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.sections import BoxSection, Location, RegionSection
+from tetris_sim.apps.heat.sections import (
+    BoxSection,
+    FluidSection,
+    Location,
+    RegionSection,
+    Substance,
+)
 from tetris_sim.apps.heat.surfaces import (
     Crossings,
     Mask,
@@ -41,8 +50,11 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.formula import (
     COMPARISONS,
     Comparison,
+    Constant,
     ExpressionError,
+    Node,
     Operation,
+    Variable,
     compile_expression,
     evaluate,
     walk,
@@ -50,6 +62,41 @@ from tetris_sim.model.formula import (
 from tetris_sim.model.grid import Grid
 
 _STEP = 1e-3  # of a cell, for the gradient of a condition
+_EVALUATED = 1 << 13  # points of a box that is no longer divided
+_INEXACT = 1e-13  # relative error of functions that are not rounded correctly, with room
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Filling of a point: a substance, a fluid, or nothing.
+
+    Attributes:
+        name: shown to users.
+        substance: if it belongs to the body.
+        fluid: if it is a fluid around the body.
+        is_cut: whether the surface of its substance cuts the cell, or one beside it.
+    """
+
+    name: str
+    substance: Substance | None = None
+    fluid: FluidSection | None = None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One region, or one label of it, with its filling.
+
+    Attributes:
+        region: its number.
+        filling: number of its filling.
+        label: of its points in the label file; None for all points of the region.
+    """
+
+    region: int
+    filling: int
+    label: int | None = None
 
 
 class Place:
@@ -89,6 +136,21 @@ class Place:
         if self._condition is not None:
             inside &= self._condition(box)
         return inside
+
+    def on(self, axes: Sequence[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[Any], ...] | None:
+        """Index an array of the points with some indices along each axis by those that belong, if
+        the place is aligned; None if none does.
+        """
+        assert self._condition is None
+        marks = [
+            (it >= low) & (it < high)
+            for it, (low, high) in zip(axes, self._spans or (), strict=bool(self._spans))
+        ] or [np.ones(len(it), np.bool_) for it in axes]
+        return np.ix_(*marks) if all(it.any() for it in marks) else None
+
+    def walls(self, axis: int) -> tuple[int, ...]:
+        """Indices along an axis at which a box begins, or another place behind it."""
+        return () if self._spans is None else self._spans[axis]
 
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
         """See `Surfaces`."""
@@ -155,6 +217,45 @@ class Condition:
 
     def __call__(self, box: Box) -> Mask:
         """Whether it is true at the cell centres of a box."""
+        found = np.empty(shape_of(box), np.bool_)
+        if not self._decide(box, found):
+            found[...] = self._at_points(box)  # raises for the first point of the box
+        return found
+
+    def _decide(self, box: Box, into: Mask) -> bool:
+        """Fill in whether it is true. Boxes in which bounds of the formula decide are filled at
+        once, others are halved, so that the work grows with the surface.
+
+        Returns:
+            Whether all values are finite.
+        """
+        ends = {
+            name: (float(it[low]), float(it[high - 1]))
+            for name, it, (low, high) in zip(
+                self._grid.axis_names, self._coordinates, box, strict=True
+            )
+        }
+        found = bounds_of(self._expression.tree, ends)
+        if found is not None and (found[0] > 0 or found[1] < 0 or found == (0.0, 0.0)):
+            into[...] = found != (0.0, 0.0)
+            return True
+
+        if into.size <= _EVALUATED:
+            try:
+                into[...] = self._at_points(box)
+            except ConfigError:
+                return False
+            return True
+        axis = int(np.argmax(into.shape))
+        (low, _), half = box[axis], into.shape[axis] // 2
+        parts = np.split(into, [half], axis)
+        spans = ((low, low + half), (low + half, box[axis][1]))
+        return all(
+            self._decide((*box[:axis], span, *box[axis + 1 :]), part)
+            for span, part in zip(spans, parts, strict=True)
+        )
+
+    def _at_points(self, box: Box) -> Mask:
         grid = self._grid
         at = dict(zip(grid.axis_names, positions(grid, box), strict=True))
         found = np.broadcast_to(np.asarray(self._expression(**at), np.float64), shape_of(box))
@@ -202,6 +303,156 @@ class Condition:
             moved[axis] = point[axis] + sign * step
             sides.append(self._value(tree, moved))
         return np.asarray((sides[0] - sides[1]) / (2 * step))
+
+
+def bounds_of(node: Node, ends: Mapping[str, Interval]) -> Interval | None:
+    """Bounds of what a formula is at all points of a box, by interval arithmetic (R. E. Moore,
+    Interval Analysis, 1966); None if a value may not be finite, or nothing is known.
+
+    Sums, products and quotients are rounded correctly, so their bounds hold for rounded values too;
+    those of other functions are widened.
+
+    >>> tree = compile_expression("(x - 1)**2 + y < 4", ("x", "y")).tree
+    >>> bounds_of(tree, {"x": (0.0, 2.0), "y": (1.0, 2.0)})
+    (1.0, 1.0)
+    >>> bounds_of(tree, {"x": (0.0, 3.0), "y": (1.0, 2.0)})
+    (0.0, 1.0)
+
+    Args:
+        node: the formula.
+        ends: of each variable.
+    """
+    match node:
+        case Constant(value):
+            return (value, value) if math.isfinite(value) else None
+        case Variable(name):
+            return ends[name]
+        case Comparison(signs, operands):
+            sides = [bounds_of(it, ends) for it in operands]
+            links = (
+                _bounds_of_comparison(sign, *pair)
+                for sign, pair in zip(signs, itertools.pairwise(sides), strict=True)
+            )
+            return _both(*links)
+        case Operation("and", arguments):
+            return _both(*(_truth(bounds_of(it, ends)) for it in arguments))
+        case Operation("or", arguments):
+            return _turned(_both(*(_turned(_truth(bounds_of(it, ends))) for it in arguments)))
+        case Operation("not", arguments):
+            return _turned(_truth(bounds_of(arguments[0], ends)))
+
+    given = [bounds_of(it, ends) for it in node.arguments]
+    known = [it for it in given if it is not None]
+    if len(known) < len(given) or node.name not in _BOUNDS:
+        return None
+    try:
+        low, high = _BOUNDS[node.name](*known)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def _bounds_of_comparison(sign: str, a: Interval | None, b: Interval | None) -> Interval:
+    if a is None or b is None:
+        return (0.0, 1.0)
+    if sign in (">", ">="):
+        sign, a, b = sign.replace(">", "<"), b, a
+    if sign in ("<", "<="):
+        # Rounding keeps order, so the corners decide.
+        compare = COMPARISONS[sign]
+        return float(compare(a[1], b[0])), float(compare(a[0], b[1]))
+    same, apart = a[0] == a[1] == b[0] == b[1], a[1] < b[0] or b[1] < a[0]
+    equal = (float(same), float(not apart))
+    return equal if sign == "==" else _turned(equal)
+
+
+def _truth(it: Interval | None) -> Interval:
+    if it is None:
+        return (0.0, 1.0)
+    return (float(it[0] > 0 or it[1] < 0), float(it != (0.0, 0.0)))
+
+
+def _both(*truths: Interval) -> Interval:
+    return min(it[0] for it in truths), min(it[1] for it in truths)
+
+
+def _turned(truth: Interval) -> Interval:
+    return 1 - truth[1], 1 - truth[0]
+
+
+def _widened(low: float, high: float) -> Interval:
+    return low - _INEXACT * abs(low), high + _INEXACT * abs(high)
+
+
+def _corners(of: Callable[[float, float], float]) -> Callable[[Interval, Interval], Interval]:
+    """Bounds of what is monotone in each of two numbers."""
+
+    def bounds(a: Interval, b: Interval) -> Interval:
+        values = [of(x, y) for x in a for y in b]
+        return min(values), max(values)
+
+    return bounds
+
+
+def _rising(of: Callable[[float], float]) -> Callable[[Interval], Interval]:
+    return lambda a: _widened(of(a[0]), of(a[1]))
+
+
+def _size(a: Interval) -> Interval:
+    least = 0.0 if a[0] <= 0 <= a[1] else min(abs(a[0]), abs(a[1]))
+    return least, max(abs(a[0]), abs(a[1]))
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    if b[0] <= 0 <= b[1]:
+        raise ZeroDivisionError
+    return _corners(lambda x, y: x / y)(a, b)
+
+
+def _power(a: Interval, b: Interval) -> Interval:
+    if b[0] != b[1]:
+        raise ValueError
+    exponent = b[0]
+    if exponent < 0:
+        return _quotient((1.0, 1.0), _power(a, (-exponent, -exponent)))
+    if exponent % 2 == 0:
+        a = _size(a)
+    elif exponent % 1 and a[0] < 0:
+        raise ValueError
+    return _widened(a[0] ** exponent, a[1] ** exponent)
+
+
+def _distance(*given: Interval) -> Interval:
+    sizes = [_size(it) for it in given]
+    return _widened(math.hypot(*(it[0] for it in sizes)), math.hypot(*(it[1] for it in sizes)))
+
+
+# What is missing here is not decided by bounds.
+_BOUNDS: dict[str, Callable[..., Interval]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "multiply": _corners(lambda x, y: x * y),
+    "divide": _quotient,
+    "power": _power,
+    "negative": lambda a: (-a[1], -a[0]),
+    "positive": lambda a: a,
+    "abs": _size,
+    "hypot": _distance,
+    "min": lambda *given: (min(it[0] for it in given), min(it[1] for it in given)),
+    "max": lambda *given: (max(it[0] for it in given), max(it[1] for it in given)),
+    "sqrt": _rising(math.sqrt),
+    "exp": _rising(math.exp),
+    "log": _rising(math.log),
+    "log10": _rising(math.log10),
+    "atan": _rising(math.atan),
+    "tanh": _rising(math.tanh),
+    "sinh": _rising(math.sinh),
+    "floor": _rising(math.floor),
+    "ceil": _rising(math.ceil),
+    "sin": lambda _: (-1.0, 1.0),
+    "cos": lambda _: (-1.0, 1.0),
+    "atan2": lambda _, __: _widened(-math.pi, math.pi),
+}
 
 
 def open_labels(region: RegionSection, grid: Grid, key: str) -> Surfaces:

@@ -33,6 +33,7 @@ Places = npt.NDArray[np.int64]  # global indices of cells (n, ndim), array order
 _ALIGNED = 1e-9  # a share this close to 1 is that of a wall across the axis
 _BALL = 4  # cells around a face in which stairs of labels are looked at as a whole
 _REACH = 24  # cells along which a step of stairs of labels is followed
+_LEVELS = {2: 10, 3: 7}  # of directions of a surface, from one axis to another, by number of axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -466,3 +467,30 @@ def unique_rows(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], 
         code = code * 16 + column + 1  # levels and flags are below 15
     _, first, number = np.unique(code, return_index=True, return_inverse=True)
     return np.column_stack(columns)[first], number.reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossedFaces:
+    """Faces between cells of a box and their upper neighbours along an axis that surfaces cross.
+
+    Attributes:
+        below: the cell below each face, global (n, ndim).
+        crossings: of the surface.
+        area: of each face [m^2].
+        gain: by how much the true surface lies beyond the face, times the area it stands for [m^3].
+    """
+
+    below: Places
+    crossings: Crossings
+    area: Numbers
+    gain: Numbers
+
+
+def direction_of(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:
+    """Round the direction of the surface beside cells, (ndim, n), from the shares of its faces."""
+    known = counts > 0
+    share = np.divide(sums, counts, out=np.zeros_like(sums), where=known)
+    # Axes that show no face take what is left of a normal of length 1.
+    left = np.clip(1 - (share**2).sum(axis=0), 0.0, None) / np.maximum((~known).sum(axis=0), 1)
+    share = np.where(known, share, np.sqrt(left))
+    return np.asarray(np.rint(_LEVELS[len(share)] * share / share.sum(axis=0)), np.int64)

@@ -18,16 +18,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.geometry import Filling, RasterizedBody, States, block_box, blocks_of
+from tetris_sim.apps.heat.geometry import RasterizedBody, States
 from tetris_sim.apps.heat.materials import enthalpy_of
 from tetris_sim.apps.heat.sections import ContactSection
-from tetris_sim.apps.initial import shape_of, slices_in
+from tetris_sim.apps.heat.shapes import Filling
+from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import PointLabels
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _LEAST_FULL = 0.5  # of a source smaller than its cells
+_KEPT_AROUND = 32  # blocks by their segments: those of some planes
 _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point
 
 
@@ -153,9 +156,13 @@ class GridScan:
         number[list(self.occurring)] = np.arange(len(of_id))
 
         shape = self.painting.grid.shape
-        block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(
-            lambda index: number[self.painting(block_box(shape, index))]
-        )
+
+        def compute(index: tuple[int, ...]) -> Ids:
+            if self.painting.segments is not None:
+                return self.painting.spread(index, number)
+            return number[self.painting(block_box(shape, index))]
+
+        block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(compute)
 
         def ids(box: Box) -> Ids:
             found = np.empty(shape_of(box), number.dtype)
@@ -171,7 +178,18 @@ class GridScan:
             capacity=capacities(self.fillings) * self.fullness[of_id],
             names=tuple(filling.name for filling in self.fillings),
             void=void if void.any() else None,
+            regions=self._regions(),
         )
+
+    def _regions(self) -> PointLabels:
+        """Which region each point shows: the last one over it, by name or else by its place in the
+        list, from 1.
+        """
+        painting = self.painting
+        names = [it.name or f"region {n}" for n, it in enumerate(painting.regions, 1)]
+        dtype = np.uint8 if len(names) <= 256 else np.uint16
+        of_layer: Ids = np.array([it.region for it in painting.layers], dtype)
+        return PointLabels(tuple(names), lambda box: of_layer[painting.layers_in(box)[0]])
 
 
 def _power_of_metre(power: int) -> str:
@@ -274,16 +292,17 @@ def survey(
     volumes: npt.NDArray[Any] = np.zeros(0)
     touching: set[tuple[int, int]] = set()
 
+    around_block = _Surroundings(painting, openness.periodic)
     for box in painting.blocks():
-        wider = tuple((low - 1, high + 1) for low, high in box)
-        states = padded(painting, wider, grid.shape, openness.periodic)
+        states, cells, is_new = around_block(box)
         inside = states[(slice(1, -1),) * grid.ndim]
         flat = inside.reshape(-1)
-        cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
         own: npt.NDArray[Any] = np.bincount(flat, cells, len(painting.states))
         own = own if grid.is_graded else own * grid.cell_volume
         own[: len(volumes)] += volumes
         volumes = own
+        if not is_new:
+            continue
 
         of_state = np.array(
             [painting.bases[it] + n * painting.fillings[it].is_cut for it, _ in painting.states],
@@ -310,6 +329,79 @@ def survey(
         dt_limit,
         fillings[limiting % n].name,
     )
+
+
+class _Surroundings:
+    """The states of a block and of one point more on each side.
+
+    In a body of boxes nothing changes within a segment of an axis, so that its first, one inner and
+    its last point stand for all of them and for what they have beside them.
+    """
+
+    def __init__(self, painting: RasterizedBody, periodic: tuple[bool, ...]) -> None:
+        self._painting, self._grid, self._periodic = painting, painting.grid, periodic
+        # Volumes of graded cells are added point by point.
+        self._in_segments = painting.segments is not None and not painting.grid.is_graded
+        self._numbered: set[tuple[int, ...]] = set()
+        self._kept: dict[bytes, States] = {}  # states by segments, the newest last
+
+    def __call__(self, box: Box) -> tuple[States, Numbers | None, bool]:
+        """Return the states; how many points each of the inner ones stands for, if not one, or on a
+        graded grid the volumes of their cells [m^3]; and whether the block is unlike those kept.
+        """
+        grid, wider = self._grid, tuple((low - 1, high + 1) for low, high in box)
+        if not self._in_segments:
+            cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
+            return padded(self._painting, wider, grid.shape, self._periodic), cells, True
+
+        axes, counts = [], np.ones(1)
+        for begins, (_, high) in zip(self._painting.begins(box), box, strict=True):
+            last = np.append(begins[1:], high) - 1
+            axes.append(np.unique([begins, np.minimum(begins + 1, last), last]))
+            counts = np.multiply.outer(counts, np.diff(axes[-1], append=high))
+        # A point stands for those up to the next one.
+        whole = [self._beyond(axis, *it) for axis, it in enumerate(zip(box, axes, strict=True))]
+        # States are numbered block by block, in the order in which padding reads blocks.
+        padded(self._number, wider, grid.shape, self._periodic)
+
+        # Planes within a segment are alike, but for those at the ends of the grid.
+        key = b"".join(map(self._segments_at, range(grid.ndim), whole))
+        key += str(
+            [(low == 0, high == n) for (low, high), n in zip(box, grid.shape, strict=True)]
+        ).encode()
+        is_new = key not in self._kept
+        if is_new:
+            if len(self._kept) == _KEPT_AROUND:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = self._painting.on(whole)
+        return self._kept[key], counts.reshape(-1), is_new
+
+    def _segments_at(self, axis: int, points: npt.NDArray[np.int64]) -> bytes:
+        """Number the segments in which points along an axis lie."""
+        assert self._painting.segments is not None
+        return np.searchsorted(self._painting.segments[axis], points, "right").tobytes() + b";"
+
+    def _beyond(
+        self, axis: int, span: tuple[int, int], inner: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Add the points beside a block; beyond the grid those that `padded` takes."""
+        n, ring = self._grid.shape[axis], self._periodic[axis]
+        low, high = span[0] - 1, span[1]
+        return np.array(
+            [
+                (n - 1 if ring else 0) if low < 0 else low,
+                *inner,
+                (0 if ring else n - 1) if high == n else high,
+            ]
+        )
+
+    def _number(self, box: Box) -> npt.NDArray[np.bool_]:
+        """Number the states of the blocks that a box touches."""
+        for index, _ in blocks_of(self._grid.shape, box):
+            if index not in self._numbered:
+                self._numbered.add(index)
+                self._painting.in_segments(block_box(self._grid.shape, index))
+        return np.broadcast_to(np.False_, shape_of(box))
 
 
 def _wall(around: States, box: Box, shape: tuple[int, ...], openness: Openness) -> None:

@@ -10,10 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.pde.build import Parts, assemble_equations
-from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space, operators
-from tetris_sim.apps.pde.language import Language, name_mistakes, read_constant, read_constants
+from tetris_sim.apps.pde.discretise import Space
+from tetris_sim.apps.pde.language import (
+    Accuracy,
+    Advection,
+    Language,
+    name_mistakes,
+    operators,
+    read_constant,
+    read_constants,
+)
 from tetris_sim.apps.pde.model import variable
-from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, velocity_of
+from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
@@ -131,6 +139,25 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __index__(self) -> int:
         _refuse("a field as an index")
 
+    def __getattr__(self, name: str) -> Any:
+        # Python and NumPy ask for protocols by names with underscores, and go on without.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse(f".{name} of a field")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be called."""
+        _refuse("a call of a field (write * to multiply)")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _refuse("an assignment to points of a field (write np.where)")
+
+    def __complex__(self) -> complex:
+        _refuse("complex() of a field")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        _refuse("round() of a field (write np.floor(u + 0.5))")
+
     def __getitem__(self, index: Any) -> Any:
         _refuse("an index of a field (neighbours are read by operators such as laplace)")
 
@@ -181,7 +208,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
         if name in (*language.fields, *language.numbers, *language.named, *language.places):
             given[name] = Traced(Variable(name))
         elif isinstance(arity, tuple):
-            given[name] = _operator(name, int(arity[0]), usable)
+            given[name] = _operator(name, arity, usable)
         elif parameter.default is inspect.Parameter.empty:
             said = arity if isinstance(arity, str) else "it is no field, constant or operator"
             msg = f"the function has a parameter {name!r}: {said}"
@@ -192,10 +219,16 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
     return [substitute(_node(it), language.named) for it in several]
 
 
-def _operator(name: str, n: int, usable: Collection[str]) -> Callable[..., Traced]:
+def _operator(
+    name: str, arity: tuple[float, float], usable: Collection[str]
+) -> Callable[..., Traced]:
+    least, most = arity
+
     def apply(*arguments: Any, **options: str) -> Traced:
-        if len(arguments) != n:
-            msg = f"{name} takes {n} argument{'s' if n > 1 else ''}, not {len(arguments)}"
+        if not least <= len(arguments) <= most:
+            wanted = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+            several = "s" if wanted != "1" else ""
+            msg = f"{name} takes {wanted} argument{several}, not {len(arguments)}"
             raise ConfigError(msg)
         words = ", ".join(f"{key}={value}" for key, value in options.items())
         whole = f"{name}({words})" if options else name
@@ -207,7 +240,7 @@ def _operator(name: str, n: int, usable: Collection[str]) -> Callable[..., Trace
     return apply
 
 
-SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
+SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
 RightSide = str | Callable[..., Any]
 
 
@@ -221,7 +254,7 @@ def equations_problem(
     boundaries: Mapping[str, Boundary],
     dt: float | None,
     steps: int,
-    scheme: str,
+    scheme: str | None,
     accuracy: Accuracy,
     advection: Advection,
     second: Mapping[str, RightSide] | None = None,
@@ -239,7 +272,7 @@ def equations_problem(
         boundaries: by field.
         dt: the time step [s]; None for 0.9 of the largest stable one, with a tolerance for 1.
         steps: how many.
-        scheme: of `SCHEMES`.
+        scheme: of `SCHEMES`; None for the simplest that fits.
         accuracy: order of the operators.
         advection: see `PdeModel`.
         second: d2u/dt2 of fields that have velocities instead.
@@ -251,17 +284,21 @@ def equations_problem(
         UnstableStepError: dt is larger than the largest stable step, and may not be.
     """
     second = second or {}
-    _check_scheme(scheme, tolerance, alone=len(names) == 2 * len(second))
     language = _language(names, constants, grid.ndim)
     velocities = {velocity_of(name) for name in second}
     first = [name for name in names if name not in {*second, *velocities}]
     trees = _trees(first, equations, language) if first or not second else {}
+    seconds = _trees([*second], second, language) if second else {}
+    if scheme is None:
+        both = (trees.values(), seconds.values())
+        scheme = simplest_scheme(*both, adaptive=tolerance is not None)
+    _check_scheme(scheme, tolerance, alone=len(names) == 2 * len(second))
     system = System(
         trees,
-        _trees([*second], second, language) if second else {},
+        seconds,
         language.numbers,
         Space(grid.spacing, accuracy, advection),
-    )
+    ).with_faces(boundaries, grid)
 
     def initial(slab: Slab) -> Field:
         return state[(slice(None), *(slice(*span) for span in slab.spans))]

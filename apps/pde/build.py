@@ -12,6 +12,7 @@ import numpy as np
 
 from tetris_sim.apps.domain import MAX_STEPS, count_steps, is_unstable
 from tetris_sim.apps.pde.fields import inner_boundary
+from tetris_sim.apps.pde.fluxes import weno5_in
 from tetris_sim.apps.pde.schemes import (
     MOST_STAGES,
     PAIRS,
@@ -29,13 +30,15 @@ from tetris_sim.apps.pde.stability import StepLimits, find_limits
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.model.boundary import Boundary
+from tetris_sim.model import reference
+from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.conduction import Numbers, star_mean
 from tetris_sim.model.equations import Equations, Offset, Rates, Substeps, as_tap
 from tetris_sim.model.formula import Node
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.problem import InitialField, Problem, StateVariable
+from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
+from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.solvers.balance import why_not as why_no_balance
 
@@ -53,8 +56,7 @@ def as_one_stencil(problem: Problem) -> Problem:
 
     Weights are rounded once for each operation of the formula, so the last bits are others.
     """
-    assert problem.equations is not None
-    weights = _weights(problem.equations)
+    weights = _weights(problem.system)
     if weights is None:
         return problem
     stencil = Stencil(tuple(weights), tuple(weights.values()))
@@ -190,16 +192,19 @@ def assemble_equations(
         # Heat balances have a solver of their own; any other right-hand sides are Newton's.
         heat = found.why_not_one_stencil is None and why_no_balance(found) is None
         return found if heat else _assemble_rates(parts, time, dt, adaptive=adaptive)
+    if parts.scheme == "euler" and any(map(weno5_in, parts.system.right_sides.values())):
+        msg = "time.scheme: with euler waves of weno5 grow; take ssprk3 or rk4"
+        raise ConfigError(msg)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":
         made, limits = _stretch(parts, time)
-        _check_scalars(parts, made)
+        _check_scalars(parts, made, time)
         taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
         return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
 
     made = make_stages(parts.system, parts.scheme)
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
     # The step of a run that goes on was found when it began.
     limits = StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
@@ -210,7 +215,7 @@ def assemble_equations(
 def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
     """The same, for steps of any length, each the solution of a system, or one to what lasts."""
     made = make_stages(parts.system, "euler")
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
     if time.scheme == "steady":
         limit, (taken, steps), start = math.inf, (1.0, 1), (1, 0.0)  # the one step takes no time
     else:
@@ -225,7 +230,7 @@ def _assemble_rates(
 ) -> Problem:
     """The same, for right-hand sides that are integrated without explicit steps of them all."""
     made = make_rates(parts.system, nothing_yet(parts.system))
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
     steady = time.scheme == "steady"
     taken, steps = (1.0, 1) if steady else _counted(time, dt)
     values = parts.values(taken)
@@ -267,7 +272,7 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
         raise ConfigError(msg)
     pair = PAIRS[parts.scheme]
     made, errors = make_pair(parts.system, nothing_yet(parts.system), pair)
-    _check_scalars(parts, made)
+    _check_scalars(parts, made, time)
 
     taken, steps = _counted(time, dt)
     limits = find_limits(
@@ -428,11 +433,66 @@ def _counted(time: TimeSection, dt: float | None, wanted: float | None = None) -
     return (taken if dt is not None else time.t_end / steps), steps
 
 
-def _check_scalars(parts: Parts, made: SchemeStages) -> None:
-    """Raise where numbers of the user make none, as 1/k with k = 0 does."""
-    values = parts.values(1.0)
+_SAMPLE = 1 << 14  # points on which a step is halved
+
+
+def error_of_a_step(parts: Parts, dt: float) -> float:
+    """How far a step is off, relative to the largest value of its field: at the initial state, by
+    halving it. Of a large grid a part in its middle is looked at, without faces.
+
+    Args:
+        parts: what the problem is made of.
+        dt: the step [s].
+    """
+    width = max(16, int(_SAMPLE ** (1 / parts.grid.ndim)))
+    if parts.grid.n_points > _SAMPLE:
+        parts = _middle(parts, width)
+    whole = Slab.whole(parts.grid)
+    states = []
+    for count in (1, 2):
+        time = TimeSection(dt=dt / count, steps=count)
+        # The step is known, so its limits are not looked for.
+        problem = assemble_equations(parts, time, dt=dt / count, grows=True)
+        start = problem.initial(whole)
+        states.append(reference.advance(start, problem, count).reshape(len(start), -1))
+
+    # Of a method of order p the halves leave 2^-p of the error, at most half of it.
+    sizes = np.abs(start).reshape(len(start), -1).max(axis=1)
+    with np.errstate(all="ignore"):  # a state may stop being finite
+        errors = np.abs(states[0] - states[1]).max(axis=1) / np.where(sizes > 0, sizes, np.inf)
+    order = {"euler": 1, "rk4": 4, "ssprk3": 3}.get(parts.scheme, 2)
+    return float(errors.max()) / (1 - 2.0**-order)
+
+
+def _middle(parts: Parts, width: int) -> Parts:
+    """The middle of a problem, as far as so many points along each axis."""
+    grid = parts.grid
+    shape = tuple(min(n, width) for n in grid.shape)
+    first = tuple((n - own) // 2 for n, own in zip(grid.shape, shape, strict=True))
+    origin = tuple(at + k * h for at, k, h in zip(grid.origin, first, grid.spacing, strict=True))
+
+    def initial(slab: Slab) -> Field:
+        spans = zip(slab.spans, first, strict=True)
+        return parts.initial(Slab.box(tuple((a + k, b + k) for (a, b), k in spans)))
+
+    mirrors = Boundary.everywhere(Neumann(), grid.ndim)
+    return replace(
+        parts,
+        grid=Grid(shape, grid.spacing, origin),
+        system=replace(parts.system, drives={}, closures={}, walls={}),
+        boundaries=dict.fromkeys(parts.boundaries, mirrors),
+        initial=initial,
+    )
+
+
+def _check_scalars(parts: Parts, made: SchemeStages, time: TimeSection) -> None:
+    """Raise where numbers of the user make none at the begin of a run, as 1/k with k = 0 does."""
+    # Where the step is not known yet, a short one: a formula of time need have no value after the
+    # run.
+    dt = time.dt if isinstance(time.dt, float) else 1e-6 * min(time.t_end or 1.0, 1.0)
+    values = parts.values(dt)
     for parameter in made.hoist.parameters(values):
-        rows = parameter.rows(lambda step: step, 0, 1)
+        rows = parameter.rows(lambda step: step * dt, 0, 1)
         if not np.isfinite(rows).all():
             tree = next(it for it, name in made.hoist.scalars.items() if name == parameter.name)
             names = sorted(name for name in names_in(tree) - {"dt", TIME} if name[0] != "@")

@@ -10,11 +10,28 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
 
+from tetris_sim.apps.pde.faces import (
+    Closure,
+    Wall,
+    stopped,
+)
+from tetris_sim.apps.pde.fluxes import (
+    HELD,
+    Reader,
+    face_sums,
+    flow_of,
+    is_flux,
+    oriented,
+    parts_of,
+    per_spacing,
+    with_carried,
+)
+from tetris_sim.apps.pde.language import Accuracy, Advection, linear, rewritten
 from tetris_sim.apps.pde.simplify import (
+    BUILT,
     ONE,
     Dependence,
     Hoist,
@@ -23,14 +40,14 @@ from tetris_sim.apps.pde.simplify import (
     Weight,
     chain,
     combine,
+    factors_of,
     has_operators,
     multiplied,
     over,
     scalar_value,
-    spacing_name,
     times,
 )
-from tetris_sim.apps.time_functions import formula
+from tetris_sim.apps.time_functions import formula, names_in
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.equations import as_tap, tap
 from tetris_sim.model.formula import (
@@ -39,151 +56,14 @@ from tetris_sim.model.formula import (
     Constant,
     Node,
     Operation,
-    Operators,
     Variable,
     walk,
 )
 from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
-from tetris_sim.model.stencils.entry import along, central, compose
-from tetris_sim.model.stencils.entry import scaled as times_number
-
-# The differential operators: which neighbours with which weights, and what is made of others.
-#
-# Linear operators are weighted sums of neighbours, with weights in exact fractions and a power of
-# the spacings before them (`linear`). `advect` and `grad_squared` are written with those
-# (`rewritten`).
-
-Advection = Literal["upwind", "central"]
-Accuracy = Literal[2, 4]
-Sums = list[tuple[Node, Mapping[Offset, Weight]]]  # a scalar before each
-_PAIRS = ("xy", "xz", "yz")
-
-
-@functools.cache
-def operators(ndim: int) -> Operators:
-    """What formulas on a grid of so many axes may call."""
-    axes = AXIS_NAMES[:ndim]
-    known: dict[str, tuple[float, float] | str] = {
-        **dict.fromkeys(("laplace", "grad_squared", "biharmonic"), (1, 1)),
-        "div_grad": (2, 2),
-        **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
-        "advect": (ndim + 1, ndim + 1),
-    }
-    derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
-    for name in derivatives:
-        missing = next((axis for axis in name if axis not in axes), None)
-        known[f"d{name}"] = (1, 1) if missing is None else f"the grid has no axis {missing}"
-
-    for name, entry in catalogue().items():
-        fits = entry.stencil.ndim == ndim
-        known[name.replace("-", "_")] = (
-            (1, 1)
-            if fits
-            else f"the stencil {name} has {entry.stencil.ndim} axes, but the grid has {ndim}"
-        )
-    return known
-
-
-@functools.cache
-def _catalogue_names() -> Mapping[str, str]:
-    return {name.replace("-", "_"): name for name in catalogue()}
-
-
-def rewritten(node: Operation, ndim: int, advection: Advection) -> Node | None:
-    """An operator written with others; None if it is one of those."""
-    axes = AXIS_NAMES[:ndim]
-    if node.name == "grad_squared":
-        first = [Operation(f"d{axis}", node.arguments) for axis in axes]
-        squares: list[Node] = [Operation("multiply", (it, it)) for it in first]
-    elif node.name == "advect":
-        *velocity, field = node.arguments
-        squares = []
-        for axis, speed in zip(axes, velocity, strict=True):
-            if advection == "central":
-                squares.append(Operation("multiply", (speed, Operation(f"d{axis}", (field,)))))
-                continue
-            for limit, side in (("max", "-"), ("min", "+")):
-                part = Operation(limit, (speed, Constant(0.0)))
-                slope = Operation(f"d{axis}{side}", (field,))
-                squares.append(Operation("multiply", (part, slope)))
-    else:
-        return None
-    return functools.reduce(lambda a, b: Operation("add", (a, b)), squares)
-
-
-def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
-    """The weighted sums of a linear operator.
-
-    Args:
-        name: of the operator; `dx-` and `dx+` are one-sided, of first order.
-        spacing: of the grid, array order [m].
-        accuracy: order of the others.
-    """
-    ndim = len(spacing)
-    if name in _catalogue_names():
-        stencil = named_stencil(_catalogue_names()[name]).stencil
-        return [(ONE, dict(zip(stencil.offsets, stencil.weights, strict=True)))]
-
-    axes = {axis: ndim - 1 - number for number, axis in enumerate(AXIS_NAMES[:ndim])}
-    second = {axis: along(central(2, accuracy), axes[axis], ndim) for axis in axes}
-    if name == "laplace":
-        return _merged([((axis, axis), second[axis]) for axis in axes], axes, spacing)
-    if name == "biharmonic":
-        pairs = [
-            ((a, a, b, b), times_number(1 if a == b else 2, compose(second[a], second[b])))
-            for a, b in itertools.combinations_with_replacement(axes, 2)
-        ]
-        return _merged(pairs, axes, spacing)
-
-    letters = name[1:]
-    if letters[-1] in "+-":
-        axis, ends = letters[0], (0, 1) if letters[-1] == "+" else (-1, 0)
-        one_sided: Mapping[Offset, Fraction] = {(ends[0],): Fraction(-1), (ends[1],): Fraction(1)}
-        return _merged([((axis,), along(one_sided, axes[axis], ndim))], axes, spacing)
-    if len(letters) == 2 and letters[0] == letters[1]:
-        return _merged([((letters[0],) * 2, second[letters[0]])], axes, spacing)
-    first = [along(central(1, accuracy), axes[axis], ndim) for axis in letters]
-    weights = first[0] if len(first) == 1 else compose(first[0], first[1])
-    return _merged([(tuple(letters), weights)], axes, spacing)
-
-
-def face_sums(accuracy: Accuracy) -> tuple[Mapping[int, Fraction], Mapping[int, Fraction]]:
-    """Slope and mean at the face between the points 0 and 1, on unit spacing: staggered formulas
-    of `accuracy`. The difference of what flows through faces has the weights of the slope.
-    """
-    half = Fraction(1, 2)
-    if accuracy == 2:
-        return {0: Fraction(-1), 1: Fraction(1)}, {0: half, 1: half}
-    slope, mean = (Fraction(1, 24), Fraction(-27, 24)), (Fraction(-1, 16), Fraction(9, 16))
-    return (
-        {-1: slope[0], 0: slope[1], 1: -slope[1], 2: -slope[0]},
-        {-1: mean[0], 0: mean[1], 1: mean[1], 2: mean[0]},
-    )
-
-
-def per_spacing(axes: Sequence[str]) -> Node:
-    """One over the product of the spacings along some axes."""
-    return over(ONE, times(*(Variable(spacing_name(axis)) for axis in axes)))
-
-
-def _merged(
-    parts: Sequence[tuple[tuple[str, ...], Mapping[Offset, Fraction]]],
-    axes: Mapping[str, int],
-    spacing: Sequence[float],
-) -> Sums:
-    """Sums before which the same power of spacings stands, as one."""
-    found: dict[tuple[float, ...], tuple[Node, dict[Offset, Weight]]] = {}
-    for names, weights in parts:
-        key = tuple(sorted(spacing[axes[name]] for name in names))
-        _, total = found.setdefault(key, (per_spacing(names), {}))
-        for offset, weight in weights.items():
-            total[offset] = total.get(offset, Fraction(0)) + weight
-    return [*found.values()]
-
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
+_FARTHEST = 8  # points away that `shift` reads; halos are as wide in every stage
 # Twice the harmonic mean over 2 of what two cells let through; nothing, if one of them does.
 _IN_SERIES = "where(a*b > 0, 4*a*b/(a + b), 0)"
 _SMALL = 64  # powers up to it are products
@@ -197,11 +77,13 @@ class Space:
         spacing: array order [m].
         accuracy: order of the operators.
         advection: how `advect` looks upstream.
+        frozen: whether fluxes are those of waves on a uniform state, for the time step.
     """
 
     spacing: tuple[float, ...]
     accuracy: Accuracy = 2
     advection: Advection = "upwind"
+    frozen: bool = False
 
     @property
     def ndim(self) -> int:
@@ -236,6 +118,8 @@ class Discretiser:
         prefix: of names of levels.
         drives: by field, (what a face is given now, the coefficient of its ghosts) of each face
             that changes; None where it is not known.
+        closures: by field, how it goes on beyond faces that are more than mirrors.
+        walls: by field, the faces through which nothing flows.
     """
 
     space: Space
@@ -244,9 +128,12 @@ class Discretiser:
     values: Mapping[str, float]
     prefix: str = "e"
     drives: Mapping[str, Sequence[tuple[Node | None, str]]] = field(default_factory=dict)
+    closures: Mapping[str, Sequence[Closure]] = field(default_factory=dict)
+    walls: Mapping[str, Sequence[Wall]] = field(default_factory=dict)
     _inner: dict[Node, str] = field(default_factory=dict)
     _formulas: dict[str, tuple[int, Node]] = field(default_factory=dict)
     _parts: int = 0
+    _built: dict[str, Node] = field(default_factory=dict)
 
     def run(self, formulas: Mapping[str, Node]) -> Discretised:
         """The right-hand sides of some fields.
@@ -255,12 +142,48 @@ class Discretiser:
             ConfigError: they are too large.
         """
         nowhere = (0,) * self.space.ndim
-        sums = {name: self.terms(tree, nowhere) for name, tree in formulas.items()}
+        whole = {it: self._carrying(tree, it) for it, tree in formulas.items()}
+        sums = {
+            name: stopped(tree, name, self.walls[name], self)
+            if self.walls.get(name) and has_operators(tree)
+            else self.terms(tree, nowhere)
+            for name, tree in whole.items()
+        }
         count = max((level for level, _ in self._formulas.values()), default=0)
         levels: list[dict[str, Node]] = [{} for _ in range(count)]
         for name, (level, tree) in self._formulas.items():
             levels[level - 1][name] = tree
         return Discretised(levels, {name: tree for tree, name in self._inner.items()}, sums)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.space.ndim
+
+    @property
+    def accuracy(self) -> int:
+        """Order of the operators."""
+        return self.space.accuracy
+
+    @property
+    def frozen(self) -> bool:
+        """Whether only the time step is asked for."""
+        return self.space.frozen
+
+    @property
+    def upwind(self) -> bool:
+        """Whether `advect` looks upstream."""
+        return self.space.advection == "upwind"
+
+    def is_field(self, name: str) -> bool:
+        """Whether a name is that of a field."""
+        return name in self.names
+
+    def _carrying(self, tree: Node, name: str) -> Node:
+        """The right-hand side of a field with fluxes that say what they carry and where to."""
+        if not any(isinstance(it, Operation) and is_flux(it.name) for it in walk(tree)):
+            return tree
+        return oriented(with_carried(tree, name, self.space.ndim), self.hoist, self.space.ndim)
 
     def terms(self, node: Node, offset: Offset) -> list[Term]:
         """A formula as a sum, at a point beside."""
@@ -304,11 +227,44 @@ class Discretiser:
         """A formula as a tree of what is read, at a point beside."""
         return combine(self.terms(node, offset), self.hoist)
 
+    def leaf(self, node: Node, offset: Offset) -> Node:
+        """A field, a coefficient or a part with operators, at a point beside."""
+        if has_operators(node):
+            return self.read(self._inner_name(node), offset)
+        if isinstance(node, Variable):
+            return self._read(node, offset)
+        return tap(self.hoist.coefficient(node), offset)
+
+    def held(self, node: Node) -> Node:
+        """The same at the point itself, as a number of which no derivative is taken."""
+        read = self.leaf(node, (0,) * self.space.ndim)
+        if self.hoist.kind(node) is not Dependence.VALUE:
+            return read
+        assert isinstance(read, Variable)
+        name, offset = as_tap(read.name)  # type: ignore[misc]
+        return tap(name + HELD, offset)
+
+    def hold(self, node: Node) -> Variable:
+        """A name for something that is built already, which formulas may have."""
+        name = f"{BUILT}{len(self._built)}"
+        self._built[name] = node
+        return Variable(name)
+
     def _read(self, node: Variable, offset: Offset) -> Node:
+        if node.name in self._built:
+            return self._built[node.name]
         if node.name not in AXIS_NAMES:
-            return self._driven(node.name, tap(self.names[node.name], offset), offset)
+            return self.read(node.name, offset)
         # Beyond a face lies what is mirrored, and a coefficient is.
         return tap(self.hoist.coefficient(node), offset) if any(offset) else node
+
+    def read(self, name: str, offset: Offset, without: tuple[int, ...] = ()) -> Node:
+        """A field or an inner name beside the point; within along the axes `without`."""
+        # The first face that the offset crosses decides; points beside it see the other faces.
+        for closure in self.closures.get(name, ()) if any(offset) else ():
+            if closure.wall.axis not in without and closure.wall.beyond(offset):
+                return closure.read(name, offset, self, without)
+        return self._driven(name, tap(self.names.get(name, name), offset), offset)
 
     def _driven(self, name: str, read: Node, offset: Offset) -> Node:
         """A value beside the point, with what faces that change with time add to it."""
@@ -325,7 +281,7 @@ class Discretiser:
 
     def _exponent(self, node: Node) -> Node:
         """An exponent; small whole numbers and a half are written out, as products and roots."""
-        if "t" not in {part.name for part in walk(node) if isinstance(part, Variable)}:
+        if "t" not in names_in(node):
             value = scalar_value(node, self.values)
             if value == 0.5 or (abs(value) <= _SMALL and value.is_integer()):
                 return Constant(value)
@@ -339,7 +295,7 @@ class Discretiser:
         places: list[tuple[Node, bool]] = []
         above: list[list[Term]] = []
         below: list[Node] = []
-        for factor, divides in _factors(node):
+        for factor, divides in factors_of(node):
             kind = self.hoist.kind(factor)
             if kind is Dependence.SCALAR:
                 scalar = over(scalar, factor) if divides else times(scalar, factor)
@@ -384,16 +340,50 @@ class Discretiser:
         name.
         """
         space, nowhere = self.space, (0,) * self.space.ndim
-        if (other := rewritten(node, space.ndim, space.advection)) is not None:
+        other = rewritten(node, space.ndim, space.advection)
+        if other is not None or (other := as_plate(node, self.closures, self)) is not None:
             return self.terms(other, nowhere)
         name, _, option = node.name.partition("(")
+        if is_flux(name):
+            return self._flux(node)
         if name == "div_grad":
             return self._div_grad(*node.arguments, harmonic=option == "mean=harmonic)")
 
         scalar, point = self._point(node.arguments[0])
+        if name == "shift":
+            return [Term(scalar, point(self._shift(node.arguments[1:])))]
         found = []
         for before, weights in linear(node.name, space.spacing, space.accuracy):
             found += self._sum(times(scalar, before), weights, point)
+        return found
+
+    def _shift(self, given: Sequence[Node]) -> Offset:
+        """How many points away `shift` reads, array order."""
+        found = []
+        for node in given:
+            fixed = self.hoist.kind(node) is Dependence.SCALAR and "t" not in names_in(node)
+            value = scalar_value(node, self.values) if fixed else 0.5
+            if not value.is_integer() or abs(value) > _FARTHEST:
+                msg = (
+                    "model: shift(u, dx, dy) reads u some whole points away, which are numbers of "
+                    f"at most {_FARTHEST}"
+                )
+                raise ConfigError(msg)
+            found.append(int(value))
+        return tuple(reversed(found))
+
+    def _flux(self, node: Operation) -> list[Term]:
+        """Differences of what flows through faces, by any flux."""
+        found = []
+        for axis in range(self.space.ndim - 1, -1, -1):
+            if (flow := flow_of(node, axis, self)) is None:
+                continue
+            if self.space.frozen:
+                change = flow.frozen()
+            else:
+                change = Operation("subtract", (flow.through(0), flow.through(-1)))
+            letter = AXIS_NAMES[self.space.ndim - 1 - axis]
+            found.append(Term(per_spacing((letter,)), change))
         return found
 
     def _sum(
@@ -408,7 +398,7 @@ class Discretiser:
             return Constant(0.0), lambda offset: ONE  # derivatives of what is the same everywhere
         if has_operators(node):
             name = self._inner_name(node)
-            return ONE, lambda offset: tap(name, offset)
+            return ONE, lambda offset: self.read(name, offset)
         terms = self.terms(node, (0,) * self.space.ndim)
         if len(terms) != 1 or terms[0].body is None:
             return ONE, lambda offset: self.build(node, offset)
@@ -436,6 +426,9 @@ class Discretiser:
                 raise ConfigError(msg)
 
             self._inner[node] = f"{self.prefix}{len(self._inner) + 1}"
+            # It has faces of its own where those of its fields say enough.
+            if beyond := inner_closures(node, self.closures, self.accuracy):
+                self.closures = {**self.closures, self._inner[node]: beyond}
             self._formulas[self._inner[node]] = level, tree
         return self._inner[node]
 
@@ -458,9 +451,7 @@ class Discretiser:
         slope, mean = face_sums(2 if harmonic else self.space.accuracy)
 
         def through(axis: int, face: int, sign: int) -> Node:
-            """What flows towards the point, through the face between the points `face` and `face` +
-            1, without factors.
-            """
+            """The flow towards the point through the face above `face`, without factors."""
             if harmonic:
                 sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
                 low, high = map(point, sides if sign > 0 else sides[::-1])
@@ -470,7 +461,15 @@ class Discretiser:
                 chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
                 for it, read in ((mean, conductivity), (_scaled(slope, sign), point))
             ]
-            return Operation("multiply", (parts[0][1], parts[1][1]))  # type: ignore[index]
+            assert parts[0] is not None
+            assert parts[1] is not None
+
+            # Polynomials of ghosts may leave the bounds of k; without closures nothing changes.
+            between = parts[0][1]
+            if len(mean) > 2 and names_in(k) & self.closures.keys():
+                ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
+                between = bounded_mean(between, ends[0], ends[1], 0.5 / parts[0][0])
+            return Operation("multiply", (between, parts[1][1]))
 
         terms: list[Term] = []
         groups: dict[float, list[tuple[str, int]]] = {}
@@ -497,13 +496,87 @@ def _along(axis: int, shift: int, ndim: int) -> Offset:
     return tuple(shift if k == axis else 0 for k in range(ndim))
 
 
-def _factors(node: Node, *, divides: bool = False) -> list[tuple[Node, bool]]:
-    """What is multiplied and what divides; signs are factors of -1."""
-    match node:
-        case Operation("multiply", (a, b)):
-            return [*_factors(a, divides=divides), *_factors(b, divides=divides)]
-        case Operation("divide", (a, b)):
-            return [*_factors(a, divides=divides), *_factors(b, divides=not divides)]
-        case Operation("negative", (a,)):
-            return [(Constant(-1.0), False), *_factors(a, divides=divides)]
-    return [(node, divides)]
+def bounded_mean(mean: Node, a: Node, b: Node, weight: float) -> Node:
+    """The mean of four points, or that of both sides of a face where the two differ by more than
+    half: beside an edge in the data a polynomial may leave all bounds, and k its sign.
+    """
+    near = formula("k*(a + b)", k=Constant(weight), a=a, b=b)
+    return formula("where(abs(m - n) <= 0.5*abs(n), m, n)", m=mean, n=near)
+
+
+def as_plate(node: Operation, closures: Mapping[str, Sequence[Closure]], by: Reader) -> Node | None:
+    """The second derivative of second derivatives as one operator of fourth order, of fields that
+    have two conditions on a face; None if it is something else.
+    """
+    seconds = {"laplace", *(("dxx",) if by.ndim == 1 else ())}
+    twice = {name for name, every in closures.items() for it in every if len(it.orders or ()) > 1}
+    if node.name not in seconds or not twice & names_in(node):
+        return None
+    inside: list[Node] = []
+    rest: list[Node] = []
+    for before, part in parts_of(node.arguments[0], by.hoist):
+        if isinstance(part, Operation) and part.name in seconds:
+            inside.append(Operation("multiply", (before, part.arguments[0])))
+        else:
+            rest.append(Operation("multiply", (before, part)))
+
+    # Deeper operators would be of more than fourth order, for which two conditions are too few.
+    if not inside or any(map(has_operators, inside)):
+        return None
+    terms = [Operation("biharmonic", (it,)) for it in inside]
+    terms += [Operation(node.name, (it,)) for it in rest]
+    return functools.reduce(lambda a, b: Operation("add", (a, b)), terms)
+
+
+def inner_closures(
+    tree: Node, closures: Mapping[str, Sequence[Closure]], accuracy: int
+) -> tuple[Closure, ...]:
+    """How a part of a formula that an operator reads goes on beyond faces that give derivatives.
+
+    Of the conditions of a field, those remain that are derivatives of the part: where a beam is
+    free, d2u/dx2 and its slope are 0; where it is clamped, nothing is known of them.
+    """
+    # Derivatives of the field of the order of the part and more are derivatives of the part.
+    found: dict[tuple[int, int], Closure] = {}
+    for name in sorted(names_in(tree) & closures.keys()):
+        for it in closures[name]:
+            if it.orders is None:
+                continue
+            order = _order(tree, name)
+            kept = [k for k, given in enumerate(it.orders) if given >= order]
+            if not kept and len(it.orders) > 1:
+                msg = (
+                    f"boundaries: an operator reads a formula with operators of {name}, of which "
+                    "nothing is known on its clamped face; write it as biharmonic(...)"
+                )
+                raise ConfigError(msg)
+
+            if any(it.given[k] is not None for k in kept):
+                msg = (
+                    f"boundaries: an operator reads a formula with operators of {name}, of which a "
+                    "face gives derivatives that are not 0; write it as one operator"
+                )
+                raise ConfigError(msg)
+            # Of second order one point is enough, and has the accuracy of a mirror.
+            points = accuracy if accuracy > 2 or not kept else 1
+            rows = tuple({it.orders[k] - order: Fraction(1)} for k in kept)
+            closure = replace(it, rows=rows, given=(None,) * len(rows), points=points)
+            found[it.wall.axis, it.wall.side] = closure
+    return tuple(found.values())
+
+
+_ORDERS = {"laplace": 2, "biharmonic": 4, "div_grad": 2, "grad_squared": 1, "advect": 1}
+
+
+def _order(tree: Node, name: str) -> int:
+    """How often a formula differentiates a field."""
+    if name not in names_in(tree) or isinstance(tree, Variable | Constant):
+        return 0
+    parts = tree.arguments if isinstance(tree, Operation) else tree.operands
+    below = max(_order(it, name) for it in parts)
+    if not isinstance(tree, Operation) or tree.name in OPERATIONS:
+        return below
+    word = tree.name.partition("(")[0]
+    word = word.removesuffix("_plus").removesuffix("_minus")
+    letters = len(word) - 1 if {*word[1:]} <= {*AXIS_NAMES} else 0
+    return below + (1 if is_flux(tree.name) else _ORDERS.get(word, letters))

@@ -10,18 +10,21 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from tetris_sim.apps.boundaries import find_face, is_constant, make_boundary
+from tetris_sim.apps.boundaries import find_face, make_boundary
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial import make_initial, unusable_constant
-from tetris_sim.apps.pde.language import Mistake
+from tetris_sim.apps.pde.language import Language, Mistake
+from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, TimeFunction, formula, names_in, read_course
 from tetris_sim.config.sections.conditions import (
+    CurvatureFace,
     ExpressionInitial,
     FaceCondition,
     FaceName,
+    FixedFace,
+    FreeFace,
     GaussianInitial,
     InitialSection,
-    NeumannFace,
     PeriodicFace,
     RadiationFace,
     RobinFace,
@@ -32,10 +35,12 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import (
     SIDES,
     Boundary,
+    Derivatives,
     Dirichlet,
     Face,
     Fixed,
     Neumann,
+    NoFlux,
     Periodic,
     Robin,
 )
@@ -119,56 +124,127 @@ class Drive:
         return of_box
 
 
-def changing_key(condition: FaceCondition) -> str | None:
-    """Which number of a face changes with time and nothing else; None if it is another face."""
-    if isinstance(condition, tuple | RadiationFace):
-        return None
-    if isinstance(condition, RobinFace):
-        keys = ("ambient",) if isinstance(condition.h, float) else ()
-    else:
-        keys = ("flux",) if isinstance(condition, NeumannFace) else ("value",)
-    for key in keys:
-        given = getattr(condition, key, 0.0)
-        if isinstance(given, TimeTable):
-            return key
+_GIVEN = {  # what a face is given, by its type, in the order of its conditions
+    "dirichlet": ("value",),
+    "fixed": ("value",),
+    "neumann": ("flux",),
+    "robin": ("ambient",),
+    "clamped": ("value", "slope"),
+    "supported": ("value", "curvature"),
+    "curvature": ("curvature",),
+}
+
+
+def _given(condition: FaceCondition) -> dict[str, float | str | TimeTable]:
+    """The numbers and formulas of a face, by key; none of one that equations do not have."""
+    if isinstance(condition, tuple):
+        return {}
+    return {key: getattr(condition, key) for key in _GIVEN.get(condition.type, ())}
+
+
+def settled(condition: FaceCondition, language: Language) -> FaceCondition:
+    """The same face, with numbers for formulas of constants.
+
+    Raises:
+        ExpressionError: a formula cannot be used.
+    """
+    # A constant is a number of the problem, so that linear equations stay stencils.
+    numbers = {}
+    names = ("h",) if isinstance(condition, RobinFace) else ()
+    for key in (*_given(condition), *names):
+        given = getattr(condition, key)
         if isinstance(given, str):
-            names = names_in(compile_expression(given, (*AXIS_NAMES, TIME)).tree)
-            return key if names <= {TIME} else None
-    return None
-
-
-def with_number(condition: FaceCondition, number: float) -> FaceCondition:
-    """The same face, with a number for what changes."""
-    if isinstance(condition, tuple) or (key := changing_key(condition)) is None:
+            tree = language.read_face(given)
+            if names_in(tree) <= language.numbers.keys():
+                numbers[key] = scalar_value(tree, language.numbers)
+    if not numbers or isinstance(condition, tuple):
         return condition
-    return condition.model_copy(update={key: number})
+    return condition.model_copy(update=numbers)
 
 
-def drives_of(field: str, faces: Mapping[str, FaceCondition], ndim: int) -> list[Drive]:
-    """What changes beyond the faces of a field.
+def _course(given: float | str | TimeTable, key: str, language: Language) -> Node:
+    """A number, formula or table of a face as a formula."""
+    if isinstance(given, str):
+        return language.read_face(given)
+    return _as_formula(read_course(given, Varying(TEMPERATURE, (TIME,)), f"boundaries.{key}"))
+
+
+def changing_key(condition: FaceCondition, language: Language) -> str | None:
+    """Which number of a face changes with time and nothing else, as constants may; None if it is
+    another face.
+    """
+    given = _given(condition)
+    if len(given) != 1 or isinstance(condition, CurvatureFace):
+        return None
+    ((key, it),) = given.items()
+    if isinstance(it, TimeTable):
+        return key
+    if not isinstance(it, str):
+        return None
+    return key if names_in(language.read_face(it)) <= {TIME, *language.numbers} else None
+
+
+def with_numbers(condition: FaceCondition, number: float) -> FaceCondition:
+    """The same face, with a number for each formula."""
+    formulas = {k: number for k, it in _given(condition).items() if not isinstance(it, float)}
+    if isinstance(condition, tuple) or not formulas:
+        return condition
+    return condition.model_copy(update=formulas)
+
+
+def drives_of(
+    field: str, faces: Mapping[str, FaceCondition], language: Language, accuracy: int
+) -> list[Drive]:
+    """The faces of a field whose number changes, and which are mirrors all the same.
 
     Args:
         field: its name.
         faces: the section of each face.
-        ndim: number of axes.
+        language: of formulas.
+        accuracy: order of the operators.
 
     Raises:
         ConfigError: a table cannot be read.
     """
     found = []
+    for axis, side, name, condition in _each(faces, language.ndim):
+        # Polynomials take their numbers at each stage; a ghost ring is no polynomial.
+        key = changing_key(condition, language)
+        if key is None or (accuracy > 2 and not isinstance(condition, FixedFace)):
+            continue
+        course = _course(getattr(condition, key), key, language)
+        others = {face: with_numbers(it, float(face == name)) for face, it in faces.items()}
+        unit = make_boundary(others, language.ndim, conductivity=1.0)
+        found.append(Drive(f"{field} at {name}", axis, side, course, unit))
+    return found
+
+
+def givens_of(
+    faces: Mapping[str, FaceCondition], language: Language, accuracy: int
+) -> dict[tuple[int, int], tuple[Node | None, ...]]:
+    """The formulas of faces that are no mirrors, by axis and side."""
+    found: dict[tuple[int, int], tuple[Node | None, ...]] = {}
+    for axis, side, _, condition in _each(faces, language.ndim):
+        given = _given(condition)
+        if all(isinstance(it, float) for it in given.values()):
+            continue
+        # Of time alone and on a mirror: a drive, which costs one coefficient.
+        driven = changing_key(condition, language) is not None
+        if driven and (accuracy == 2 or isinstance(condition, FixedFace)):
+            continue
+        courses = (_course(it, key, language) if it else None for key, it in given.items())
+        found[axis, side] = tuple(courses)
+    return found
+
+
+def _each(
+    faces: Mapping[str, FaceCondition], ndim: int
+) -> Iterator[tuple[int, int, str, FaceCondition]]:
+    """(axis, side, name, section) of each face."""
     for axis, letter in enumerate(reversed(AXIS_NAMES[:ndim])):
         for side, sign in enumerate("-+"):
-            condition = faces.get(letter + sign)
-            if condition is None or (key := changing_key(condition)) is None:
-                continue
-
-            given = getattr(condition, key)
-            course = read_course(given, Varying(TEMPERATURE, (TIME,)), f"boundaries.{key}")
-            others = {face: with_number(it, 1.0) for face, it in faces.items()}
-            unit = make_boundary(others, ndim, conductivity=1.0)
-            name = f"{field} at {letter}{sign}"
-            found.append(Drive(name, axis, side, _as_formula(course), unit))
-    return found
+            if (condition := faces.get(letter + sign)) is not None:
+                yield axis, side, letter + sign, condition
 
 
 def _as_formula(course: TimeFunction) -> Node:
@@ -233,26 +309,24 @@ class FieldSection(Section):
 
 
 def faces_of(
-    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], language: Language
 ) -> dict[str, FaceCondition]:
     """What holds for a field on each face, by face."""
     found = {}
-    for name in (axis + sign for axis in AXIS_NAMES[:ndim] for sign in "-+"):
+    for name in (axis + sign for axis in AXIS_NAMES[: language.ndim] for sign in "-+"):
         for section in (own, common):
             if (key := find_face(section, name)) is not None:
-                found[name] = section[key]
+                found[name] = settled(section[key], language)
                 break
     return found
 
 
-def field_boundary(
-    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
-) -> Boundary:
+def field_boundary(faces: Mapping[str, FaceCondition], ndim: int) -> Boundary:
     """The ghosts of a field, without what changes with time; a flux is its slope along the outward
     normal.
     """
-    faces = {name: with_number(it, 0.0) for name, it in faces_of(own, common, ndim).items()}
-    return make_boundary(faces, ndim, conductivity=1.0)
+    numbers = {name: with_numbers(it, 0.0) for name, it in faces.items()}
+    return make_boundary(numbers, ndim, conductivity=1.0)
 
 
 def resting(boundary: Boundary) -> Boundary:
@@ -264,6 +338,10 @@ def resting(boundary: Boundary) -> Boundary:
                 return Dirichlet(0.0)
             case Fixed():
                 return Fixed(0.0)
+            case Derivatives(orders=orders):
+                return Derivatives(orders=orders, values=(0.0,) * len(orders))
+            case NoFlux():
+                return face
             case Neumann():
                 return Neumann()
             case Robin(h=h, conductivity=k):
@@ -274,40 +352,73 @@ def resting(boundary: Boundary) -> Boundary:
 
 
 def boundary_mistakes(
-    path: KeyPath, own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+    path: KeyPath,
+    own: Mapping[str, FaceCondition],
+    common: Mapping[str, FaceCondition],
+    language: Language,
 ) -> Iterator[Mistake]:
     """What is wrong with the faces of one field."""
-    axes = AXIS_NAMES[:ndim]
+    axes = AXIS_NAMES[: language.ndim]
     for key, condition in own.items():
         if key != "*" and key[0] not in axes:
-            yield (*path, key), f"the grid has {ndim} axes, so there is no face {key}", None
-        elif not _usable(condition):
-            yield (*path, key), _NUMBERS, None
-    faces = faces_of(own, common, ndim)
+            told = f"the grid has {len(axes)} axes, so there is no face {key}"
+            yield (*path, key), told, None
+        else:
+            yield from face_mistakes((*path, key), condition, language)
+
+    faces = {name: _one_of(own, common, name) for name in (a + b for a in axes for b in "-+")}
     for axis in axes:
-        kinds = [isinstance(faces.get(axis + sign), PeriodicFace) for sign in "-+"]
+        kinds = [isinstance(faces[axis + sign], PeriodicFace) for sign in "-+"]
         joined = [isinstance(_common(common, axis + sign), PeriodicFace) for sign in "-+"]
         if kinds != joined and own:
             told = f"{axis} is periodic for all fields or for none; say so in boundaries"
             yield path, told, None
 
 
+def _one_of(
+    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], name: str
+) -> FaceCondition | None:
+    key = find_face(own, name)
+    return own[key] if key is not None else _common(common, name)
+
+
 _NUMBERS = (
-    "a face of equations takes one condition: dirichlet, fixed, neumann, robin or periodic, with "
-    "numbers, or formulas of t or tables for value, flux and ambient; write what differs from "
-    "place to place into the equation"
+    "a face of equations takes one condition: dirichlet, fixed, neumann, robin, no_flux, clamped, "
+    "supported, free, curvature, extrapolate or periodic, for the whole face"
 )
 
 
-def common_mistakes(common: Mapping[str, FaceCondition]) -> Iterator[Mistake]:
-    """What is wrong with the faces of all fields."""
-    for key, condition in common.items():
-        if not _usable(condition):
-            yield ("boundaries", key), _NUMBERS, None
+def face_mistakes(path: KeyPath, condition: FaceCondition, language: Language) -> Iterator[Mistake]:
+    """What is wrong with one face of equations."""
+    if isinstance(condition, tuple | RadiationFace):
+        yield path, _NUMBERS, None
+        return
+    keys = (*_given(condition), *(("h",) if isinstance(condition, RobinFace) else ()))
+    for key in keys:
+        given = getattr(condition, key)
+        if not isinstance(given, str):
+            continue
+        try:
+            names = names_in(language.read_face(given))
+        except ExpressionError as error:
+            yield (*path, key), str(error), error.column
+            continue
 
+        # h is in the weights of the ghosts, which are numbers.
+        if key == "h" and not names <= language.numbers.keys():
+            yield (*path, key), "h of equations is a number, or a formula of constants", None
+        if isinstance(condition, FixedFace) and not names <= {TIME, *language.numbers}:
+            told = "a fixed face of equations takes a number or a formula of t; take dirichlet"
+            yield (*path, key), told, None
 
-def _usable(condition: FaceCondition) -> bool:
-    return is_constant(condition) or changing_key(condition) is not None
+    if isinstance(getattr(condition, "h", 0.0), TimeTable):
+        yield (*path, "h"), "h of equations is a number, or a formula of constants", None
+    if isinstance(condition, FreeFace) and language.ndim > 1:
+        told = (
+            "the free edge of a plate depends on its Poisson's ratio, so free is for one axis; "
+            "take clamped or supported"
+        )
+        yield path, told, None
 
 
 def _common(common: Mapping[str, FaceCondition], name: str) -> FaceCondition | None:

@@ -1,4 +1,4 @@
-"""The language of equations: which names and operators a formula may have, and what its tree is.
+"""The language of equations: which names and operators a formula may have, and what these are.
 
 Constants are numbers, or formulas of coordinates, time and other constants in any order; the latter
 are put in where they are used.
@@ -6,17 +6,157 @@ are put in where they are used.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+import functools
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Literal
 
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.pde.discretise import operators
-from tetris_sim.apps.pde.simplify import scalar_value
+from tetris_sim.apps.pde.fluxes import LIMITERS, per_spacing
+from tetris_sim.apps.pde.simplify import ONE, Offset, Weight, scalar_value
 from tetris_sim.apps.time_functions import TIME, names_in, substitute
 from tetris_sim.config.sections.quantities import Quantity, UnitError, looks_like_quantity, to_si
-from tetris_sim.model.formula import ExpressionError, Node, compile_expression, usable_name, walk
+from tetris_sim.model.formula import (
+    Constant,
+    ExpressionError,
+    Node,
+    Operation,
+    Operators,
+    compile_expression,
+    usable_name,
+    walk,
+)
 from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
+from tetris_sim.model.stencils.entry import along, central, compose
+from tetris_sim.model.stencils.entry import scaled as times_number
 from tetris_sim.support.wording import describe
+
+# The differential operators: which neighbours with which weights, and what is made of others.
+#
+# Linear operators are weighted sums of neighbours, with weights in exact fractions and a power of
+# the spacings before them (`linear`). `advect` and `grad_squared` are written with those
+# (`rewritten`).
+
+Advection = Literal["upwind", "central"]
+Accuracy = Literal[2, 4]
+Sums = list[tuple[Node, Mapping[Offset, Weight]]]  # a scalar before each
+_PAIRS = ("xy", "xz", "yz")
+
+
+@functools.cache
+def operators(ndim: int) -> Operators:
+    """What formulas on a grid of so many axes may call."""
+    axes = AXIS_NAMES[:ndim]
+    known: dict[str, tuple[float, float] | str] = {
+        **dict.fromkeys(("laplace", "grad_squared", "biharmonic"), (1, 1)),
+        "div_grad": (2, 2),
+        **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
+        "advect": (ndim + 1, ndim + 1),
+        **dict.fromkeys(("flux", "div"), (ndim, ndim + 2)),
+        **{f"{k}(limiter={it})": (ndim, ndim + 2) for k in ("flux", "div") for it in LIMITERS},
+    }
+    derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
+    for name in derivatives:
+        missing = next((axis for axis in name if axis not in axes), None)
+        known[f"d{name}"] = (1, 1) if missing is None else f"the grid has no axis {missing}"
+
+    # One-sided differences, and a value some points away, for schemes of one's own.
+    for axis, side in itertools.product(AXIS_NAMES, ("plus", "minus")):
+        known[f"d{axis}_{side}"] = known[f"d{axis}"]
+    known["shift"] = (ndim + 1, ndim + 1)
+
+    for name, entry in catalogue().items():
+        fits = entry.stencil.ndim == ndim
+        known[name.replace("-", "_")] = (
+            (1, 1)
+            if fits
+            else f"the stencil {name} has {entry.stencil.ndim} axes, but the grid has {ndim}"
+        )
+    return known
+
+
+@functools.cache
+def _catalogue_names() -> Mapping[str, str]:
+    return {name.replace("-", "_"): name for name in catalogue()}
+
+
+def rewritten(node: Operation, ndim: int, advection: Advection) -> Node | None:
+    """An operator written with others; None if it is one of those."""
+    axes = AXIS_NAMES[:ndim]
+    if node.name == "grad_squared":
+        first = [Operation(f"d{axis}", node.arguments) for axis in axes]
+        squares: list[Node] = [Operation("multiply", (it, it)) for it in first]
+    elif node.name == "advect":
+        *velocity, field = node.arguments
+        squares = []
+
+        for axis, speed in zip(axes, velocity, strict=True):
+            if advection == "central":
+                squares.append(Operation("multiply", (speed, Operation(f"d{axis}", (field,)))))
+                continue
+            for limit, side in (("max", "-"), ("min", "+")):
+                part = Operation(limit, (speed, Constant(0.0)))
+                slope = Operation(f"d{axis}{side}", (field,))
+                squares.append(Operation("multiply", (part, slope)))
+    else:
+        return None
+    return functools.reduce(lambda a, b: Operation("add", (a, b)), squares)
+
+
+def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
+    """The weighted sums of a linear operator.
+
+    Args:
+        name: of the operator; `dx_minus` or `dx-` and `dx_plus` or `dx+` are one-sided, of first
+            order.
+        spacing: of the grid, array order [m].
+        accuracy: order of the others.
+    """
+    ndim = len(spacing)
+    if name in _catalogue_names():
+        stencil = named_stencil(_catalogue_names()[name]).stencil
+        return [(ONE, dict(zip(stencil.offsets, stencil.weights, strict=True)))]
+
+    axes = {axis: ndim - 1 - number for number, axis in enumerate(AXIS_NAMES[:ndim])}
+    second = {axis: along(central(2, accuracy), axes[axis], ndim) for axis in axes}
+    if name == "laplace":
+        return _merged([((axis, axis), second[axis]) for axis in axes], axes, spacing)
+    if name == "biharmonic":
+        pairs = [
+            ((a, a, b, b), times_number(1 if a == b else 2, compose(second[a], second[b])))
+            for a, b in itertools.combinations_with_replacement(axes, 2)
+        ]
+        return _merged(pairs, axes, spacing)
+
+    letters = name[1:].replace("_plus", "+").replace("_minus", "-")
+    if letters[-1] in "+-":
+        axis, ends = letters[0], (0, 1) if letters[-1] == "+" else (-1, 0)
+        one_sided: Mapping[Offset, Fraction] = {(ends[0],): Fraction(-1), (ends[1],): Fraction(1)}
+        return _merged([((axis,), along(one_sided, axes[axis], ndim))], axes, spacing)
+    if len(letters) == 2 and letters[0] == letters[1]:
+        return _merged([((letters[0],) * 2, second[letters[0]])], axes, spacing)
+    first = [along(central(1, accuracy), axes[axis], ndim) for axis in letters]
+    weights = first[0] if len(first) == 1 else compose(first[0], first[1])
+    return _merged([(tuple(letters), weights)], axes, spacing)
+
+
+def _merged(
+    parts: Sequence[tuple[tuple[str, ...], Mapping[Offset, Fraction]]],
+    axes: Mapping[str, int],
+    spacing: Sequence[float],
+) -> Sums:
+    """Sums before which the same power of spacings stands, as one."""
+    found: dict[tuple[float, ...], tuple[Node, dict[Offset, Weight]]] = {}
+    for names, weights in parts:
+        key = tuple(sorted(spacing[axes[name]] for name in names))
+        _, total = found.setdefault(key, (per_spacing(names), {}))
+        for offset, weight in weights.items():
+            total[offset] = total.get(offset, Fraction(0)) + weight
+    return [*found.values()]
+
 
 Mistake = tuple[KeyPath, str, int | None]  # where, what, and at which character
 _MOST_NODES = 5000  # of a formula with all constants put in
@@ -59,17 +199,28 @@ class Language:
         fields: that formulas may have, velocities among them.
         numbers: constants that are numbers.
         named: constants that are formulas, of numbers, coordinates and time alone.
+        defined: formulas of fields too, with operators.
     """
 
     ndim: int
     fields: tuple[str, ...]
     numbers: Mapping[str, float] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
+    defined: Mapping[str, Node] = field(default_factory=dict)
 
     @property
     def places(self) -> tuple[str, ...]:
         """The coordinates and time."""
         return (*AXIS_NAMES[: self.ndim], TIME)
+
+    def read_face(self, text: str) -> Node:
+        """The tree of what a face is given: a formula without operators.
+
+        Raises:
+            ExpressionError: it cannot be used.
+        """
+        names = [*self.fields, *self.numbers, *self.named, *self.places]
+        return substitute(compile_expression(text, names).tree, self.named)
 
     def read(self, text: str) -> Node:
         """The tree of a right-hand side.
@@ -77,9 +228,9 @@ class Language:
         Raises:
             ExpressionError: it cannot be used.
         """
-        names = [*self.fields, *self.numbers, *self.named, *self.places]
+        names = [*self.fields, *self.numbers, *self.named, *self.defined, *self.places]
         tree = compile_expression(text, names, operators(self.ndim)).tree
-        whole = substitute(tree, self.named)
+        whole = substitute(tree, {**self.named, **self.defined})
         if sum(1 for _ in walk(whole)) > _MOST_NODES:
             msg = "the formula becomes too long with its constants put in"
             raise ExpressionError(msg, 1)
@@ -132,3 +283,33 @@ def read_constants(
                 told = f"it comes out as {value}; a finite number is wanted"
                 mistakes.append(((*path, name), told, None))
     return Language(ndim, fields, numbers, named), mistakes
+
+
+def with_definitions(
+    language: Language, given: Mapping[str, str]
+) -> tuple[Language, list[Mistake]]:
+    """The language with names for formulas that equations share, in any order, and what is wrong
+    with these.
+    """
+    path: KeyPath = ("model", "definitions")
+    known = [*language.fields, *language.numbers, *language.named, *language.places, *given]
+    trees: dict[str, Node] = {}
+    mistakes: list[Mistake] = []
+    for name, text in given.items():
+        try:
+            tree = compile_expression(text, known, operators(language.ndim)).tree
+            trees[name] = substitute(tree, language.named)
+        except ExpressionError as error:
+            mistakes.append(((*path, name), str(error), error.column))
+
+    # Those whose parts are all known are put into the others, until none is left.
+    defined: dict[str, Node] = {}
+    waiting = set(trees)
+    while ready := {it for it in waiting if not names_in(trees[it]) & waiting}:
+        defined |= {it: substitute(trees[it], defined) for it in sorted(ready)}
+        waiting -= ready
+    for name in sorted(waiting):
+        others = ", ".join(sorted(names_in(trees[name]) & waiting))
+        told = f"it needs {others}, which needs it in turn; make one of them a field"
+        mistakes.append(((*path, name), told, None))
+    return replace(language, defined=defined), mistakes

@@ -10,28 +10,38 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
-from tetris_sim.apps.pde.build import Parts, assemble_equations
-from tetris_sim.apps.pde.discretise import Accuracy, Advection, Space
+from tetris_sim.apps.pde.build import Parts, assemble_equations, error_of_a_step
+from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
-    Drive,
     NamedFields,
     boundary_mistakes,
-    common_mistakes,
     drives_of,
+    face_mistakes,
     faces_of,
     field_boundary,
+    givens_of,
     initial_mistakes,
     make_initials,
     resting,
 )
+from tetris_sim.apps.pde.fluxes import carried_by_themselves
 from tetris_sim.apps.pde.language import (
+    Accuracy,
+    Advection,
     Language,
     Mistake,
     name_mistakes,
     read_constant,
     read_constants,
+    with_definitions,
 )
-from tetris_sim.apps.pde.schemes import Scheme, System, tolerance_mistakes, velocity_of
+from tetris_sim.apps.pde.schemes import (
+    Scheme,
+    System,
+    simplest_scheme,
+    tolerance_mistakes,
+    velocity_of,
+)
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, Request
@@ -40,7 +50,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
-_SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
+_SCHEMES = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
 
 
 class PdeModel(Section):
@@ -50,6 +60,10 @@ class PdeModel(Section):
     constants: dict[str, ConstantValue] = Field(default={})
     """By name: numbers, with units if you like (they are SI then), or formulas of x, y, z, t and
     other constants.
+    """
+    definitions: dict[str, str] = Field(default={})
+    """By name: formulas of fields, constants and other definitions, with operators, that equations
+    may have.
     """
     fields: NamedFields
     """By name."""
@@ -69,24 +83,29 @@ class PdeModel(Section):
         for key, section, what in (
             ("fields", self._state_names, "field"),
             ("constants", self.constants, "constant"),
+            ("definitions", self.definitions, "definition"),
         ):
             for name, sentence in name_mistakes(section, ndim, what):
                 yield ("model", key, name), sentence
         for name in self.constants.keys() & {*self._state_names}:
             yield ("model", "constants", name), f"{name} is a field already; choose another name"
+        for name in self.definitions.keys() & {*self._state_names, *self.constants}:
+            told = f"{name} is a field or a constant already; choose another name"
+            yield ("model", "definitions", name), told
         velocities = {velocity_of(name) for name, it in self.fields.items() if it.second_order}
         for name in velocities & self.fields.keys():
             yield ("model", "fields", name), f"{name} is the velocity of a field already"
 
-        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        language, mistakes = self._language(ndim)
         yield from mistakes
         if not mistakes:
             yield from self._formulas(language)[1]
-        yield from common_mistakes(request.boundaries)
+            for key, condition in request.boundaries.items():
+                yield from face_mistakes(("boundaries", key), condition, language)
         for name, it in self.fields.items():
             path: KeyPath = ("model", "fields", name)
             yield from boundary_mistakes(
-                (*path, "boundaries"), it.boundaries, request.boundaries, ndim
+                (*path, "boundaries"), it.boundaries, request.boundaries, language
             )
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
@@ -101,6 +120,13 @@ class PdeModel(Section):
                 f"leapfrog is for fields with second_order, and {first[0]} has an equation; take "
                 "rk4",
             )
+
+    def _language(self, ndim: int) -> tuple[Language, list[Mistake]]:
+        """The names that formulas may have, and what is wrong with them."""
+        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        if mistakes:
+            return language, mistakes
+        return with_definitions(language, self.definitions)
 
     def _misplaced(self, request: Request) -> Iterator[tuple[KeyPath, str]]:
         if request.initial is not None:
@@ -146,10 +172,12 @@ class PdeModel(Section):
         """The scheme asked for, or the simplest that fits."""
         if request.time.scheme in _SCHEMES:
             return request.time.scheme  # type: ignore[return-value]
-        if not self._second:
-            return "euler"
-        alone = not self._first and request.time.tolerance is None
-        return "leapfrog" if alone else "rk4"
+        language, _ = self._language(request.ndim)
+        trees, _ = self._formulas(language)
+        first, second = (
+            [trees[name] for name in it if name in trees] for it in (self._first, self._second)
+        )
+        return simplest_scheme(first, second, adaptive=request.time.tolerance is not None)
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes.
@@ -177,24 +205,36 @@ class PdeModel(Section):
             refuse([(("time", "scheme"), msg)])
         for boundary in boundaries if equations is None else equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
-        return replace(problem, pairs=request.compute.precision == PAIRS)
+
+        # What has become a stencil can be followed in time without an error, and is, unless a
+        # scheme is asked for.
+        jumps = equations is None and time.scheme in ("spectral", "auto")
+        pairs = request.compute.precision == PAIRS
+        return replace(problem, pairs=pairs, continuous=jumps)
 
     def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
-        language, _ = read_constants(self.constants, self._state_names, grid.ndim)
+        language, _ = self._language(grid.ndim)
         trees, _ = self._formulas(language)
         system = System(
             {name: trees[name] for name in self._first},
             {name: trees[name] for name in self._second},
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection),
-            self._drives(request, grid.ndim),
         )
-        boundaries = {}
+        # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
+        boundaries, drives, givens = {}, {}, {}
         for name, it in self.fields.items():
-            boundaries[name] = field_boundary(it.boundaries, request.boundaries, grid.ndim)
+            faces = faces_of(it.boundaries, request.boundaries, language)
+            boundaries[name] = field_boundary(faces, grid.ndim)
+            drives[name] = drives_of(name, faces, language, self.accuracy)
+            givens[name] = givens_of(faces, language, self.accuracy)
             if it.second_order is not None:
                 boundaries[velocity_of(name)] = resting(boundaries[name])
+                # Of velocities it is not known how they change on a face.
+                drives[velocity_of(name)] = [replace(one, course=None) for one in drives[name]]
+        drives = {name: every for name, every in drives.items() if every}
+        system = replace(system, drives=drives).with_faces(boundaries, grid, givens)
 
         dtype = state_dtype(request.compute.precision)
         initial = self._initial(request, grid, dtype, continued=continued)
@@ -208,26 +248,43 @@ class PdeModel(Section):
             dtype=dtype,
         )
 
-    def _drives(self, request: Request, ndim: int) -> dict[str, list[Drive]]:
-        """The faces that change with time, by field; of velocities it is not known how."""
-        found: dict[str, list[Drive]] = {}
-        for name, it in self.fields.items():
-            faces = faces_of(it.boundaries, request.boundaries, ndim)
-            if drives := drives_of(name, faces, ndim):
-                found[name] = drives
-                if it.second_order is not None:
-                    found[velocity_of(name)] = [replace(one, course=None) for one in drives]
-        return found
-
     def notes(self, request: Request) -> tuple[str, ...]:
         """What a person should know of equations that can be computed."""
         parts = self._parts(request, continued=False)
         grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
-        return tuple(
+
+        # Notes are no mistakes: both kinds of equations can be meant.
+        found = [
             f"waves of {name} as short as two points grow fastest, as with negative diffusion: the "
             "answer will depend on the grid; is a sign wrong?"
             for name in grown
-        )
+        ]
+
+        for name, tree in parts.system.right_sides.items():
+            found += [
+                f"{it} in the equation of {name} is carried by itself, and advect conserves "
+                f"nothing: where it steepens to a shock, that runs at the wrong speed; write "
+                f"flux({it}**2/2) for advect({it}, {it})"
+                for it in carried_by_themselves(tree)
+            ]
+        return tuple(found)
+
+    def notes_of_steps(self, request: Request, dt: float) -> Iterator[str]:
+        """How accurate explicit steps of one length are.
+
+        Args:
+            request: the configuration.
+            dt: the step [s].
+        """
+        time = request.time
+        if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto"):
+            return
+        error = error_of_a_step(self._parts(request, continued=False), dt)
+        if error > 0:
+            yield (
+                f"a step of {self.scheme(request)} of {dt:.3g} s is off by about {error:.1g} of "
+                "the largest value at the initial state, by halving it; errors of steps add up"
+            )
 
     def _initial(
         self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool

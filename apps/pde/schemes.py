@@ -4,6 +4,10 @@ With f the right-hand side, h the step and t the time at its beginning,
 
     euler     u' = u + h f(u, t)
     rk2       m = u + h/2 f(u, t),  u' = u + h f(m, t + h/2)                       (midpoint)
+    ssprk3    a = u + h f(u, t),  b = 3/4 u + 1/4 (a + h f(a, t + h)),
+              u' = 1/3 u + 2/3 (b + h f(b, t + h/2)): means of euler steps, so what does not grow in
+              one of these, as the total variation, does not grow (C.-W. Shu, S. Osher, J. Comput.
+              Phys. 77 (1988) 439)
     rk4       the classical one. Its stages a = u + h/2 k1, b = u + h/2 k2, c = u + h k3 are kept
               instead of k1, k2, k3: u' = u + ((a - u) + 2 (b - u) + (c - u))/3 + h/6 f(c, t + h)
     leapfrog  for d2u/dt2 = f: velocities live half a step before their field,
@@ -16,7 +20,7 @@ has the velocity itself, f = a - s v, its mean over the step is taken: v' = ((1 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -26,16 +30,27 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.discretise import Discretised, Discretiser, Space
+from tetris_sim.apps.pde.faces import (
+    Closure,
+    Givens,
+    Wall,
+    closures_of,
+    refuse_reading,
+    walls_of,
+)
 from tetris_sim.apps.pde.fields import Drive
+from tetris_sim.apps.pde.fluxes import limited_in
 from tetris_sim.apps.pde.simplify import DT, ONE, Hoist, Term, combine, has_operators, scaled, times
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.equations import Stage, tap
 from tetris_sim.model.formula import Constant, Node, Operation, Variable
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.linearisation import reading
 
-Scheme = Literal["euler", "rk2", "rk4", "leapfrog", "rkl2"]
+Scheme = Literal["euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2"]
 _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)
 
 
@@ -49,6 +64,8 @@ class System:
         values: of constants, for exponents.
         space: the grid.
         drives: faces that change with time, by field.
+        closures: faces that are more than mirrors, by field.
+        walls: faces through which nothing flows, by field.
     """
 
     first: Mapping[str, Node]
@@ -56,9 +73,60 @@ class System:
     values: Mapping[str, float]
     space: Space
     drives: Mapping[str, Sequence[Drive]] = field(default_factory=dict)
+    closures: Mapping[str, Sequence[Closure]] = field(default_factory=dict)
+    walls: Mapping[str, Sequence[Wall]] = field(default_factory=dict)
+
+    def with_faces(
+        self,
+        boundaries: Mapping[str, Boundary],
+        grid: Grid,
+        givens: Mapping[str, Givens] | None = None,
+    ) -> System:
+        """The same on a grid with faces.
+
+        Args:
+            boundaries: by field, velocities among them.
+            grid: the points.
+            givens: by field, what faces are given instead of numbers.
+
+        Raises:
+            ConfigError: the grid is too small for its faces, or a field is read beyond a face
+                through which nothing of it flows.
+        """
+        made = {
+            name: closures_of(name, it, grid, self.space.accuracy, (givens or {}).get(name, {}))
+            for name, it in boundaries.items()
+        }
+        walls = {name: walls_of(it, grid.shape) for name, it in boundaries.items()}
+        refuse_reading(self.right_sides, walls)
+        return replace(
+            self,
+            closures={name: it for name, it in made.items() if it},
+            walls={name: it for name, it in walls.items() if it},
+        )
+
+    def discretiser(
+        self, hoist: Hoist, prefix: str = "e", start: str = "", late: float = 0.0
+    ) -> Discretiser:
+        """Makes sums of formulas of names that end on `start`, so many steps after the beginning
+        of one.
+        """
+        # Formulas of faces are those of the time at which a stage reads, as right-hand sides are.
+        names = {name: name + start for name in self.right_sides}
+        closures = {
+            name: [
+                replace(it, given=tuple(one and _later(one, late) for one in it.given))
+                for it in every
+            ]
+            for name, every in self.closures.items()
+        }
+        drives = self.driven(late)
+        return Discretiser(
+            self.space, hoist, names, self.values, prefix, drives, closures, self.walls
+        )
 
     def driven(self, late: float = 0.0) -> dict[str, list[tuple[Node | None, str]]]:
-        """What faces are given so many steps after the beginning of one, as of `Discretiser`."""
+        """The numbers of faces so many steps after the beginning of one, as of `Discretiser`."""
         return {
             name: [(it.course and _later(it.course, late), it.name) for it in drives]
             for name, drives in self.drives.items()
@@ -104,6 +172,21 @@ def nothing_yet(system: System) -> SchemeStages:
     return SchemeStages((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
 
 
+def simplest_scheme(first: Collection[Node], second: Collection[Node], *, adaptive: bool) -> Scheme:
+    """The scheme where none is asked for.
+
+    Args:
+        first: du/dt.
+        second: d2u/dt2.
+        adaptive: whether steps follow their errors.
+    """
+    if second:
+        return "rk4" if first or adaptive else "leapfrog"
+    if any(map(limited_in, first)):
+        return "rk2" if adaptive else "ssprk3"
+    return "euler"
+
+
 def make_stages(system: System, scheme: Scheme) -> SchemeStages:
     """The stages of a step by a scheme.
 
@@ -118,6 +201,10 @@ def make_stages(system: System, scheme: Scheme) -> SchemeStages:
     if scheme == "rk2":
         half = _stage(system, made, ".m", scale=formula("dt/2", dt=DT))
         return _stage(system, half, "'", start=".m", late=0.5, scale=DT)
+    if scheme == "ssprk3":
+        made = _stage(system, made, ".a", scale=DT)
+        made = _stage(system, made, ".b", start=".a", late=1.0, scale=DT, share=0.25)
+        return _stage(system, made, "'", start=".b", late=0.5, scale=DT, share=2 / 3)
 
     early, whole = formula("dt/2", dt=DT), DT
     made = _stage(system, made, ".a", scale=early)
@@ -151,8 +238,11 @@ def _stage(
     start: str = "",
     late: float = 0.0,
     weighted: bool = False,
+    share: float = 1.0,
 ) -> SchemeStages:
-    """One more evaluation of the right-hand sides: u + scale f(start, t + late h)."""
+    """One more evaluation of the right-hand sides: u + scale f(start, t + late h), or the mean of u
+    and the share of a step from `start`.
+    """
     found = discretised(system, made.hoist, start, late, prefix=f"e{len(made.stages)}.")
     formulas = {}
     for name, sums in found.sums.items():
@@ -162,6 +252,11 @@ def _stage(
             a, b, c = (tap(name + it, (0,) * system.space.ndim) for it in (".a", ".b", ".c"))
             rises = formula("(a - u) + (c - u) + 2*(b - u)", a=a, b=b, c=c, u=here)
             terms.append(Term(Constant(1 / 3), rises))
+
+        if share != 1.0:
+            before = tap(name + start, (0,) * system.space.ndim)
+            terms = [Term(Constant(1 - share), here), Term(Constant(share), before)]
+            sums = scaled(sums, Constant(share))
         formulas[name + ending] = combine([*terms, *scaled(sums, scale)], made.hoist)
     return extended(made, found, formulas, {name + ending: name for name in found.sums})
 
@@ -191,9 +286,7 @@ def discretised(
 ) -> Discretised:
     """The right-hand sides of names that end on `start`, so many steps after the beginning."""
     trees = {name: _later(tree, late) for name, tree in system.right_sides.items()}
-    names = {name: name + start for name in trees}
-    drives = system.driven(late)
-    return Discretiser(system.space, hoist, names, system.values, prefix, drives).run(trees)
+    return system.discretiser(hoist, prefix, start, late).run(trees)
 
 
 def _later(tree: Node, late: float) -> Node:
@@ -212,9 +305,7 @@ def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
         rest, damping = _split(tree, velocity)
         trees[velocity], dampings[velocity] = rest, damping
 
-    names = {name: name for name in system.right_sides}
-    drives = system.driven()
-    found = Discretiser(system.space, made.hoist, names, system.values, "e0.", drives).run(trees)
+    found = system.discretiser(made.hoist, "e0.").run(trees)
     formulas = {}
     for name in system.second:
         velocity = velocity_of(name)
@@ -222,7 +313,7 @@ def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
         if (damping := dampings[velocity]) is None:
             new = combine([Term(ONE, before), *sums], made.hoist)
         else:
-            made_by = Discretiser(system.space, made.hoist, names, system.values)
+            made_by = system.discretiser(made.hoist)
             half = Operation("multiply", (damping, formula("k/2", k=_KICK)))
             kept = made_by.build(formula("(1 - s)*v", s=half, v=Variable(velocity)), nowhere)
             by = made_by.build(formula("1 + s", s=half), nowhere)

@@ -18,14 +18,24 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial import positions
-from tetris_sim.apps.time_functions import TIME, names_in
+from tetris_sim.apps.time_functions import TIME, formula, names_in
 from tetris_sim.model.conduction import Numbers, Parameter
-from tetris_sim.model.formula import OPERATIONS, Constant, Node, Operation, Variable, evaluate, walk
+from tetris_sim.model.formula import (
+    OPERATIONS,
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    evaluate,
+    walk,
+)
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.slab import Ranges
 
 ONE = Constant(1.0)
 DT = Variable("dt")
+BUILT = "#"  # before names of what is built already
 
 
 def spacing_name(axis: str) -> str:
@@ -71,6 +81,18 @@ def over(divided: Node, by: Node) -> Node:
     return divided if by == ONE else Operation("divide", (divided, by))
 
 
+def factors_of(node: Node, *, divides: bool = False) -> list[tuple[Node, bool]]:
+    """What is multiplied and what divides; signs are factors of -1."""
+    match node:
+        case Operation("multiply", (a, b)):
+            return [*factors_of(a, divides=divides), *factors_of(b, divides=divides)]
+        case Operation("divide", (a, b)):
+            return [*factors_of(a, divides=divides), *factors_of(b, divides=not divides)]
+        case Operation("negative", (a,)):
+            return [(Constant(-1.0), False), *factors_of(a, divides=divides)]
+    return [(node, divides)]
+
+
 class Hoist:
     """Collects parameters and coefficients.
 
@@ -94,7 +116,8 @@ class Hoist:
 
     def _find_kind(self, tree: Node) -> Dependence:
         names = names_in(tree)
-        if names & self._fields or has_operators(tree):
+        built = any(name.startswith(BUILT) for name in names)
+        if names & self._fields or built or has_operators(tree):
             return Dependence.VALUE
         if not names.intersection(AXIS_NAMES):
             return Dependence.SCALAR
@@ -428,3 +451,106 @@ def _group(
     for node in minus:
         total = _plus(total, Operation("negative", (node,)))
     return 1.0, total
+
+
+# Derivatives of formulas by one of their names.
+
+_SLOPES = {
+    "negative": ("-1",),
+    "positive": ("1",),
+    "add": ("1", "1"),
+    "subtract": ("1", "-1"),
+    "multiply": ("b", "a"),
+    "divide": ("1/b", "-a/b**2"),
+    "remainder": ("1", "-((a - a % b)/b)"),
+    "power": ("b*a**(b - 1)", "a**b*log(a)"),
+    "atan2": ("b/(a*a + b*b)", "-a/(a*a + b*b)"),
+    "sin": ("cos(a)",),
+    "cos": ("-sin(a)",),
+    "tan": ("1/cos(a)**2",),
+    "asin": ("1/sqrt(1 - a*a)",),
+    "acos": ("-1/sqrt(1 - a*a)",),
+    "atan": ("1/(1 + a*a)",),
+    "sinh": ("cosh(a)",),
+    "cosh": ("sinh(a)",),
+    "tanh": ("1 - tanh(a)**2",),
+    "exp": ("exp(a)",),
+    "log": ("1/a",),
+    "log10": (f"{1 / math.log(10)!r}/a",),
+    "sqrt": ("1/(2*sqrt(a))",),
+    "abs": ("sign(a)",),
+    "erf": (f"{2 / math.sqrt(math.pi)!r}*exp(-(a*a))",),
+}
+_NOTHING = Constant(0.0)
+
+
+def slope_of(tree: Node, name: str) -> Node:
+    """The derivative of a formula without operators by one of its names.
+
+    What jumps (sign, floor, a condition) has slope 0 beside its jumps.
+
+    >>> from tetris_sim.model.formula import evaluate
+    >>> slope = slope_of(formula("a**3/(1 + a)", a=Variable("u")), "u")
+    >>> float(evaluate(slope, {"u": np.float64(2.0)}))  # (3 a^2 (1 + a) - a^3)/(1 + a)^2
+    3.111111111111111
+    """
+    if name not in names_in(tree) or isinstance(tree, Comparison):
+        return _NOTHING
+    if isinstance(tree, Variable):
+        return ONE
+    # Operations by the chain rule, with a and b for their arguments.
+    assert isinstance(tree, Operation)
+    parts = tree.arguments
+    slopes = [slope_of(it, name) for it in parts]
+
+    if tree.name in ("where", "min", "max", "clip"):
+        return _slope_of_choice(tree.name, parts, slopes)
+    if tree.name == "hypot":
+        products = [_product_of(a, slope) for a, slope in zip(parts, slopes, strict=True)]
+        return Operation("divide", (functools.reduce(_sum_of, products), tree))
+    total: Node = _NOTHING
+    texts = _SLOPES.get(tree.name, ("0",) * len(parts))
+    given = dict(zip("ab", parts, strict=False))
+    for text, slope in zip(texts, slopes, strict=True):
+        if slope != _NOTHING:
+            total = _sum_of(total, _product_of(_short(formula(text, **given)), slope))
+    return total
+
+
+def _slope_of_choice(name: str, parts: Sequence[Node], slopes: Sequence[Node]) -> Node:
+    """The slope of what is one of several formulas."""
+    if name == "where":
+        return Operation("where", (parts[0], slopes[1], slopes[2]))
+    if name == "clip":
+        a, low, high = parts
+        inner = _slope_of_choice("max", (a, low), slopes[:2])
+        return _slope_of_choice("min", (Operation("max", (a, low)), high), (inner, slopes[2]))
+    # The smallest so far against the next one, from left to right as they are evaluated.
+    sign, taken, slope = ("<=" if name == "min" else ">="), parts[0], slopes[0]
+    for other, its in zip(parts[1:], slopes[1:], strict=True):
+        slope = Operation("where", (Comparison((sign,), (taken, other)), slope, its))
+        taken = Operation(name, (taken, other))
+    return slope
+
+
+def _short(tree: Node) -> Node:
+    """a**(k - 1) with its number as the exponent, and what is multiplied by 1 without it."""
+    match tree:
+        case Operation("multiply", (b, Operation("power", (a, Operation("subtract", (k, _)))))) if (
+            isinstance(k, Constant)
+        ):
+            power = a if k.value == 2 else Operation("power", (a, Constant(k.value - 1)))
+            return b if k.value == 1 else _product_of(b, power)
+    return tree
+
+
+def _product_of(a: Node, b: Node) -> Node:
+    if ONE in (a, b):
+        return b if a == ONE else a
+    return Operation("multiply", (a, b))
+
+
+def _sum_of(a: Node, b: Node) -> Node:
+    if _NOTHING in (a, b):
+        return b if a == _NOTHING else a
+    return Operation("add", (a, b))

@@ -19,12 +19,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial import block_shape
+from tetris_sim.apps.pde.faces import Closure, extended
+from tetris_sim.apps.pde.fluxes import HELD
 from tetris_sim.apps.pde.schemes import (
     MOST_STAGES,
     Scheme,
@@ -39,11 +42,13 @@ from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencils.entry import central
 
 Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely
 _SCANNED = 1 << 20  # of which the smallest and largest values are sought
 _MIXTURES = 81
+_BETWEEN_SHOCKS = 33  # values of a field that has fluxes
 # Numbers in all symbols together: of many fields fewer samples are looked at, not for minutes.
 _SYMBOLS = 1 << 21
 _ALONG = {1: 65, 2: 17, 3: 9}  # waves along an axis, by the number of axes
@@ -95,8 +100,14 @@ def find_limits(
         stages: of rkl2.
     """
     samples = _Samples(system, grid, values, initial, horizon)
-    spectrum = samples.eigenvalues(scheme, mixed=False)
-    mixed = np.concatenate([spectrum, samples.eigenvalues(scheme, mixed=True)])
+    # Faces make the fastest waves faster, and no wave grow.
+    stiffer = stiffening(system.closures, system.space.accuracy)
+    spectrum = stiffer * samples.eigenvalues(scheme, mixed=False)
+    mixed = np.concatenate([spectrum, stiffer * samples.eigenvalues(scheme, mixed=True)])
+    # A shock between two values is as fast as some wave between them, from the first step on.
+    if samples.carries:
+        spectrum = mixed
+
     automatic = longest_step(mixed, scheme, stages)
     if not mixed.size:
         return StepLimits(math.inf, math.inf)  # nothing is finite; the run will say so
@@ -195,6 +206,8 @@ def _factor(z: Array, scheme: Scheme, stages: int) -> Array:
         return np.asarray(1 + z)
     if scheme == "rk2":
         return np.asarray(1 + z + z * z / 2)
+    if scheme == "ssprk3":
+        return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3)))
     return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3 * (1 + z / 4))))
 
 
@@ -221,7 +234,10 @@ class _Samples:
         self._second = [*system.second]
         self._hoist = Hoist(system.right_sides, system.values)
         # What faces are given is no part of how a difference grows.
-        found = discretised(replace(system, drives={}), self._hoist)
+        space = replace(system.space, frozen=True)
+        frozen = replace(system, drives={}, closures={}, space=space)
+        found = discretised(frozen, self._hoist)
+
         self._levels = found.levels
         self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
         self._fields = (*system.right_sides,)
@@ -282,6 +298,7 @@ class _Samples:
         arrays = {name: array(box) for name, array in self._arrays.items()}
         for text in self._taps:
             name, offset = as_tap(text)  # type: ignore[misc]
+            name = name.removesuffix(HELD)
             if name not in self._fields and name not in arrays:
                 continue
             values = state[self._fields.index(name)] if name in self._fields else arrays[name]
@@ -300,8 +317,12 @@ class _Samples:
         n = len(next(iter(points.values())))
         low = np.min([it.reshape(len(it), -1).min(axis=1) for it in self._states], axis=0)
         high = np.max([it.reshape(len(it), -1).max(axis=1) for it in self._states], axis=0)
-        ends = np.stack([low, (low + high) / 2, high])
-        every = list(itertools.islice(itertools.product(range(3), repeat=len(low)), _MIXTURES))
+        # Between the two sides of a shock waves may be faster than on both.
+        count = _BETWEEN_SHOCKS if self.carries and len(low) == 1 else 3
+        ends = np.stack([low + (high - low) * k / (count - 1) for k in range(count)])
+        if count == 3:
+            ends[1:] = (low + high) / 2, high
+        every = list(itertools.islice(itertools.product(range(count), repeat=len(low)), _MIXTURES))
         states = np.array([[ends[k, i] for i, k in enumerate(it)] for it in every])
 
         rng = np.random.default_rng(1)
@@ -310,11 +331,16 @@ class _Samples:
         given = {}
         for text, values in points.items():
             found = as_tap(text)
-            if found is not None and found[0] in self._fields:
-                given[text] = states[rows, self._fields.index(found[0])]
+            if found is not None and found[0].removesuffix(HELD) in self._fields:
+                given[text] = states[rows, self._fields.index(found[0].removesuffix(HELD))]
             else:
                 given[text] = values[places]
         return given
+
+    @property
+    def carries(self) -> bool:
+        """Whether there are fluxes, and shocks between any two states."""
+        return any(f"{HELD}[" in text for text in self._taps)
 
     @functools.cached_property
     def _taps(self) -> list[str]:
@@ -340,7 +366,7 @@ class _Samples:
                     value = np.asarray(evaluate(tree, seen), np.float64)
                 for text in self._taps:
                     found = as_tap(text)
-                    if found is not None and found[0] == name:
+                    if found is not None and found[0].removesuffix(HELD) == name:
                         seen[text] = value
 
         rows = [self._row(tree, seen, symbols) for tree in self._formulas.values()]
@@ -433,3 +459,46 @@ def _read(initial: InitialField, boxes: Sequence[Ranges], grid: Grid) -> list[Ar
                 index = (slice(None),) * (cut + 2) + inside
                 pieces[box].append(np.array(state[index], np.float64))
     return [np.concatenate(pieces[box], axis=cut + 1) for box in boxes]
+
+
+# Ghosts that follow from several points make the largest eigenvalue of an operator larger.
+
+
+def stiffening(closures: Mapping[str, Sequence[Closure]], accuracy: Literal[2, 4]) -> float:
+    """By how much the largest eigenvalue of an operator exceeds that without faces."""
+    kinds = {
+        (tuple(tuple(sorted(row.items())) for row in it.rows), it.points)
+        for every in closures.values()
+        for it in every
+        if it.mirror is None
+    }
+    return max((_stiffer(*kind, accuracy) for kind in kinds), default=1.0)
+
+
+@functools.cache
+def _stiffer(
+    rows: tuple[tuple[tuple[int, Fraction], ...], ...], points: int, accuracy: Literal[2, 4]
+) -> float:
+    """The same for one kind of face, by the operator of the order that its conditions are for."""
+    second = central(2, accuracy)
+    reach = max(abs(shift) for (shift,) in second)
+    weights = np.array([float(second[(k,)]) for k in range(-reach, reach + 1)])
+    if len(rows) == 2:
+        weights = np.convolve(weights, weights)
+    radius, n = len(weights) // 2, 24
+
+    # A line of points is enough: along other axes waves are as they are without faces.
+    # Both ends alike; the eigenvectors that matter live at one of them.
+    matrix = np.zeros((n, n))
+    for i in range(n):
+        for shift, weight in zip(range(-radius, radius + 1), weights, strict=True):
+            k = i + shift
+            if 0 <= k < n:
+                matrix[i, k] += weight
+                continue
+            ghost = -k if k < 0 else k - n + 1
+            _, beside = extended([dict(row) for row in rows], points, Fraction(1 - 2 * ghost, 2))
+            for number, share in beside.items():
+                matrix[i, number if k < 0 else n - 1 - number] += weight * share
+    waves = np.abs(np.fft.fft(np.pad(weights, (0, 64)))).max()
+    return max(1.0, float(np.abs(np.linalg.eigvals(matrix)).max() / waves))

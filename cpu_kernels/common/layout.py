@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
-from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
+from tetris_sim.cpu_kernels.common.geometry import Geometry, Links, face_links, geometry_of
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab, batches

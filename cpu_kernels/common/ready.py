@@ -229,6 +229,7 @@ class ReadyStepper(CpuStepper):
         passes: Callable[[int], int],
     ) -> None:
         super().__init__(problem, slab, team, loop.advance, layout, passes)
+        # A layout that is not lifted is one of a single lane.
         lanes = getattr(layout, "lanes", 1)
         row = int(layout.count[2])
         shape = Shape(

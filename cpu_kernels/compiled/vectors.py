@@ -235,6 +235,7 @@ def _memory(kind: VectorType) -> tuple[Any, Any, Any]:
 
         return kind(array, types.intp), generate
 
+    # `past` stores go past the caches, for arrays that are not read again soon.
     def make_store(*, past: bool) -> Any:
         @intrinsic
         def store(typing_context, array, index, value):
@@ -250,6 +251,7 @@ def _memory(kind: VectorType) -> tuple[Any, Any, Any]:
 
 
 def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any, Any, Any]:
+    # No operation has fast-math flags: each rounds as its scalar counterpart does.
     scalar = getattr(types, kind.dtype)
 
     @intrinsic
@@ -307,6 +309,7 @@ def _lane_moves(kind: VectorType) -> tuple[Any, Any, Any, Any]:
 
         return scalar(kind), generate
 
+    # Built lane by lane: LLVM turns it into a gather instruction where the processor has one.
     @intrinsic
     def gather(typing_context, array, places, index):
         def generate(context, builder, signature, arguments):
@@ -320,6 +323,7 @@ def _lane_moves(kind: VectorType) -> tuple[Any, Any, Any, Any]:
 
         return kind(array, places, types.intp), generate
 
+    # A lane is freed by moving all others by one; the scalar fills it.
     up, down = [0, *range(lanes - 1)], [*range(1, lanes), 0]
     return make_shift(up, 0), make_shift(down, lanes - 1), last, gather
 
@@ -349,6 +353,7 @@ def _transpositions(kind: VectorType) -> tuple[Any, Any, Any]:
             source = signature.args[0]
             rows = [read_vector(context, builder, kind, source, array, place) for place in places]
 
+            # Rows that lie `stride` apart become vectors that lie side by side.
             for k, row in enumerate(_transposed(builder, rows)):
                 index = builder.add(begin, _INT64(k * lanes))
                 write_vector(context, builder, kind, signature.args[3], other, index, row)

@@ -49,8 +49,7 @@ Array = npt.NDArray[Any]
 
 def layout_of(problem: Problem, slab: Slab) -> PaddedField:
     """Memory layout of the state, with room for the ghosts of every name."""
-    assert problem.equations is not None
-    equations, ndim = settled(problem.equations), problem.grid.ndim
+    equations, ndim = settled(problem.system), problem.grid.ndim
     widths = [width_of(equations, name, ndim) for name in equations.ghosts]
     margins = []
     for axis, (low, high) in enumerate(least_margins(problem, slab)):
@@ -61,9 +60,8 @@ def layout_of(problem: Problem, slab: Slab) -> PaddedField:
 
 def work_bytes(problem: Problem, slab: Slab) -> int:
     """Bytes that sweeps take beside the two copies of the state."""
-    assert problem.equations is not None
     layout, given = layout_of(problem, slab), coefficient_layout(problem, slab, slab.halo)
-    work = settled(problem.equations).n_work * layout.field_pitch * layout.dtype.itemsize
+    work = settled(problem.system).n_work * layout.field_pitch * layout.dtype.itemsize
     return work + (0 if given is None else given.n_bytes)
 
 
@@ -164,8 +162,7 @@ class Sweeps:
 
 def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
     """Parameter sets for the autotuner on a machine with these caches, the best guess first."""
-    assert problem.equations is not None
-    equations, ndim = settled(problem.equations), problem.grid.ndim
+    equations, ndim = settled(problem.system), problem.grid.ndim
     radii, size = equations.radii, np.dtype(problem.dtype).itemsize
     reach, choices = max(1, *radii), []
 
@@ -193,8 +190,7 @@ def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) 
     """Cut a slab into strips and rings; see `plan_work`."""
     from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 
-    assert problem.equations is not None
-    equations = settled(problem.equations)
+    equations = settled(problem.system)
     computed = [n + sum(halo) for n, halo in zip(slab.shape, slab.halo, strict=True)]
     return plan_work(
         equations,
@@ -239,10 +235,9 @@ class CpuSubstepStepper(CpuStepper):
         self, problem: Problem, slab: Slab, team: ThreadTeam, sweeps: Sweeps, layout: PaddedField
     ) -> None:
         super().__init__(problem, slab, team, sweeps, layout, step_tables=sweeps)
-        assert problem.equations is not None
-        assert problem.equations.substeps is not None
-        names = problem.equations.substeps.errors
-        self._errors = [sweeps.work_of(names[it]) for it in problem.equations.fields if it in names]
+        assert problem.system.substeps is not None
+        names = problem.system.substeps.errors
+        self._errors = [sweeps.work_of(names[it]) for it in problem.system.fields if it in names]
         self._sweeps, self._one = sweeps, PaddedField(**{**vars(layout), "n_fields": 1})
 
     def substep(self, time: float, length: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.ghosts import COPY
+from tetris_sim.cpu_kernels.common.geometry import COPY
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, pad
 from tetris_sim.cpu_kernels.equations.numbers import (
     COEFFICIENT,
@@ -64,8 +64,7 @@ def coefficient_layout(problem: Problem, slab: Slab, margins: Margins) -> Padded
         slab: which part of it.
         margins: how far around it stages are computed.
     """
-    equations = problem.equations
-    assert equations is not None
+    equations = problem.system
     if not (names := tuple(equations.coefficients or {})):
         return None
     radii = [stage.radii(name) for stage in equations.stages for name in names]
@@ -94,8 +93,7 @@ class StepInputs:
             first: padded index of the first owned point, as the stages count.
             margins: how far around the slab stages are computed.
         """
-        equations = problem.equations
-        assert equations is not None
+        equations = problem.system
         self._problem, self._equations = problem, equations
         self._size = problem.arithmetic.itemsize
         self._layout = coefficient_layout(problem, slab, margins)
@@ -310,8 +308,7 @@ def make_tables(problem: Problem, slab: Slab, layout: PaddedField, margins: Marg
     """
     from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 
-    assert problem.equations is not None
-    equations, ndim = settled(problem.equations), problem.grid.ndim
+    equations, ndim = settled(problem.system), problem.grid.ndim
     kernels = [stage_kernel(it, equations, problem) for it in equations.stages]
     groups = [equations.fields, *(kernel.made for kernel in kernels)]
     # Group 0 is the state at the beginning, group k what stage k makes.

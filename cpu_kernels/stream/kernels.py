@@ -210,6 +210,8 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
     rz, ry, rx = radii_of(offsets)
     padded = [on_three(offset, 0, OUTER) for offset in offsets]
     first, last = min(offset[2] for offset in padded), max(offset[2] for offset in padded)
+    # Sums travel instead of inputs: each loaded vector is added to every output that needs it, so
+    # a value is read once however many columns the stencil has.
     rows = list(_inputs(offsets, shape.jam))
     outputs = [(k0, k1) for k0 in range(shape.jam[0]) for k1 in range(shape.jam[1])]
 
@@ -237,6 +239,7 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
                         made.append(f"{pad}{total} = vector_fma(w{k}, {value}, {total})")
         return made
 
+    # Before the loop, the columns that only begun sums need; in it, one store per column.
     lines, waiting, pad = ["    x = 0"], last - first, " " * 8
     for number in range(waiting):
         lines += column("    ", first + number, 0, number)
@@ -246,6 +249,7 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
         lines += [
             f"{pad}store(g, t{k0}_{k1} + x + {u} * LANES, y{k0}_{k1}_{u})" for k0, k1 in outputs
         ]
+    # Sums that are not finished move down, under the names that the next turn gives them.
     for k0, k1 in outputs:
         lines += [f"{pad}y{k0}_{k1}_{n} = y{k0}_{k1}_{n + shape.unroll}" for n in range(waiting)]
     return lines
@@ -259,6 +263,7 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
     vector wait for each other by one multiply-add only.
     """
     _, _, rx = radii_of(offsets)
+    # v{j}_{q} is vector q of level j within the window of 2 radius + 1 vectors.
     terms = [(k, offsets[k][-1] + rx) for k in chain_order(offsets)]
     lines = [
         _KERNEL,
@@ -269,6 +274,7 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
     lines += [f"    w{k} = broadcast(g[weights + {k}])" for k in range(len(offsets))]
     lines += [f"    v{j}_{q} = broadcast(g[weights])" for j in range(fused) for q in range(2 * rx)]
 
+    # The levels fill up over as many vectors as they lean together.
     begin = f"row - {2 * fused * rx} * LANES"
     lines.append(f"    for x in range({begin}, row + vectors * LANES, {unroll} * LANES):")
     pad = " " * 8

@@ -25,8 +25,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import GHOSTS, RIM, SEAM, SHRINK, Geometry, geometry_of
-from tetris_sim.cpu_kernels.common.ghosts import COPY, Links, face_links
+from tetris_sim.cpu_kernels.common.geometry import (
+    COPY,
+    GHOSTS,
+    RIM,
+    SEAM,
+    SHRINK,
+    Geometry,
+    Links,
+    face_links,
+    geometry_of,
+)
 from tetris_sim.cpu_kernels.common.layout import (
     allocate_aligned,
     least_margins,
@@ -227,6 +236,7 @@ def lift_slab(problem: Problem, slab: Slab, lanes: int) -> LiftedField:
         lanes: elements of a vector.
     """
     radius = problem.stencil.radii[-1]
+    # Lane l begins `stride` points after lane l - 1; what does not divide is computed twice.
     stride = _row_length(slab) // lanes
     vectors = _row_length(slab) - (lanes - 1) * stride
 

@@ -70,6 +70,7 @@ class Operands:
         self._source = source if self._kind.placed else None
         self._rules = (self._source, *ghosts.rules)
         self._shapes = shapes_of_faces(problem)
+        # Kernels take addresses, so every array must live as long as the operands do.
         self._arrays: dict[str, Values] = {
             "records": body.records,
             "numbers": body.numbers,
@@ -82,6 +83,7 @@ class Operands:
             **_coordinates(problem, slab, layout),
         }
 
+        # Strides are counted in elements: kernels do their own address arithmetic.
         plane, row, _ = layout.pitch
         tag_plane, tag_row = (stride // body.tags.itemsize for stride in body.tags.strides[:2])
         ring = self._kind.ring(jam) * plane
@@ -91,6 +93,7 @@ class Operands:
             n_ids, pieces = conduction.enthalpy.knots.shape
             self._numbers |= {"n_ids": n_ids, "pieces": pieces}
 
+        # Each thread has rings of planes of its own, zeroed so that no NaN is read from them.
         rings = team.size * self._kind.rings * ring
         self._rings = allocate_aligned(rings * layout.dtype.itemsize, layout.dtype, 0)
         self._rings[:] = 0
@@ -137,7 +140,9 @@ class Operands:
             operands[:, :, _PLACES[name]] = array.ctypes.data
         operands[:, :, _PLACES["step"]] = np.arange(steps)
         source = self._arrays["source"]
-        operands[:, :, _PLACES["source"]] += source.strides[0] * np.arange(steps)
+        # Where only faces change, all steps share the one row of a constant source.
+        if len(source) > 1:
+            operands[:, :, _PLACES["source"]] += source.strides[0] * np.arange(steps)
 
         bytes_of_ring = self._numbers["ring"] * self._layout.dtype.itemsize
         rings = self._kind.rings

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.ghosts import COPY
+from tetris_sim.cpu_kernels.common.geometry import COPY
 from tetris_sim.cpu_kernels.common.medium import parameters_of
 from tetris_sim.cpu_kernels.compiled.conduction import constants_of
 from tetris_sim.cpu_kernels.tessellate.formulas import row_width, shape_of

@@ -225,6 +225,7 @@ def _row_ends(stack: Stack) -> list[str]:
         lines += ["@njit(nogil=True)", f"def {name}(u, v, start, x, {_REST}):"]
         lines += [f"    {line}" for line in stack.starts()]
 
+        # The same order of additions as in the vectors of the middle: the same bits.
         for k, (_, _, dx) in enumerate(stack.offsets):
             place, weight = (
                 f"r{stack.rows[stack.row(0, k)]} + x + {dx}",

@@ -81,22 +81,20 @@ def domain_of_name(problem: Problem, slab: Slab, name: str) -> npt.NDArray[np.vo
     """`struct Domain` for one name of the equations, with the ghosts that they read. TS_REACH is
     the same for all names.
     """
-    equations, spacing = problem.equations, problem.grid.spacing
-    assert equations is not None
-    boundary = equations.boundaries[name]
+    equations, spacing = problem.system, problem.grid.spacing
+    # A name that is read at its point only has no ghosts, and perhaps no boundary.
+    boundary = equations.boundaries.get(name, problem.boundary)
+    widths = equations.ghosts.get(name, (0,) * problem.grid.ndim)
 
     def reflections(axis: int, side: Side, width: int) -> tuple[Reflection, ...]:
         return boundary.reflections(axis, side, spacing=spacing[axis], width=width)
 
-    return _pack(problem, slab, equations.ghosts[name], reflections, reach_of_names(problem))
+    return _pack(problem, slab, widths, reflections, reach_of_names(problem))
 
 
 def reach_of_names(problem: Problem) -> int:
     """The largest number of ghosts beyond a face that the equations read."""
-    assert problem.equations is not None
-    return max(
-        (width for widths in problem.equations.ghosts.values() for width in widths), default=1
-    )
+    return max((width for widths in problem.system.ghosts.values() for width in widths), default=1)
 
 
 def _pack(

@@ -14,7 +14,7 @@
 #if !defined(TS_REAL) || !defined(TS_RADII) || !defined(TS_DEPTH) || !defined(TS_FIELDS) ||   \
     !defined(TS_N_STAGES) || !defined(TS_MARGINS) || !defined(TS_ARRAYS) || \
     !defined(TS_N_GHOSTS) || !defined(TS_GHOSTS)
-#error "frame_equations.cu needs macros that gpu_kernels/boundary/frame.py lists"
+#error "frame_equations.cu needs macros that gpu_kernels/boundary/ghosts.py lists"
 #endif
 #include "domain.cuh"
 #include "equations.cuh"

@@ -1,7 +1,7 @@
 """Infrastructure shared by all GPU kernels.
 
-It has the compiler (`build.py`), the device and its streams (`device.py`), the layout of a slab in
-GPU memory and the terms of a stencil (`layout.py`), the data of bodies and equations (`body.py`,
+It has the device with its streams and the compiler (`device.py`), the layout of a slab in GPU
+memory and the terms of a stencil (`layout.py`), the data of bodies and equations (`body.py`,
 `given.py`), programs printed as CUDA (`programs.py`), pairs of floats (`pairs.py`), and the headers
 that several packages include.
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #if !defined(TS_REAL)
-#error "every kernel needs -DTS_REAL=double, float, Half or Pair (see gpu_kernels/common/build.py)"
+#error "every kernel needs -DTS_REAL=double, float, Half or Pair (see gpu_kernels/common/device.py)"
 #endif
 #include "pair.cuh"
 

@@ -27,8 +27,7 @@ _BATCH_POINTS = 1 << 24  # points whose coefficients are evaluated together
 
 def equations_of(problem: Problem) -> Equations:
     """The equations of a problem, which must have some."""
-    assert problem.equations is not None
-    return problem.equations
+    return problem.system
 
 
 def given_bytes(problem: Problem, layout: PitchedField) -> int:

@@ -37,7 +37,7 @@ def print_program(program: Program, inputs: Mapping[str, str]) -> str:
 def print_statements(program: Program | Programs, inputs: Mapping[str, str]) -> list[str]:
     """Definitions of the registers r0, r1, ..., one for each instruction.
 
-    The compiler contracts nothing (`-fmad=false` in `build.py`), so each operation rounds as its
+    The compiler contracts nothing (`-fmad=false` in `device.py`), so each operation rounds as its
     instruction says.
 
     Args:

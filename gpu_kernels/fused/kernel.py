@@ -1,7 +1,7 @@
 """FusedKernel: a compiled kernel that makes several steps at once on points that no face affects.
 
-Points nearer to a face than `depth` steps reach are advanced step by step (`boundary/frame.py`), so
-a fused kernel knows nothing of faces. It writes a box of points, and reads that box and `depth *
+Points nearer to a face than `depth` steps reach are advanced step by step (`boundary/ghosts.py`),
+so a fused kernel knows nothing of faces. It writes a box of points, and reads that box and `depth *
 radius` points around it along each axis.
 """
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.boundary.domain import are_in_range, course_terms
 from tetris_sim.gpu_kernels.boundary.extents import Extent, has_frame, without_frame
-from tetris_sim.gpu_kernels.boundary.frame import BoundaryStrip, Tiles
-from tetris_sim.gpu_kernels.boundary.ghosts import GhostFill
+from tetris_sim.gpu_kernels.boundary.ghosts import BoundaryStrip, GhostFill, Tiles
 from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.given import (
     given_bytes,

@@ -98,7 +98,7 @@ class GpuCopies:
 
 class PitchedHost:
     """A slab in host memory in the layout of the GPU; see the Protocol `HostSlab` of
-    scheduler/workers/streamed.py.
+    scheduler/workers/worker.py.
     """
 
     def __init__(self, problem: Problem, layout: PitchedField, copies: Copies) -> None:
@@ -152,7 +152,7 @@ class _Ways:
 
 class GpuChunkPipeline:
     """The streaming pipeline on a GPU; see the Protocol `ChunkPipeline` of
-    scheduler/workers/streamed.py for the meaning of the calls.
+    scheduler/workers/worker.py for the meaning of the calls.
 
     Args:
         problem: the problem to advance.

@@ -163,6 +163,7 @@ def equations_1d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
     Raises:
         ValueError: the span does not fit.
     """
+    # A warp exchanges points by shuffles only, so its span alone decides what fits.
     span, needs = PointSpan(**parameters), _needs(problem)
     if not needs.fits(span):
         msg = f"these equations do not fit into {span}: take more columns, or fewer steps"

@@ -41,8 +41,9 @@ constexpr int levels = Level<-1>::with_edges * depth;  // of a tile that hand ro
 
 struct Shared {
     real stages[fields][height * width];
-    real between[(warps - 1) * edges * slots * edge];
-    real history[(levels + 2) * slots * edge];
+    // Nothing is handed on where no stage reads other rows; an array has a size nevertheless.
+    real between[edge > 0 ? (warps - 1) * edges * slots * edge : 1];
+    real history[edge > 0 ? (levels + 2) * slots * edge : 1];
 };
 
 // As `Edges`, for all slots together.

@@ -470,6 +470,7 @@ def equations_3d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
         msg = f"these equations do not fit into {tile}: take more rows and columns, or fewer steps"
         raise ValueError(msg)
 
+    # A tile computes more points than it writes: those in the halo are known at fewer levels.
     steps, (written_y, written_x) = tile.steps_per_block, needs.written(tile)
     halo_y, halo_x = needs.halo(tile)
     levels = levels_3d(equations_of(problem))

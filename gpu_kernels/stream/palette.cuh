@@ -9,7 +9,7 @@
 #pragma once
 
 #if !defined(TS_IDS) || !defined(TS_ISOTROPIC) || !defined(TS_SOURCES) || !defined(TS_COPIES) || \
-    !defined(TS_PIECES) || !defined(TS_ONE) || !defined(TS_HELD) || \
+    !defined(TS_PIECES) || !defined(TS_BINS) || !defined(TS_ONE) || !defined(TS_HELD) || \
     !defined(TS_SERIES)
 #error "palette.cuh needs macros that gpu_kernels/stream/palette.py lists"
 #endif

@@ -24,16 +24,51 @@ from tetris_sim.model.conduction import Curve, Enthalpy
 Array = npt.NDArray[Any]
 
 FEW, MOST_PIECES = 3, 256
-_CURVE_SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, or a binary search
+_CURVE_SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, bins, or a binary search
+_BIN_COUNTS = (16, 64, 256, 1024)
+_MOST_BINS = 2048  # of all ids, 64 KB of shared memory; some tile still fits beside them
+# Numbers of the bins of float32 stay exact, and so does what finds them.
+_FARTHEST_BIN = 1 << 20
 BETWEEN_MATERIALS = -1.0  # marks faces whose flow does not follow from a conductance
 _STRAIGHT = 1e-11  # relative to the largest: lines that differ by less are the same
 
 
-def table_pieces(enthalpy: Enthalpy | None) -> int:
-    """Pieces of the tables that kernels are compiled for; 0 where the state is temperature."""
-    if enthalpy is None:
-        return 0
+def table_pieces(enthalpy: Enthalpy) -> int:
+    """Pieces of the tables that kernels are compiled for."""
     return next(size for size in _CURVE_SIZES if size >= merged(enthalpy).n_pieces)
+
+
+def table_bins(enthalpy: Enthalpy, n_ids: int) -> int:
+    """Bins of equal width of each id in which at most one knot lies, so that one addition finds the
+    line of a heat content; 0 where the pieces are few, or no number of bins does it.
+
+    Args:
+        enthalpy: the enthalpy curves of all ids.
+        n_ids: ids of the tables.
+    """
+    if table_pieces(enthalpy) == FEW:
+        return 0
+    knots = [row[np.isfinite(row)][1:] for row in merged(enthalpy).knots]
+    fitting = (
+        n
+        for n in _BIN_COUNTS
+        if n * n_ids <= _MOST_BINS and all(_bins_of(own, n) is not None for own in knots)
+    )
+    return next(fitting, 0)
+
+
+def _bins_of(knots: Array, n: int) -> tuple[float, Array] | None:
+    """Bins per unit of heat content, and the number of the bin of each knot, counted from heat
+    content 0; None if two knots share one.
+    """
+    # Kernels find bins by rounding to the nearest integer, in the precision of the state.
+    if not len(knots):
+        return 0.0, knots
+    span = float(knots[-1] - knots[0]) or float(abs(knots[0])) or 1.0
+    scale = float(np.float32((n - 1.5) / span))
+    bins = np.rint(knots * scale)
+    apart = bool((np.diff(bins) >= 1).all()) and bins[-1] - bins[0] < n
+    return (scale, bins) if apart and np.abs(bins).max() < _FARTHEST_BIN else None
 
 
 @functools.lru_cache(maxsize=16)
@@ -132,7 +167,7 @@ def flowing_conductance(enthalpy: Enthalpy, conductance: Array) -> Array:
 
 
 def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
-    """`struct Curves`, flat, for tables of `n_ids` ids."""
+    """`struct Curves`, flat, for tables of `n_ids` ids; followed by `struct Bins`, if there are."""
     it, pieces = merged(enthalpy), table_pieces(enthalpy)
     n, given = it.knots.shape
     knots = np.full((n_ids, pieces), np.inf)
@@ -153,15 +188,50 @@ def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
     varies = constant_conductivity(enthalpy) is None
     flowing = it.potential if varies else it.temperature
     finite = np.where(np.isfinite(it.knots), it.knots, 0.0)
+    intercepts = flowing.begins - flowing.slopes * finite
+    lines_of_flow = np.stack([flowing.slopes, intercepts], axis=-1)
     parts = (
         knots,
-        lines(flowing.slopes, flowing.begins - flowing.slopes * finite),
+        lines(flowing.slopes, intercepts),
         lines(it.temperature.slopes, it.temperature.begins),
         lines(it.conductivity.slopes, it.conductivity.begins),
         np.pad(it.half, ((0, 0), (0, n_ids - n))),
         np.pad(it.contact, ((0, 0), *[(0, n_ids - n)] * 2)),
+        *_bin_numbers(it.knots, lines_of_flow, n_ids, table_bins(enthalpy, n_ids)),
     )
     return np.concatenate([part.ravel() for part in parts])
+
+
+def _bin_numbers(knots: Array, lines: Array, n_ids: int, n_bins: int) -> tuple[Array, ...]:
+    """`struct Bins`: the scale and the first bin of each id, (n_ids, 2); of each bin the line below
+    its knot, what the slope grows by there, and the knot, (n_ids, n_bins, 4). Then `struct
+    PiecesOfBins`: the piece on which it begins, and the knot or infinity, (n_ids, n_bins, 2).
+
+    Args:
+        knots: of all ids, infinite where they have fewer pieces, (ids, pieces).
+        lines: slopes and intercepts at heat content 0, (ids, pieces, 2).
+        n_ids: ids of the tables.
+        n_bins: result of `table_bins`.
+    """
+    places, numbers = np.zeros((n_ids, 2)), np.zeros((n_ids, n_bins, 4))
+    pieces = np.full((n_ids, n_bins, 2), [0.0, np.inf])
+    for own in range(len(knots) if n_bins else 0):
+        inner = knots[own][np.isfinite(knots[own])][1:]
+        found = _bins_of(inner, n_bins)
+        assert found is not None
+        scale, bins = found
+        first = bins[0] if len(bins) else 0.0
+        places[own] = scale, first
+
+        # The line of a bin is that on which it begins.
+        piece = np.searchsorted(bins, first + np.arange(n_bins), side="left")
+        numbers[own, :, :2] = lines[own, piece]
+        holders = (bins - first).astype(int)
+        numbers[own, holders, 2] = np.diff(lines[own, : len(inner) + 1, 0])
+        numbers[own, holders, 3] = inner
+        pieces[own, :, 0] = piece
+        pieces[own, holders, 1] = inner
+    return places, numbers, pieces
 
 
 # Material ids packed into words in the order in which palette kernels read them
@@ -355,6 +425,7 @@ class PaletteKind:
         isotropic: whether each material conducts equally along all axes.
         sources: whether materials have heat sources.
         pieces: pieces of the enthalpy curves in tables; 0 where the state is temperature.
+        bins: bins of equal width in which pieces are found; 0 where they are searched for.
         varies: whether any conductivity depends on temperature (enthalpy method only).
         only: whether the whole body is of one id.
         held: whether the state of some materials never changes.
@@ -366,6 +437,7 @@ class PaletteKind:
     isotropic: bool
     sources: bool
     pieces: int = 0
+    bins: int = 0
     varies: bool = False
     only: bool = False
     held: bool = False
@@ -378,6 +450,7 @@ class PaletteKind:
             "TS_ISOTROPIC": int(self.isotropic),
             "TS_SOURCES": int(self.sources),
             "TS_PIECES": self.pieces,
+            "TS_BINS": self.bins,
             "TS_VARIES": int(self.varies),
             "TS_ONE": int(self.only),
             "TS_HELD": int(self.held),
@@ -397,6 +470,8 @@ class PaletteKind:
     @property
     def potentials(self) -> int:
         """Numbers of the curves in shared memory (`Flowing`)."""
+        if self.bins:
+            return self.n_ids * (2 + 4 * self.bins)
         return self.n_ids * (16 if self.pieces == FEW else 3 * self.pieces)
 
 
@@ -406,8 +481,8 @@ def palette_kind(
     """The kind of palette that a kernel is compiled for.
 
     >>> palette_kind(np.ones((2, 3, 3)), sources=False)  # doctest: +NORMALIZE_WHITESPACE
-    PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, varies=False, only=False,
-                held=False, series=True)
+    PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, bins=0, varies=False,
+                only=False, held=False, series=True)
 
     Args:
         conductance: K of the faces between points of two ids, (ndim, ids, ids).
@@ -419,14 +494,15 @@ def palette_kind(
     own = np.diagonal(conductance, axis1=1, axis2=2)
     n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
     isotropic = bool(np.all(own == own[0]))
-    varies = enthalpy is not None and constant_conductivity(enthalpy) is None
     only = conductance.shape[1] == 1
 
-    flowing = conductance if enthalpy is None else flowing_conductance(enthalpy, conductance)
+    flowing, pieces, bins, varies = conductance, 0, 0, False
+    if enthalpy is not None:
+        flowing = flowing_conductance(enthalpy, conductance)
+        pieces, bins = table_pieces(enthalpy), table_bins(enthalpy, n_ids)
+        varies = constant_conductivity(enthalpy) is None
     series = n_ids <= MOST_NIBBLES or _is_in_series(flowing)
-    return PaletteKind(
-        n_ids, isotropic, sources, table_pieces(enthalpy), varies, only, held, series
-    )
+    return PaletteKind(n_ids, isotropic, sources, pieces, bins, varies, only, held, series)
 
 
 def _is_in_series(conductance: Array) -> bool:

@@ -2,8 +2,8 @@
 // warp reads is of one material, and the state is heat content (see palette_2d.cu).
 //
 // Idea    As in palette_2d_uniform.cuh, with what flows by difference instead of the state
-//         (palette_curves.cuh). A search for pieces takes longer than all else, and is left out where
-//         all heat contents of a patch lie on one piece.
+//         (palette_curves.cuh). A search for pieces by halves takes longer than all else, and is left out
+//         where all heat contents of a patch lie on one piece.
 // Order   What flows by difference: that of neighbours is added, less four times (along one axis
 //         twice) the own, times a weight.
 
@@ -95,7 +95,7 @@ __device__ __forceinline__ void advance_uniform(real (&patch)[rows][columns], co
     const Uniform uniform(look.tables, look.level, id);
     const auto& curve = look.tables.of_id(id);
     UniformCarry carry;
-    if constexpr (!few_pieces) {
+    if constexpr (searched) {
         // The rows above come late: for these, the search is made in any case.
         Line line;
         if (have_one_line(patch, curve, line)) {

@@ -90,7 +90,7 @@ __device__ __forceinline__ void advance_uniform(const Rows& source, const Place&
         uniform_heat_rows<-1>(source, place, uniform, line, curve, two_before, row_before, was,
                               sums, finished);
     };
-    if constexpr (!few_pieces) {
+    if constexpr (searched) {
         Line line;
         if (extremes_of(source, place).on_one_line(curve, line)) {
             rows_on(line);

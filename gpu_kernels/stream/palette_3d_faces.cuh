@@ -18,7 +18,7 @@ constexpr int pieces_of_words = ((columns + 1) * words_of_column + 3) / 4;  // o
 static_assert((rows + 2) * bits <= 32 * words_of_column, "see Limits");
 
 // The state is the heat content, conductances are times dt, and `was` is what flows.
-constexpr bool begins_with_heat = has_curves && !varies && !has_held;
+constexpr bool begins_with_heat = has_curves && (!varies || one_material) && !has_held;
 
 using PlaneOfWords = uint4[pieces_of_words][32 * warps];
 

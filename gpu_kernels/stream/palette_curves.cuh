@@ -3,10 +3,13 @@
 //
 // Idea    Where conductivities vary with temperature that is the potential (their integral), else the
 //         temperature. It is looked up at every step, so its lines lie in shared memory: of three
-//         pieces (solid, melting, liquid) two comparisons find one, of more a search by halves. Where
-//         conductivities vary, heat flows between different materials by
+//         pieces (solid, melting, liquid) two comparisons find one. More are found by bins of equal
+//         width in which at most one knot lies: adding a large number rounds the bin of a heat content
+//         into its low bits. Where no number of bins does it, they are searched for by halves.
+//         Where conductivities vary, heat flows between different materials by
 //         temperature over the resistances of both half cells; such faces are few, and what they need
 //         stays in global memory. A conductance below 0 marks them.
+// Limits  a heat content lies less than 2^31 (float: 2^22) bins from 0.
 // Order   tetris_sim/model/conduction.py; intercepts are taken at heat content 0.
 
 #pragma once
@@ -16,6 +19,8 @@
 #endif
 
 constexpr bool few_pieces = curve_pieces == 3;
+constexpr int bins = TS_BINS;       // of each id; 0: pieces are searched for
+constexpr bool searched = !few_pieces && bins == 0;
 constexpr bool varies = TS_VARIES;  // conductivities, with temperature
 
 struct alignas(2 * sizeof(real)) Line {
@@ -36,6 +41,47 @@ struct Curves {
     real half[axes][n_ids];  // of a cell: its resistance is this over its conductivity
     real contact[axes][n_ids][n_ids];
 };
+
+// The line on which a bin begins; beyond its knot the slope is larger by `bend`, 0 where none is.
+struct alignas(2 * sizeof(real)) Bin {
+    Line line;
+    real bend, knot;
+
+    __device__ __forceinline__ real at(real heat) const {
+        const real above = heat - knot;
+        return fma_real(bend, above > 0 ? above : real(0), line.at(heat));
+    }
+};
+
+// The piece on which a bin begins, and the knot from which on it is the next one.
+struct alignas(2 * sizeof(real)) PieceOfBin {
+    real piece, knot;
+};
+
+constexpr int bins_of_id = bins == 0 ? 1 : bins;
+
+// Follow Curves in memory.
+struct Bins {
+    real places[n_ids][2];  // bins per unit of heat content, the first bin counted from 0
+    Bin of[n_ids][bins_of_id];
+};
+
+// Follow Bins in memory, and stay there.
+struct PiecesOfBins {
+    PieceOfBin of[n_ids][bins_of_id];
+};
+
+// The integer nearest to `number`, which is less than 2^31 or 2^22, and `first` less.
+__device__ __forceinline__ int nearest_bin(double heat, double scale, double first) {
+    return __double2loint(fma_real(scale, heat, 0x1.8p52 - first));
+}
+__device__ __forceinline__ int nearest_bin(float heat, float scale, float first) {
+    return __float_as_int(fma_real(scale, heat, 0x1.8p23f - first)) - __float_as_int(0x1.8p23f);
+}
+
+__device__ __forceinline__ int bin_of(real heat, real scale, real first) {
+    return min(max(nearest_bin(heat, scale, first), 0), bins_of_id - 1);
+}
 
 template <int axes>
 __device__ __forceinline__ const Curves<axes>* curves_of(const Palette<axes>* palette) {
@@ -65,8 +111,10 @@ struct alignas(2 * sizeof(real)) Bent {
     }
 };
 
+enum class Finding { compared, binned, searched };
+
 // The curves of all ids in shared memory.
-template <bool few>
+template <Finding finding>
 struct FlowingOf {
     struct {
         ThreeLines lines;
@@ -99,7 +147,39 @@ struct FlowingOf {
 };
 
 template <>
-struct FlowingOf<false> {
+struct FlowingOf<Finding::binned> {
+    Bins all;
+
+    // That of one id.
+    struct Curve {
+        const Bin* its;
+        real scale, first;
+
+        __device__ __forceinline__ real at(real heat) const {
+            return its[bin_of(heat, scale, first)].at(heat);
+        }
+    };
+
+    __device__ __forceinline__ Curve of_id(unsigned id) const {
+        return {all.of[id], all.places[id][0], all.places[id][1]};
+    }
+    __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
+        return of_id(word >> (4 * k) & 15u).at(heat);
+    }
+    __device__ __forceinline__ real at_id(unsigned id, real heat) const {
+        return of_id(id).at(heat);
+    }
+    template <int axes>
+    __device__ __forceinline__ void fill(const Curves<axes>* curves) {
+        const real* const from = reinterpret_cast<const real*>(curves + 1);
+        real* const to = reinterpret_cast<real*>(&all);
+        for (int e = threadIdx.x; e < int(sizeof(all) / sizeof(real)); e += blockDim.x)
+            to[e] = from[e];
+    }
+};
+
+template <>
+struct FlowingOf<Finding::searched> {
     real knots[n_ids][curve_pieces];
     Line lines[n_ids][curve_pieces];
 
@@ -135,7 +215,8 @@ struct FlowingOf<false> {
     }
 };
 
-using Flowing = FlowingOf<few_pieces>;
+using Flowing = FlowingOf<few_pieces ? Finding::compared
+                                     : (searched ? Finding::searched : Finding::binned)>;
 
 // The bits of a number that order those of one sign as integers, and the first or last number that
 // has them.
@@ -171,6 +252,27 @@ struct Extremes {
     }
 };
 
+// The piece of the curves of an id on which a heat content lies, found in global memory.
+template <int axes>
+__device__ __forceinline__ int piece_of(const Curves<axes>* curves, unsigned id, real heat) {
+    if constexpr (bins > 0) {
+        const Bins* const all = reinterpret_cast<const Bins*>(curves + 1);
+        const real(&place)[2] = all->places[id];
+        const PieceOfBin found = reinterpret_cast<const PiecesOfBins*>(all + 1)
+                                     ->of[id][bin_of(heat, place[0], place[1])];
+        return int(found.piece) + (heat >= found.knot);
+    } else {
+        const real(&knots)[curve_pieces] = curves->knots[id];
+        int piece = 0, last = curve_pieces - 1;
+        while (piece < last) {
+            const int middle = (piece + last + 1) / 2;
+            if (heat >= knots[middle]) piece = middle;
+            else last = middle - 1;
+        }
+        return piece;
+    }
+}
+
 // What flows from `high` to `low`, the heat contents of two points of different materials. Not inlined: it would cost the rows around it registers.
 template <int axes>
 __device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, TwoIds pair,
@@ -181,14 +283,8 @@ __device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, 
     for (int side = 0; side < 2; ++side) {
         const unsigned id = ids[side];
         const real heat = side == 0 ? low : high;
-        const real(&knots)[curve_pieces] = curves->knots[id];
-        int piece = 0, last = curve_pieces - 1;
-        while (piece < last) {
-            const int middle = (piece + last + 1) / 2;
-            if (heat >= knots[middle]) piece = middle;
-            else last = middle - 1;
-        }
-        const real above = heat - knots[piece];
+        const int piece = piece_of(curves, id, heat);
+        const real above = heat - curves->knots[id][piece];
         const real(&t)[2] = curves->temperature[id][piece];
         const real(&k)[2] = curves->conductivity[id][piece];
         temperature[side] = fma_real(t[0], above, t[1]);

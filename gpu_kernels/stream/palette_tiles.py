@@ -188,6 +188,7 @@ def palette_2d_kernel(
         msg = f"{kind} does not fit into {tile}"
         raise ValueError(msg)
 
+    # Two kernels: one branches where a warp sees a single material, one keeps ids in registers.
     entry = "palette_2d" if tile.scheme == PaletteScheme.BRANCH else "palette_2d_registers"
     return FusedKernel(
         source=f"{entry}.cu",

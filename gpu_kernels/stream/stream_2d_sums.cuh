@@ -17,7 +17,7 @@
 // The patch and the 2 * reach_y slots below it, which belong to the patch below.
 struct Slots {
     real (&patch)[rows][columns];
-    real ahead[edge_rows][columns];
+    real ahead[edge_rows > 0 ? edge_rows : 1][columns];
 
     __device__ __forceinline__ real& at(int p, int c) {
         return p < rows ? patch[p][c] : ahead[p - rows][c];

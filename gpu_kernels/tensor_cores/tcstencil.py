@@ -224,12 +224,14 @@ def tcstencil_kernel(
         msg = f"{format_.name} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
 
+    # One product of matrices applies all steps of the launch: the stencil to their power.
     fused = without_zeros(operand_weights(stencil.power(parameters["steps_per_block"]), format_))
     mirrored = bool(parameters.get("mirrored", 0))
     if mirrored and fused.ndim != 2:
         msg = f"rows at the same distance share a product in 2D, not in {fused.ndim}D"
         raise ValueError(msg)
 
+    # Rows of the stencil become band matrices; equal ones are stored once and numbered.
     bands = window_bands(mirror_rows(fused) if mirrored else fused)
     table, matrices = bands.numbered(mirrored=mirrored)
     if len(matrices) == 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import pickle
 import platform
@@ -30,7 +31,7 @@ from tetris_sim.errors import (
     UnsupportedError,
     as_told,
 )
-from tetris_sim.scheduler.comm.launcher import count_ranks
+from tetris_sim.scheduler.comm.peers import OPENING_SECONDS, Heart, count_ranks, launched_rank
 from tetris_sim.scheduler.facts.domain import Link
 
 log = logging.getLogger("tetris_sim")
@@ -46,6 +47,7 @@ _LATE, _LONGEST_PAUSE = 0.1, 1e-3
 # Time for the launcher to forward the last output; that of MPICH drops it when it is told to end
 # all ranks [s].
 _LAST_WORDS = 0.5
+_ABORTING = 2.0  # seconds for MPI to end all processes, which it may fail to
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _INSTALL = "pip install 'tetris-sim[mpi]'"
 
@@ -66,11 +68,13 @@ class Communicator(Protocol):
         size: number of ranks.
         ending: whether all ranks know that the run ends with an error, so that none has to be
             aborted.
+        timeout: seconds after the last sign of life of a rank within which the others end.
     """
 
     rank: int
     size: int
     ending: bool
+    timeout: float
 
     def tell(self, value: T) -> T:
         """Broadcast the value of rank 0 to all ranks."""
@@ -109,6 +113,7 @@ class Alone:
 
     def __init__(self) -> None:
         self.ending = False
+        self.timeout = math.inf
 
     def tell(self, value: T) -> T:
         """Return the value."""
@@ -149,13 +154,27 @@ class MpiCommunicator:
 
     Args:
         mpi: the module `mpi4py.MPI`, initialised.
+        heart: tells which ranks are alive; not joined yet.
     """
 
-    def __init__(self, mpi: Any) -> None:
-        self._mpi = mpi
+    def __init__(self, mpi: Any, heart: Heart) -> None:
+        self._mpi, self._heart = mpi, heart
         self._world = mpi.COMM_WORLD
         self.rank, self.size = int(self._world.rank), int(self._world.size)
         self.ending = False
+
+    @property
+    def timeout(self) -> float:
+        """Of the beats of the peers."""
+        return self._heart.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._heart.timeout = seconds
+
+    def meet(self) -> None:
+        """Wait for all ranks."""
+        self._wait(self._world.Ibarrier())
 
     def tell(self, value: T) -> T:
         """Broadcast the length, then the pickled value."""
@@ -214,7 +233,8 @@ class MpiCommunicator:
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(_LAST_WORDS)
-        self._world.Abort(code)
+        with self._heart.ended_within(_ABORTING, ""):
+            self._world.Abort(code)
 
     def _wait(self, request: Any, n_bytes: int = 0) -> None:
         # A long message is polled without pauses for longer, by its size.
@@ -222,6 +242,7 @@ class MpiCommunicator:
         while not request.Test():
             waited = time.perf_counter() - begin
             if waited > eager:
+                self._heart.refuse_lost()
                 time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
             elif waited > _EAGER_SECONDS:
                 os.sched_yield()  # the rank waited for may run on the same core
@@ -275,12 +296,41 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
         yield Alone()
         return
 
-    mpi = _import_mpi(n_ranks)
-    # A caller that has initialized MPI already also finalizes it.
-    ours = not mpi.Is_initialized()
-    if ours:
-        mpi.Init_thread(mpi.THREAD_FUNNELED)
-    ranks = MpiCommunicator(mpi)
+    mpi, heart = _import_mpi(n_ranks), Heart(n_ranks)
+    with contextlib.closing(heart):
+        # A caller that has initialized MPI already also finalizes it.
+        ours = not mpi.Is_initialized()
+        with heart.ended_within(OPENING_SECONDS, _not_all_here("start")):
+            if ours:
+                mpi.Init_thread(mpi.THREAD_FUNNELED)
+            ranks = MpiCommunicator(mpi, heart)
+            _refuse_other_library(ranks, n_ranks, mpi)
+            heart.join(ranks.rank, ranks.size, ranks.collect)
+
+        try:
+            yield ranks
+            # Nobody begins to finalize, where MPI cannot be interrupted, while others compute.
+            ranks.meet()
+        except BaseException as error:
+            if not ranks.ending:
+                _say(error, ranks)
+                ranks.abort(_exit_code(error))
+            ranks.meet()
+            raise
+        finally:
+            if ours:
+                with heart.ended_within(heart.timeout, _not_all_here("end")):
+                    mpi.Finalize()
+
+
+def _not_all_here(moment: str) -> str:
+    return (
+        f"rank {launched_rank()} on {platform.node()}: MPI waits for ever for other ranks at its "
+        f"{moment}: one of them is frozen, or its computer or the network is lost"
+    )
+
+
+def _refuse_other_library(ranks: Communicator, n_ranks: int, mpi: Any) -> None:
     # With a library that is not the launcher's, each process usually becomes rank 0 of 1.
     if ranks.size != n_ranks:
         library = mpi.Get_library_version().splitlines()[0].strip(" \t,\0")
@@ -291,17 +341,6 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
             f"{_INSTALL})."
         )
         raise UnsupportedError(msg)
-
-    try:
-        yield ranks
-    except BaseException as error:
-        if not ranks.ending:
-            _say(error, ranks)
-            ranks.abort(_exit_code(error))
-        raise
-    finally:
-        if ours:
-            mpi.Finalize()
 
 
 def _import_mpi(n_ranks: int) -> Any:

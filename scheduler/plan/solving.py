@@ -114,7 +114,9 @@ def plan_jumps(
 
     needed = method.memory(problem, whole, {})
     _refuse_too_large(needed, usable, device)
-    wrong = check_method(problem, method, {}, place=place)
+    # What repeats the steps of the reference has the same eigenvectors as what is exact in time.
+    repeating = dataclasses.replace(problem, continuous=False)
+    wrong = check_method(repeating, method, {}, place=place)
     if wrong is not None:
         raise UnsupportedError(wrong)
 
@@ -132,10 +134,13 @@ def plan_jumps(
         copy_for_checkpoints=False,
         reasons=(
             why_threads if gpu is None else describe_gpu(gpu, usable),
-            f"{method.name}: {kind}, so {jumps.count} jumps of up to {jumps.longest} steps of the "
-            f"same discrete scheme, about {seconds:.2g} s each; compared with {check_steps({})} "
+            f"{method.name}: {kind}, so {jumps.count} jumps of up to {jumps.longest} steps "
+            + ("exact in time" if problem.continuous else "of the same discrete scheme")
+            + f", about {seconds:.2g} s each; compared with {check_steps({})} "
             "steps of the reference on a small grid.",
-            describe_rounding(problem, jumps.longest),
+            "A jump has no error in time, however long it is."
+            if problem.continuous
+            else describe_rounding(problem, jumps.longest),
         ),
         scheme="spectral",
     )

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.model.problem import Problem
@@ -51,6 +51,7 @@ class TuningLimits:
         memory: bytes that all open trials together may take.
         patient: whether a run much longer than the budget waits until every method has had a turn.
         beside: combined rate of the other devices in the same run [points/s].
+        seen: filled with the entries of the latest competition, for a caller whom a signal stops.
     """
 
     deadline: float
@@ -59,6 +60,7 @@ class TuningLimits:
     memory: int
     patient: bool = False
     beside: float = 0.0
+    seen: list[TunerEntry] = field(default_factory=list, compare=False)
 
     def run_seconds(self, rate: float) -> float | None:
         """Time of the whole run at this rate [s]; None if it does not limit the trials."""
@@ -90,6 +92,7 @@ def compete(
         MemoryError: there is not enough for this problem, and a smaller one may do.
     """
     entries = [TunerEntry(candidate) for candidate in candidates]
+    limits.seen[:] = entries
     with (
         _saying_what_takes_long(place),
         place.opened() as device,

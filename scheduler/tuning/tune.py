@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tetris_sim.errors import StopRequested
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource
@@ -54,6 +55,7 @@ _FEWER_SECONDS = 0.05
 # Fraction of the points in the check of a remembered choice, which was checked in full when it was
 # made.
 _RECALL_EFFORT = 0.1
+_NO_LONGER = 1.01  # of the time of a run: another of its length is no longer
 # Behaviour for short runs, and where measuring is not allowed.
 _SHORT_RUN = 0.5  # seconds; shorter runs gain nothing by a faster choice
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
@@ -205,7 +207,8 @@ def _remembered(
     if candidate is None or too_long:
         return None
 
-    wrong = _check(problem, candidate, terms.place_with(record.threads), effort=_RECALL_EFFORT)
+    effort = _RECALL_EFFORT if record.checked else 1.0
+    wrong = _check(problem, candidate, terms.place_with(record.threads), effort=effort)
     if wrong is not None:
         log.warning(
             "%s was tuned on %s, but now %s: tuning anew.", candidate.label, record.date[:10], wrong
@@ -213,7 +216,8 @@ def _remembered(
         return None
 
     rate = speed.points_per_second
-    reason = f"{candidate.label}: {giga(rate)}, tuned on {record.date[:10]}, cached; checked."
+    tuned_so = "tuned" if record.checked else "the fastest until a signal ended the tuning"
+    reason = f"{candidate.label}: {giga(rate)}, {tuned_so} on {record.date[:10]}, cached; checked."
     explanation = candidate.method.explain(problem, candidate.parameters, rate, terms.gpu)
     return Choice(
         candidate.method,
@@ -248,7 +252,12 @@ def _measured(
         patient=terms.patient,
         beside=terms.beside,
     )
-    entries, chosen, trial_problem = _find_right(problem, machine, terms, candidates, limits)
+    try:
+        entries, chosen, trial_problem = _find_right(problem, machine, terms, candidates, limits)
+    except StopRequested:
+        if key is not None:
+            _keep_unfinished(problem, key, limits.seen, terms)
+        raise
     if chosen is None or chosen.speed is None:
         raise nothing_left(
             terms.asked, refused | {entry.candidate.label: entry.note for entry in entries}
@@ -279,6 +288,31 @@ def _measured(
     # whether its last tile size is.
     complete = all(entry.tried for entry in entries if entry.candidate.guess == 0)
     return _kept(problem, key, choice, terms, complete=complete)
+
+
+def _keep_unfinished(
+    problem: Problem, key: tuned.Key, entries: Sequence[TunerEntry], terms: Terms
+) -> None:
+    """Store the fastest of what a signal left, for runs no longer than this one: if it is put back
+    into the queue with the same limit, it must not begin with the same measurements again.
+    """
+    best = next(iter(ranked(entries)), None)
+    if best is None or best.speed is None:
+        return
+
+    seconds = _updates(problem) / (best.speed.points_per_second + terms.beside)
+    candidate = best.candidate
+    record = tuned.Remembered(
+        candidate.method.name,
+        dict(candidate.parameters),
+        terms.threads,
+        best.speed.points_per_second,
+        best.speed.latency,
+        tuned.now(),
+        good_for=_NO_LONGER * seconds,
+        checked=False,
+    )
+    tuned.remember(key, record, [])
 
 
 def _kept(

@@ -135,6 +135,7 @@ class Remembered:
         date: day and time of the measurement, ISO 8601.
         good_for: longest run for which the choice is valid [s]; None for any run, since all methods
             had their turn.
+        checked: whether it was compared with the reference; not if a signal ended the tuning.
     """
 
     method: str
@@ -144,6 +145,7 @@ class Remembered:
     latency: float
     date: str
     good_for: float | None = None
+    checked: bool = True
 
     @property
     def chosen(self) -> tuple[str, Mapping[str, int]]:
@@ -257,6 +259,7 @@ def recall(key: Key) -> Remembered | None:
             and choice.points_per_second > 0
             and all(map(math.isfinite, numbers))
             and all(isinstance(count, int) for count in counts)
+            and isinstance(choice.checked, bool)
         )
     except _UNREADABLE:
         return None

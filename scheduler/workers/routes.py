@@ -55,7 +55,7 @@ def _routes_along(axis: int, n_planes: int, slabs: Sequence[Slab]) -> list[Route
 def _corner(
     ends: tuple[int, ...], slab: Slab, axis: int, or_else: dict[int, int] | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """What a side of a slab and the side it touches have in common: the cut plane, and the ranges
+    """Intersect a side of a slab with the side it touches: the cut plane, and the ranges
     along it.
     """
     plane = ends[axis] if or_else is None else or_else.get(ends[axis], ends[axis])

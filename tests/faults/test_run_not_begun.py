@@ -104,6 +104,18 @@ def test_what_a_killed_run_was_writing_is_removed(plate: Path) -> None:
     assert mine.exists()
 
 
+def test_restart_removes_what_a_killed_run_was_saving(plate: Path) -> None:
+    checkpoints = plate.parent / "out" / "checkpoints"
+    part = checkpoints / "checkpoint_000000000060.h5.123.0a1b2c3d.part"
+    part.write_text("half of")
+    orphan = checkpoints / "parts_000000000060" / "part_0.h5"
+    orphan.parent.mkdir()
+    orphan.write_text("of no checkpoint")
+    assert tetris_here("restart", checkpoints.parent, "--set", "time.steps=80").returncode == 0
+    assert not part.exists()
+    assert not orphan.parent.exists()
+
+
 def test_plan_refuses_the_results_directories_that_run_refuses(plate: Path) -> None:
     file = plate.parent / "a_file"
     file.write_text("mine")

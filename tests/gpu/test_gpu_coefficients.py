@@ -11,7 +11,7 @@ import pytest
 from tests.gpu.test_gpu_palette_method import advanced, agree, changed, cut
 from tests.support.conduction_cases import closed, graded, mixed_faces
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.stream.palette_tiles import (
     CoefficientTile,
     coefficients_2d_kernel,

@@ -21,10 +21,9 @@ from tests.support.cases import CUSTOM, boundary_of, make_problem, stencil_of
 from tests.support.conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
 from tests.support.enthalpy_cases import cooled_body
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.boundary.frame import frame_defines, line_frame_defines
-from tetris_sim.gpu_kernels.boundary.ghosts import ghosts_defines
+from tetris_sim.gpu_kernels.boundary.ghosts import frame_defines, ghosts_defines, line_frame_defines
 from tetris_sim.gpu_kernels.common.body import body_defines
-from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
+from tetris_sim.gpu_kernels.common.device import Compiled, compile_source
 from tetris_sim.gpu_kernels.common.layout import term_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.model.problem import PRECISIONS, Problem

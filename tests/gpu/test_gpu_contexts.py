@@ -21,7 +21,7 @@ from tetris_sim.gpu_kernels.steppers import transfer
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, find_machine
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.loop import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

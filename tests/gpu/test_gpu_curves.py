@@ -15,13 +15,15 @@ from tests.support.conduction_cases import Case, closed, heating, insulated
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.enthalpy_cases import cooled, cooled_body, every_face, melting
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.gpu_kernels.stream.palette import (
     PaletteKind,
     constant_conductivity,
+    curve_numbers,
     merged,
+    table_bins,
     table_pieces,
 )
 from tetris_sim.gpu_kernels.stream.palette_tiles import palette_2d_kernel, palette_2d_parameters
@@ -87,12 +89,71 @@ def test_three_pieces_are_enough_for_what_melts() -> None:
     assert constant_conductivity(make_enthalpy(MATERIALS, [0, 1], (1.0,))) is None
 
 
+def stairs(n: int) -> MaterialCurves:
+    """Conductivity by a table of `n` rows that are not evenly spaced."""
+    t = np.cumsum(1 + np.arange(n) % 3 / 4) / 8
+    k = tuple((float(at), 1 + at % 7 / 10) for at in t)
+    return MaterialCurves(k, ((0.0, 1.0), (3.0, 1.4)), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("materials", "n_ids"),
+    [
+        (MATERIALS, 4),
+        ((stairs(12),), 2),
+        ((stairs(60),), 2),
+        ((stairs(120),), 2),
+        ((stairs(9), *STEADY), 4),
+    ],
+)
+def test_bins_find_the_lines_of_curves(materials: tuple[MaterialCurves, ...], n_ids: int) -> None:
+    enthalpy = make_enthalpy(materials, range(len(materials)), (1.0, 1.0))
+    n = table_bins(enthalpy, n_ids)
+    assert n > 0
+    sizes = np.cumsum([2 * n_ids, 4 * n_ids * n, 2 * n_ids * n])
+    places, bins, pieces = np.split(curve_numbers(enthalpy, n_ids)[-sizes[-1] :], sizes[:-1])
+    places, bins, pieces = (
+        places.reshape(n_ids, 2),
+        bins.reshape(-1, n, 4),
+        pieces.reshape(-1, n, 2),
+    )
+
+    # Knots themselves, what is near them, and what is far outside of the tables.
+    knots = enthalpy.knots[np.isfinite(enthalpy.knots)]
+    around = knots + np.array([[-1e-9], [0.0], [1e-9]])
+    heat = np.concatenate([np.linspace(-50, 80, 5001), around.ravel()])
+    for own in range(len(materials)):
+        at = np.clip(np.rint(heat * places[own, 0] - places[own, 1]), 0, n - 1).astype(int)
+        slope, intercept, bend, knot = bins[own, at].T
+        found = slope * heat + intercept + bend * np.maximum(heat - knot, 0)
+        wanted = enthalpy.of(enthalpy.potential, heat, np.full(len(heat), own))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
+
+        # The pieces themselves: two that meet at a knot are the same there.
+        its = merged(enthalpy)
+        piece = pieces[own, at, 0].astype(int) + (heat >= pieces[own, at, 1])
+        above = heat - its.knots[own, piece]
+        found = its.conductivity.begins[own, piece] + its.conductivity.slopes[own, piece] * above
+        wanted = enthalpy.of(enthalpy.conductivity, heat, np.full(len(heat), own))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+
+
+def test_knots_that_no_bins_tell_apart_are_searched_for() -> None:
+    close = MaterialCurves(((0.0, 1.0), (1.0, 2.0), (1.0001, 1.5), (9.0, 3.0)), ((0.0, 1.0),), 1.0)
+    enthalpy = make_enthalpy((close,), [0], (1.0, 1.0))
+    assert table_bins(enthalpy, 2) == 0
+    many = make_enthalpy((stairs(12),), [0], (1.0,))
+    assert table_bins(many, 4) > 0
+    assert table_bins(many, 64) == 0  # more than shared memory holds
+
+
 @emulated
 @pytest.mark.parametrize(
     ("materials", "dtype"),
     [
         (STEADY, np.float64),
         (MATERIALS, np.float64),
+        ((stairs(12), *STEADY), np.float64),
         pytest.param(STEADY, np.float32, marks=pytest.mark.full),
     ],
 )
@@ -109,6 +170,7 @@ def test_heat_contents_agree_with_the_reference(
     [
         (STEADY[2:], 1, np.float64),
         (MATERIALS[:1], 1, np.float64),
+        ((stairs(12),), 1, np.float64),
         (STEADY, 3, np.float64),
         (STEADY, 5, np.float64),
         (MATERIALS, 5, np.float64),
@@ -179,6 +241,7 @@ def test_new_numbers_compile_nothing_anew() -> None:
 
 STEADY_KIND = PaletteKind(8, isotropic=True, sources=False, pieces=3)
 VARYING_KIND = PaletteKind(8, isotropic=False, sources=True, pieces=64, varies=True)
+BINNED_KIND = dataclasses.replace(VARYING_KIND, bins=64)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +250,7 @@ VARYING_KIND = PaletteKind(8, isotropic=False, sources=True, pieces=64, varies=T
         (STEADY_KIND, "sm_90"),
         pytest.param(STEADY_KIND, "sm_80", marks=pytest.mark.full),
         pytest.param(VARYING_KIND, "sm_90", marks=pytest.mark.full),
+        pytest.param(BINNED_KIND, "sm_90", marks=pytest.mark.full),
     ],
 )
 def test_kernels_of_heat_contents_compile_and_hardly_spill(

@@ -23,8 +23,12 @@ from tetris_sim.gpu_kernels.boundary.extents import (
     tiles_of,
     without_frame,
 )
-from tetris_sim.gpu_kernels.boundary.frame import frame_defines
-from tetris_sim.gpu_kernels.boundary.ghosts import ghost_stages, ghosts_defines, told_tiles
+from tetris_sim.gpu_kernels.boundary.ghosts import (
+    frame_defines,
+    ghost_stages,
+    ghosts_defines,
+    told_tiles,
+)
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,

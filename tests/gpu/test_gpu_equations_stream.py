@@ -13,8 +13,8 @@ from tests.gpu.test_gpu_streamed import HostCopies, streamed
 from tests.support import gpu_equation_cases as cases
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
-from tetris_sim.gpu_kernels.boundary.frame import frame_defines
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.boundary.ghosts import frame_defines
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.equations_2d import levels_of, n_slots
 from tetris_sim.gpu_kernels.stream.equations_3d import levels_3d

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.emulator.half_emulation import weighted
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_kernel, sparse_parameters
 from tetris_sim.gpu_kernels.tensor_cores.tcstencil import tcstencil_kernel, tcstencil_parameters
 

@@ -14,7 +14,7 @@ from tests.support.conduction_cases import Case, heating, insulated, mixed_faces
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.boundary.frame import line_frame_defines
+from tetris_sim.gpu_kernels.boundary.ghosts import line_frame_defines
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.launching import several_tiles
 from tests.support.emulator.palette_launching import check, make_body
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_numbers
 from tetris_sim.gpu_kernels.stream.palette_tiles import (

@@ -18,7 +18,7 @@ from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.common.build import compile_source, find_source
+from tetris_sim.gpu_kernels.common.device import compile_source, find_source
 from tetris_sim.gpu_kernels.resident.method import (
     ResidentMethod,
     ResidentTile,

@@ -20,7 +20,7 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Gpu, Machine, find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import RESERVE
-from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.loop import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

@@ -26,7 +26,7 @@ from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.boundary import frame, ghosts
+from tetris_sim.gpu_kernels.boundary import ghosts
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers import stepper
@@ -190,8 +190,7 @@ def test_all_that_launches_need_is_worked_out_before_the_first(
     found = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
     found.load(problem.initial)
     sent = []
-    for module in (frame, ghosts):
-        monkeypatch.setattr(module, "to_device", lambda device, values: sent.append(values))
+    monkeypatch.setattr(ghosts, "to_device", lambda device, values: sent.append(values))
     found.advance(3 * parameters.get(STEPS_PER_BLOCK, 1) + 1)
     found.close()
     assert sent == []

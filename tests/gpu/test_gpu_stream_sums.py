@@ -13,7 +13,7 @@ import pytest
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.launching import Memory, advanced, agrees, allowed, launch
 from tetris_sim.bench.timing import WeightKind, random_problem
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.stream.kernel_2d import stream_2d_kernel
 from tetris_sim.model.stencil import Stencil

@@ -22,7 +22,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import largest_piece
-from tetris_sim.scheduler.workers.streamed import StreamedStepper
+from tetris_sim.scheduler.workers.worker import StreamedStepper
 
 STREAM = METHODS[0]
 (SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")

@@ -20,7 +20,7 @@ from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.exact import fma
 from tetris_sim.bench.timing import WeightKind, random_weights
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.common.layout import term_defines
 from tetris_sim.gpu_kernels.common.pairs import exactly, from_pairs, stored_weights, to_pairs
 from tetris_sim.gpu_kernels.fused.pairs import METHODS

@@ -15,7 +15,7 @@ from tetris_sim.apps.initial import make_initial
 from tetris_sim.bench.gpu import random_made_there
 from tetris_sim.config.sections.conditions import RandomInitial
 from tetris_sim.errors import NumericsError
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.common.layout import STORED
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers import transfer

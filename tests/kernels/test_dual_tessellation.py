@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import (
     dual_tessellation_kernel,
     dual_tessellation_parameters,

@@ -24,7 +24,7 @@ from tetris_sim.scheduler.comm.communicator import (
     on_root,
     open_communicator,
 )
-from tetris_sim.scheduler.comm.launcher import count_ranks, launched_rank
+from tetris_sim.scheduler.comm.peers import count_ranks, launched_rank
 
 HERE = Path(__file__).parents[1] / "support"
 

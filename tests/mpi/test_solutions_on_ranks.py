@@ -105,6 +105,28 @@ def test_all_ranks_solve_together(time: str, ranks: int, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("_shared_always")
+def test_ranks_keep_a_system_for_later_time_blocks(tmp_path: Path) -> None:
+    """A linear system stays the same, so rank 0 sends it once for all blocks."""
+
+    def config(name: str) -> Config:
+        overrides = [
+            f"output.directory={tmp_path / name}",
+            "time={scheme: implicit, dt: 20 s, steps: 4, tolerance: 1e-10}",
+            "boundaries.z+={type: neumann, flux: 100}",
+        ]
+        return read_config(BLOCK, name="block", base=tmp_path, overrides=overrides)
+
+    launch(config("one"))
+    run_ranks(2, lambda ranks: launch(config("all"), ranks=ranks).exit_code)
+    states = []
+    for name in ("one", "all"):
+        with h5py.File(tmp_path / name / "fields.h5") as file:
+            states.append(np.asarray(file["temperature"]))
+    assert states[0].shape[0] == 5
+    np.testing.assert_allclose(states[1], states[0], rtol=0, atol=1e-6 * np.ptp(states[0]))
+
+
+@pytest.mark.usefixtures("_shared_always")
 def test_all_ranks_hear_that_there_is_no_steady_state(tmp_path: Path) -> None:
     heated = "model.sources=[{power: 1 W, material: steel}]"
     overrides = [

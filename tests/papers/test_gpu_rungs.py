@@ -26,7 +26,7 @@ from tests.support.emulator.launching import (
     three,
 )
 from tetris_sim.bench.timing import random_problem
-from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.common.layout import box_argument, by_value
 from tetris_sim.model import reference
 from tetris_sim.model.stencil import Stencil

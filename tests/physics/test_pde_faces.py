@@ -73,7 +73,7 @@ def test_formulas_of_time_that_stay_are_numbers(accuracy: int) -> None:
     found = [
         run(
             config(
-                {"u": field(formula, "sin(3*x) + cos(2*y) + sin(2*pi*z/Lz)")},
+                {"u": field(formula, "sin(0.5*x) + cos(0.4*y) + sin(2*pi*z/Lz)")},
                 shape=(10, 9, 8),
                 boundaries=faces,
                 accuracy=accuracy,
@@ -297,8 +297,7 @@ def test_a_wave_is_driven_at_its_end() -> None:
     ("equation", "face", "message"),
     [
         ("laplace(u - laplace(u))", {"type": "dirichlet", "value": "t"}, "changes with time"),
-        ("laplace(u)", {"type": "dirichlet", "value": "t*y"}, "formulas of t"),
-        ("laplace(u)", {"type": "robin", "h": "1 + t", "ambient": 0}, "formulas of t"),
+        ("laplace(u)", {"type": "robin", "h": "1 + t", "ambient": 0}, "a formula of constants"),
     ],
 )
 def test_faces_that_cannot_be_are_refused(equation: str, face: Any, message: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.support.pde_cases import config, field, second
 from tetris_sim.apps.pde import build
 from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.solve.spectral import METHOD as SPECTRAL
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
@@ -18,7 +20,12 @@ WALLS = {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 0.5}}
 RING = {"*": {"type": "periodic"}}
 LINEAR: dict[str, dict[str, Any]] = {
     "diffusion on a line": {"equation": "0.3*laplace(u)", "shape": (40,), "points": 3},
-    "diffusion of fourth order": {"equation": "0.3*laplace(u)", "accuracy": 4, "points": 9},
+    "diffusion of fourth order": {
+        "equation": "0.3*laplace(u)",
+        "accuracy": 4,
+        "boundaries": RING,
+        "points": 9,
+    },
     "diffusion in 3D": {"equation": "laplace(k*u)", "shape": (9, 8, 7), "points": 7},
     "upwind": {"equation": "-advect(0.7, -0.4, u)", "points": 3},
     "decay": {"equation": "(laplace(u) - 3*(2*u - k*u))/4 + dx(u)", "points": 5},
@@ -106,3 +113,75 @@ def test_weights_of_both_sides_are_equal_so_that_steps_can_be_jumped_over() -> N
     beside = {weight for offset, weight in problem.stencil.terms.items() if any(offset)}
     assert len(beside) == 1
     assert sum(problem.stencil.weights) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize("scheme", ["spectral", "auto"])
+@pytest.mark.parametrize(
+    ("equation", "walls", "mode"),
+    [
+        ("laplace(u)-0.3*u", RING, lambda i, n: np.sin(2 * np.pi * 5 * (i + 0.5) / n)),
+        ("laplace(u)-0.3*u", RING, lambda i, n: np.cos(np.pi * i)),
+        ("0.5*laplace(u)-biharmonic(u)", RING, lambda i, n: np.cos(2 * np.pi * 3 * i / n)),
+        (
+            "laplace(u)-2*u",
+            {"*": {"type": "neumann"}},
+            lambda i, n: np.cos(np.pi * 4 * (i + 0.5) / n),
+        ),
+        (
+            "3*laplace(u)",
+            {"*": {"type": "dirichlet", "value": 0}},
+            lambda i, n: np.sin(np.pi * 3 * (i + 0.5) / n),
+        ),
+    ],
+)
+def test_jumps_have_no_error_in_time(equation: str, walls: Any, mode: Any, scheme: str) -> None:
+    n = 64
+    problem = config(
+        {"u": field(equation, 0.0)},
+        shape=(n,),
+        size=(20 * np.pi,),
+        boundaries=walls,
+        time={"t_end": 2.0, "dt": "auto", "scheme": scheme},
+    ).build()
+    # The rate of one eigenvector, by the step itself.
+    start = mode(np.arange(n), n)[np.newaxis]
+    rate = float((reference.advance(start, problem, 1) - start)[0, 1] / (problem.dt * start[0, 1]))
+    assert rate < -0.01
+
+    team = ThreadTeam(1)
+    try:
+        stepper = SPECTRAL.prepare(problem, Slab.whole(problem.grid), {}, team)
+        stepper.load(lambda slab: start)
+        stepper.advance(problem.steps)
+        found = stepper.interior()
+    finally:
+        team.close()
+    np.testing.assert_allclose(found, start * np.exp(2 * rate), atol=1e-13)
+
+
+def test_a_scheme_that_is_asked_for_is_repeated() -> None:
+    times = {"t_end": 2.0, "dt": "auto"}
+    found = [
+        config({"u": field("laplace(u)", 1.0)}, time={**times, **more}).build().continuous
+        for more in ({}, {"scheme": "euler"}, {"scheme": "spectral"}, {"scheme": "auto"})
+    ]
+    assert found == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("scheme", "order"), [("euler", 2), ("rk2", 3), ("rk4", 5)])
+def test_notes_tell_the_error_of_a_step(scheme: str, order: int) -> None:
+    """Of u' = -u it is the next term of the exponential, within a factor of two."""
+    it = config({"u": field("-u", 1.0)}, time={"steps": 9, "dt": 0.125, "scheme": scheme})
+    (note,) = it.model.notes_of_steps(it, 0.125)
+    assert f"a step of {scheme} of 0.125 s" in note
+    error = float(note.split("about ")[1].split()[0])
+    exact = 0.125**order / float(np.prod(np.arange(1, order + 1)))
+    assert exact / 2 < error < exact * 2
+
+
+def test_notes_look_at_the_middle_of_a_large_grid() -> None:
+    it = config(
+        {"u": field("-x*u", 1.0)}, shape=(400, 300), size=(2.0, 3.0), time={"steps": 9, "dt": 0.1}
+    )
+    (note,) = it.model.notes_of_steps(it, 0.1)
+    assert "is off by about 0.00" in note

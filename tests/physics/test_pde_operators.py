@@ -11,6 +11,7 @@ import pytest
 from tests.support.pde_cases import config, field, second
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.errors import ConfigError
 from tetris_sim.model import reference
 from tetris_sim.model.program import Instruction
 from tetris_sim.model.slab import Slab
@@ -230,3 +231,42 @@ def test_cahn_hilliard_keeps_its_mass() -> None:
     v = reference.advance(u, problem, 900)
     assert abs(v).max() > 2 * abs(u).max()
     assert abs(v.sum() - u.sum()) < 900 * 1e-16 * abs(v).sum()
+
+
+def test_one_sided_differences_and_shifts_read_their_neighbours() -> None:
+    """The same as Perona and Malik's scheme by hand, and as a difference of shifts."""
+    flow = "dx_minus(dx_plus(u)/(1 + dx_plus(u)**2)) + dy_minus(dy_plus(u)/(1 + dy_plus(u)**2))"
+    east, north = "(shift(u, 1, 0) - u)/hx", "(shift(u, 0, n) - u)/hy"
+    fields = {
+        "u": field(flow, {"type": "random"}),
+        "v": field("shift(u**2, -2, 1) - shift(laplace(u), 1, 0)", 0.0),
+        "w": field(f"{east} - dx_plus(u) + {north} - dy_plus(u)", 0.0),
+    }
+    problem = config(
+        fields,
+        shape=(12, 10),
+        size=(6.0, 2.5),
+        constants={"hx": 0.5, "hy": 0.25, "n": 1},
+        time={"steps": 1, "dt": 1e-3, "scheme": "euler"},
+    ).build()
+    start = problem.initial(Slab.whole(problem.grid))
+    u = start[0]
+    rate = (reference.advance(start, problem, 1) - start) / problem.dt
+
+    expected = np.zeros_like(u)
+    for axis, h in ((1, 0.5), (0, 0.25)):
+        slope = (np.roll(u, -1, axis) - u) / h
+        through = slope / (1 + slope**2)
+        expected += (through - np.roll(through, 1, axis)) / h
+    np.testing.assert_allclose(rate[0], expected, atol=1e-10)
+
+    lap = sum((np.roll(u, k, a) - u) / h**2 for a, h in ((1, 0.5), (0, 0.25)) for k in (1, -1))
+    moved = np.roll(u**2, (-1, 2), (0, 1)) - np.roll(lap, -1, 1)
+    np.testing.assert_allclose(rate[1], moved, atol=1e-10)
+    np.testing.assert_allclose(rate[2], 0, atol=1e-10)
+
+
+@pytest.mark.parametrize("shift", ["shift(u, 0.5, 0)", "shift(u, x, 0)", "shift(u, 9, 0)"])
+def test_shifts_are_whole_numbers_of_points(shift: str) -> None:
+    with pytest.raises(ConfigError, match="reads u some whole points away"):
+        config({"u": field(shift, 0.0)}).build()

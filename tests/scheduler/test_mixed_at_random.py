@@ -17,7 +17,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.plan import plan as plan_module
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.loop import open_simulation
 
 NAMES = ("star-1d5p", "heat-2d", "heat-3d")  # those that other tests here compile too

@@ -18,7 +18,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.comm.launcher import count_ranks
+from tetris_sim.scheduler.comm.peers import count_ranks
 from tetris_sim.scheduler.machine.machine import Machine, find_machine, last_level_cache
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan import find as planning

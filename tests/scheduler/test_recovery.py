@@ -26,7 +26,7 @@ from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.scheduler.workers.recovery import Recovery
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.loop import open_simulation
 
@@ -37,7 +37,7 @@ STOPS = GOES_ON.model_copy(update={"on_device_failure": "stop"})
 @pytest.fixture
 def at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """States are kept after every block."""
-    monkeypatch.setattr("tetris_sim.scheduler.workers.recovery._COST", math.inf)
+    monkeypatch.setattr("tetris_sim.scheduler.workers.rebalance._COST", math.inf)
 
 
 def plate(steps: int = 60) -> Problem:
@@ -160,7 +160,7 @@ def test_the_newest_state_counts_whether_in_memory_or_on_the_disk() -> None:
 
 def test_states_are_kept_seldom_enough_to_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("tetris_sim.scheduler.workers.recovery.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("tetris_sim.scheduler.workers.rebalance.time.perf_counter", lambda: now[0])
     problem = plate()
     plan = plan_of(problem, (64,), 3, FAST)
     recovery = Recovery(find_machine({}), GOES_ON)

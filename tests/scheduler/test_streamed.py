@@ -31,7 +31,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.simulated import EmulatedChunkPipeline, EmulatedDevice
-from tetris_sim.scheduler.workers.streamed import StreamedStepper
+from tetris_sim.scheduler.workers.worker import StreamedStepper
 
 FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 METHOD = CpuPlainMethod()

@@ -59,6 +59,7 @@ class ThreadCommunicator:
     def __init__(self, world: World, rank: int) -> None:
         self.rank, self.size = rank, world.size
         self.ending = False
+        self.timeout = _PATIENCE
         self._world = world
         self._calls = 0
         self._sent: dict[tuple[int, int], int] = defaultdict(int)

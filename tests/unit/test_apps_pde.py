@@ -73,8 +73,13 @@ def test_fields_velocities_and_their_order() -> None:
         ("dt: 0.1", "dt: 0.1, scheme: leapfrog", "leapfrog is for fields with second_order"),
         ("dt: 0.1", "dt: 0.1, scheme: rk3", "'rk3' was found"),
         ("dt: 0.1", "cfl: 0.1", "time.cfl: it is for heat conduction"),
-        ('"*": {type: neumann}', '"*": {type: dirichlet, value: "sin(y + t)"}',
+        ('"*": {type: neumann}', '"*": {type: radiation, emissivity: 0.5, ambient: 0}',
          "a face of equations takes one condition: dirichlet"),
+        ('"*": {type: neumann}', '"*": {type: dirichlet, value: "sin(y + q)"}', "unknown name 'q'"),
+        ('"*": {type: neumann}', '"*": {type: robin, h: "1 + t", ambient: 0}',
+         "h of equations is a number, or a formula of constants"),
+        ('"*": {type: neumann}', '"*": {type: fixed, value: y}', "take dirichlet"),
+        ('"*": {type: neumann}', '"*": {type: free}', "depends on its Poisson's ratio"),
     ],
 )  # fmt: skip
 def test_each_mistake_is_told_at_its_place(old: str, new: str, told: str) -> None:
@@ -153,3 +158,30 @@ def test_constants_are_numbers_with_units_or_formulas() -> None:
 def test_resolved_configurations_load_again() -> None:
     config = read(GOOD)
     assert read(config.resolved_text()) == config
+
+
+def test_definitions_are_what_they_stand_for() -> None:
+    plain = changed('"D*laplace(u) - u*v**2 + F*(1 - u)"', '"laplace(u**3 - u - D*laplace(u))"')
+    named = plain.replace('"laplace(u**3 - u - D*laplace(u))"', "laplace(mu)").replace(
+        "  fields:",
+        "  definitions: {mu: cube - u - curved, cube: u**3, curved: D*laplace(u)}\n  fields:",
+    )
+    found = [read(text, "model.allow_growth=true").build() for text in (plain, named)]
+    stages = [problem.equations.stages for problem in found if problem.equations is not None]
+    assert len(stages) == 2
+    for one, other in zip(*stages, strict=True):
+        assert one.programs.instructions == other.programs.instructions
+
+
+@pytest.mark.parametrize(
+    ("definitions", "told"),
+    [
+        ("{mu: laplace(q)}", "model.definitions.mu: unknown name 'q'"),
+        ("{mu: 2*nu, nu: mu + u}", "mu: it needs nu, which needs it in turn; make one of them a field"),
+        ("{u: v}", "u is a field or a constant already"),
+        ("{laplace: v}", "'laplace' already means something in equations"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_definitions_are_told(definitions: str, told: str) -> None:
+    lines = mistakes(changed("  fields:", f"  definitions: {definitions}\n  fields:"))
+    assert any(told in line for line in lines), lines

@@ -63,7 +63,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:10:32: boundaries.x-.value: '20 C' is an electric charge; a temperature is wanted, "
         "for example '20 degC' or '300 K'",
         "c.yaml:11:6: boundaries.y: 'periodic' was found; a section with a type "
-        "(dirichlet, fixed, neumann, robin, radiation or periodic) is wanted; write {type: periodic}",
+        "(dirichlet, fixed, neumann, robin, radiation, periodic, no_flux, clamped, supported, free, curvature or extrapolate) is wanted; write {type: periodic}",
         (
             "c.yaml:12:22: boundaries.z.fluxx: unknown key (did you mean 'flux'?); the keys here "
             "are where, type, flux and conductivity"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -402,6 +403,97 @@ def test_other_faces_go_on_from_the_state_and_the_time(tmp_path: Path) -> None:
     saved = ts.open_result(tmp_path)
     assert saved.report.time_s == pytest.approx(10 * DT)
     assert "200" in (tmp_path / "resolved.yaml").read_text()
+
+
+HEATED = {
+    "grid": {"shape": [8], "size": ["8 cm"]},
+    "model": {"type": "heat", "material": "steel", "sources": [{"power": "1e3*t"}]},
+    "initial": {"type": "constant", "value": 20},
+    "boundaries": {"x": {"type": "dirichlet", "value": "20 + t"}},
+    "time": {"t_end": "40 s"},
+    "output": {"statistics": {"every": "1 step"}},
+    "compute": {"method": "cpu.plain", "threads": 1},
+}
+
+
+@pytest.mark.parametrize("time", [{"t_end": "40 s"}, {"dt": "0.5 s", "steps": 80}])
+def test_a_nest_of_simulations_has_one_clock(time: dict[str, Any], tmp_path: Path) -> None:
+    config = {**HEATED, "time": time}
+    with contextlib.ExitStack() as stack:
+        sims = [stack.enter_context(ts.simulate(config))]
+        # Faces change to what they are, and back: the end is that of one run.
+        for depth, until in enumerate((10.0, 20.0, 30.0)):
+            sims[-1].run(until=until)
+            assert sims[-1].time == pytest.approx(until)
+            faces = {"x+": HEATED["boundaries"]["x"]}
+            place = tmp_path / str(depth)
+            sims.append(stack.enter_context(sims[-1].with_boundary(faces, place)))
+            assert sims[-1].time == sims[-2].time
+        sims[-1].run()
+        assert sims[-1].time == pytest.approx(40.0)
+        found = sims[-1].field()[0]
+    np.testing.assert_allclose(found, ts.run(config, progress=False).field(), rtol=1e-12)
+
+    # One that was left at 30 s is continued to the same end, and so is one that made no step.
+    for depth in (1, 2):
+        saved = ts.open_result(tmp_path / str(depth))
+        assert ts.run(saved.config, resume="auto", progress=False).report.time_s == 40.0
+
+
+def test_sources_and_constants_change_on_the_way() -> None:
+    with ts.simulate(HEATED) as sim:
+        sim.run(until=10.0)
+        faces = {"boundaries": {"*": {"type": "neumann"}}, "model.sources": []}
+        with (
+            sim.with_changes(faces) as off,
+            off.with_changes({"model.sources": [{"power": "1e3*t"}]}) as on,
+        ):
+            before = on.field().mean()
+            on.run()
+            # The power is 1e3 t of the one clock: 1e3 (40^2 - 10^2) / 2 J/m2.
+            capacity = 7854 * 434 * 0.08
+            assert on.field().mean() - before == pytest.approx(7.5e5 / capacity, rel=1e-9)
+        with pytest.raises(ConfigError, match="on the same grid"):
+            sim.with_changes({"grid.shape": [9]}).__enter__()
+        with pytest.raises(ConfigError, match="the simulation is at 10 s already"):
+            sim.with_changes({"time.t_end": "5 s"}).__enter__()
+
+    decay = {
+        "grid": {"shape": [4], "size": [1.0]},
+        "model": {
+            "type": "pde",
+            "constants": {"k": 0.5},
+            "fields": {"u": {"equation": "-k*u", "initial": {"type": "constant", "value": 1}}},
+        },
+        "boundaries": {"x": {"type": "periodic"}},
+        "time": {"dt": 0.125, "t_end": 4.0},
+        "compute": {"method": "cpu.plain", "threads": 1},
+    }
+    with ts.simulate(decay) as sim:
+        sim.run(until=1.0)
+        with sim.with_changes({"model.constants.k": 1.0}) as faster:
+            faster.run(until=2.0)
+            with faster.with_changes({"model.constants.k": 0.0}) as still:
+                still.run()
+                assert (still.time, still.step) == (4.0, 16)
+                expected = (1 - 0.5 / 8) ** 8 * (1 - 1 / 8) ** 8
+                np.testing.assert_allclose(still.field(), expected)
+
+
+@pytest.mark.parametrize("steps", [4, 10])
+def test_a_field_that_was_set_last_is_what_a_checkpoint_holds(steps: int, tmp_path: Path) -> None:
+    config = plate(checkpoint={"every": "2 steps"})
+    with ts.simulate(config, tmp_path / "a") as sim:
+        sim.run(until=steps * DT)
+        sim.set_field(np.full((14, 20), 7.0))
+    checkpoint = ts.open_result(tmp_path / "a").field()
+    np.testing.assert_array_equal(checkpoint, np.full((14, 20), 7.0))
+
+    # Steps without outputs leave their state, too, up to the last one.
+    with ts.simulate(config, tmp_path / "b") as sim:
+        sim.advance(10)
+        after = sim.field()[0]
+    np.testing.assert_array_equal(ts.open_result(tmp_path / "b").field(), after)
 
 
 def test_faces_of_a_bare_problem_are_a_boundary() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support import gpu_equation_cases as cases
-from tetris_sim.bench.expected import DeviceLimits, expect, expected_rates, gpu_limits
+from tetris_sim.bench.limits import DeviceLimits, expect, expected_rates, gpu_limits
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD

@@ -244,7 +244,7 @@ def test_a_checkpoint_in_float16_becomes_float32_where_others_read_it(
         name = problem.variables[0].name
         for dataset in (vtk["VTKHDF/CellData"][name], netcdf[name]):
             assert dataset.dtype == np.float32
-            np.testing.assert_array_equal(dataset[0], values[0].astype(np.float32))
+            np.testing.assert_array_equal(np.squeeze(dataset), values[0].astype(np.float32))
     assert np.load(tmp_path / "a.npy").dtype == np.float16
     assert export(path, tmp_path / "a.xdmf") == ExitCode.CONFIG
     assert "no reader of it knows float16; write a .vtkhdf file instead" in said(capsys)

@@ -9,8 +9,8 @@ import pytest
 from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.simulation import progress as progress_module
-from tetris_sim.simulation.progress import Progress
+from tetris_sim.simulation import background as progress_module
+from tetris_sim.simulation.background import Progress
 from tetris_sim.support.clock import format_duration, format_time
 
 

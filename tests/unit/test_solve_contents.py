@@ -22,7 +22,7 @@ from tetris_sim.solvers import implicit, steady
 from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.solver import OneDevice, Solver
 from tetris_sim.solvers.steady import Steady, solve_steady
-from tetris_sim.verification.melting import melting_cases
+from tetris_sim.verification.heated import melting_cases
 
 INSULATED = {"*": {"type": "neumann"}}
 

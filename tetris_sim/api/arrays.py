@@ -225,7 +225,7 @@ def checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
         state = given.astype(wanted, copy=False)
     if not np.isfinite(state).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(state))[0])
-        msg = f"field{list(place)} is {state[place]} in {wanted}; every temperature must be finite"
+        msg = f"field{list(place)} is {state[place]} in {wanted}; every value must be finite"
         raise NumericsError(msg)
     return state
 

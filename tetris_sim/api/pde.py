@@ -74,8 +74,9 @@ def solve_pde(
             relative to the largest magnitude of each field; dt is then 1 if not given.
         constants: numbers or formulas of x, y, z, t by name.
         dt: the time step; 0.9 of the largest stable one if not given.
-        scheme: euler, rk2, rk4, or leapfrog if all fields have `second_order`; if not given,
-            leapfrog for those without tolerance, rk4 if some have, else euler.
+        scheme: euler, rk2, ssprk3, rk4, or leapfrog if all fields have `second_order`; if not
+            given, leapfrog for those without tolerance, rk4 if some have, ssprk3 where fluxes have
+            limiters, else euler.
         spacing: distance between points, one number or one per axis of the array; the first point
             lies half a spacing from 0.
         boundary: what holds on the faces, for all fields or by field; as for `thermal_diffusion`.
@@ -104,9 +105,6 @@ def solve_pde(
         msg = "equations are computed in float64 or float32, not in float16"
         raise ConfigError(msg)
 
-    if scheme is None:
-        alone = len(second) == len(fields) and tolerance is None
-        scheme = ("leapfrog" if alone else "rk4") if second else "euler"
     grid = spaced_grid(state.shape[1:], spacing)
     problem = equations_problem(
         state,

@@ -31,6 +31,7 @@ from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.drawing import Drawing
 from tetris_sim.outputs.figure_layout import Caption, moment
+from tetris_sim.outputs.materials import cell_maps, sample_materials, show_body
 from tetris_sim.outputs.pictures import as_image, draw_state
 from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
 from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_fields
@@ -57,13 +58,17 @@ Opened = Callable[[], AbstractContextManager[Series]]
 
 
 class _Lazy(BackendArray):  # type: ignore[misc]
-    """One variable of a series, (records, n0, ...); the file is open only while it is read."""
+    """One variable of a series, (records, n0, ...); the file is open only while it is read.
 
-    def __init__(self, opened: Opened, variable: int, series: Series, folder: object) -> None:
-        self._opened, self._variable = opened, variable
+    A map of the cells has one record.
+    """
+
+    def __init__(self, opened: Opened, series: Series, folder: object, **which: int) -> None:
+        self._opened, self._which = opened, which
         self._folder = folder  # a temporary one stays as long as anybody may read
-        self.shape = (len(series.steps), *series.grid.shape)
-        self.dtype = series.dtype
+        is_map = "map" in which
+        self.shape = (1 if is_map else len(series.steps), *series.grid.shape)
+        self.dtype = series.maps[which["map"]].dtype if is_map else series.dtype
 
     def __getitem__(self, key: Any) -> Any:
         return indexing.explicit_indexing_adapter(
@@ -81,7 +86,11 @@ class _Lazy(BackendArray):  # type: ignore[misc]
         box = tuple((int(it.min()), int(it.max()) + 1) for it in places)
         inside = np.ix_(*(it - low for it, (low, _) in zip(places, box, strict=True)))
         with self._opened() as series:
-            values = [series.read(int(it), self._variable, box)[inside] for it in records]
+            if "map" in self._which:
+                numbers = series.maps[self._which["map"]].read(box)
+                return np.asarray(numbers[inside].reshape(shape))
+            variable = self._which["variable"]
+            values = [series.read(int(it), variable, box)[inside] for it in records]
         return np.stack(values).reshape(shape)
 
 
@@ -105,10 +114,15 @@ def make_dataset(opened: Opened, folder: object = None) -> xarray.Dataset:
         for name, place in grid.cut:
             coordinates[name] = ((), place, {"units": "m", "long_name": f"position along {name}"})
 
+        for k, it in enumerate(series.maps):
+            lazy = indexing.LazilyIndexedArray(_Lazy(opened, series, folder, map=k))
+            flags = xarray.Variable(axes, lazy, it.attributes)
+            coordinates[it.name] = flags.isel(time=0)
+
         variables = {
             variable.name: (
                 axes,
-                indexing.LazilyIndexedArray(_Lazy(opened, k, series, folder)),
+                indexing.LazilyIndexedArray(_Lazy(opened, series, folder, variable=k)),
                 {"units": variable.unit, "long_name": variable.long_name},
             )
             for k, variable in enumerate(series.variables)
@@ -258,6 +272,7 @@ class LastState:
             place=lambda record, variable: (path, "", ()),
             meta={"title": title},
             timeless=not np.isfinite(self.problem.dt_limit),
+            find_maps=functools.partial(cell_maps, self.problem),
         )
 
 
@@ -357,6 +372,7 @@ class Result:
             cuts = cuts_at(series.grid, places) if places else default_cuts(series.grid)
 
             planes = sample(functools.partial(series.read, record, variable), series.grid, cuts)
+            planes = show_body(planes, sample_materials(series.maps, series.grid, cuts))
             shown = series.variables[variable]
             heading = str(series.meta.get("title", "")) or shown.long_name
             caption = Caption(shown.long_name, shown.unit, heading)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sys
 import tempfile
@@ -18,9 +19,12 @@ import numpy.typing as npt
 
 from tetris_sim.api.arrays import checked_field
 from tetris_sim.api.result import Folder, LastState, Result
+from tetris_sim.apps.domain import steps_left
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
+from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results
 from tetris_sim.simulation.driving import onward
 from tetris_sim.simulation.launch import underway
@@ -139,8 +143,16 @@ class _Asked:
 
 @contextlib.contextmanager
 def _opened(
-    asked: _Asked, *, progress: bool = False, overwrite: bool = False, adapt: Adapt | None = None
+    asked: _Asked,
+    *,
+    progress: bool = False,
+    overwrite: bool = False,
+    adapt: Adapt | None = None,
+    saves: bool = False,
 ) -> Iterator[Simulation]:
+    """Open what is asked for; with `saves`, a checkpoint of its first state is made at once, which
+    nothing in its configuration says.
+    """
     stopping = Stopping(aborts=False)
     with underway(
         asked.config,
@@ -151,38 +163,66 @@ def _opened(
         stopping=stopping,
     ) as found:
         found.simulation.heard = stopping
+        if saves:
+            found.simulation.leave()
         yield found.simulation
 
 
 def _vary(
     config: Config,
     simulation: Simulation,
-    boundaries: Mapping[str, Any],
+    changes: Mapping[str, Any],
     directory: str | Path | None,
 ) -> AbstractContextManager[Simulation]:
-    """See `Simulation.with_boundary`."""
-    if not isinstance(boundaries, Mapping):
+    """See `Simulation.with_boundary`, whose faces are the change of "boundaries", and
+    `Simulation.with_changes`.
+    """
+    data = config.resolved()
+    changes = dict(changes)
+    if "boundaries" in changes:
+        given = changes.pop("boundaries")
+        if not isinstance(given, Mapping):
+            msg = (
+                f"boundaries is {describe(given)}; sections by face are wanted, for example "
+                "{'x-': {'type': 'dirichlet', 'value': '0 degC'}}"
+            )
+            raise ConfigError(msg)
+        kept = {
+            name: face
+            for name, face in data["boundaries"].items()
+            if "*" not in given and name[0] not in given
+        }
+        data["boundaries"] = {**kept, **given}
+
+    # A time of the end stays what it is, for the clock goes on; steps are counted anew.
+    if data["time"].get("steps") is not None:
+        data["time"]["steps"] = simulation.problem.steps - simulation.step
+    data["output"].pop("directory", None)
+    asked = _ask(data, directory, None, changes, results_stay=False)
+    return _opened(
+        asked, adapt=partial(_from_here, asked.config, simulation), saves=directory is not None
+    )
+
+
+def _from_here(config: Config, simulation: Simulation, problem: Problem) -> Problem:
+    """The problem of a configuration from the state and time of a simulation on.
+
+    Raises:
+        ConfigError: see `onward`, or the run would have ended before this time.
+    """
+    steps = problem.steps
+    if config.time.t_end is not None:
+        dt, steps = steps_left(config.time.t_end, simulation.time, problem.dt)
+        if dt != problem.dt:
+            problem = config.build(dt=dt)
+
+    if steps < 0:
         msg = (
-            f"boundaries is {describe(boundaries)}; sections by face are wanted, for example "
-            "{'x-': {'type': 'dirichlet', 'value': '0 degC'}}"
+            f"time.t_end is {config.time.t_end:g} s, and the simulation is at "
+            f"{simulation.time:g} s already: give a later time"
         )
         raise ConfigError(msg)
-    data = config.resolved()
-    kept = {
-        name: face
-        for name, face in data["boundaries"].items()
-        if "*" not in boundaries and name[0] not in boundaries
-    }
-    data["boundaries"] = {**kept, **boundaries}
-    time, left = data["time"], simulation.problem.steps - simulation.step
-    if time.get("t_end") is not None:
-        time["t_end"] -= simulation.time
-    elif time.get("steps") is not None:
-        time["steps"] = left
-    data["output"].pop("directory", None)
-
-    asked = _ask(data, directory, None, None, results_stay=False)
-    return _opened(asked, adapt=lambda problem: onward(simulation, problem, problem.steps))
+    return onward(simulation, dataclasses.replace(problem, steps=steps))
 
 
 def _ask(
@@ -202,6 +242,7 @@ def _ask(
         overrides.append(Override("directory=", ("output", "directory"), os.fspath(directory)))
     temporary = Path(tempfile.mkdtemp(prefix="tetris_sim_"))
     folder = Folder(temporary, temporary=True)
+    initial = _by_field(initial, config)
     found = _load(config, [*overrides, *_written(initial, temporary)], temporary)
     place = results.directory_of(found)
     if place == temporary:
@@ -225,6 +266,7 @@ def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:
             "Config is wanted"
         )
         raise ConfigError(msg)
+
     defaults = [
         Override("", ("output", "directory"), str(temporary)),
     ]
@@ -237,6 +279,30 @@ def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:
             Override("", ("checkpoint", "at_end"), False),
         ]
     return make_config(data, overrides=overrides, defaults=defaults)
+
+
+def _by_field(initial: Arrays | None, config: Source) -> Arrays | None:
+    """An array of a model of equations by the name of its only field; else what is given."""
+    if initial is None or isinstance(initial, Mapping):
+        return initial
+    data: Any = config
+    if isinstance(config, Config):
+        data = config.resolved()
+    elif isinstance(config, str | Path):
+        # A file that cannot be read is reported where it is checked.
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            root, _ = read_yaml(Path(config).read_text(encoding="utf-8"), str(config))
+            data = {} if root is None else root.plain()
+
+    model = data.get("model") if isinstance(data, Mapping) else None
+    fields = model.get("fields") if isinstance(model, Mapping) else None
+    if not isinstance(fields, Mapping) or not fields:
+        return initial
+    if len(fields) > 1:
+        names = ", ".join(f'"{name}": array' for name in fields)
+        msg = f"initial is one array, and the model has {len(fields)} fields; give {{{names}}}"
+        raise ConfigError(msg)
+    return {next(iter(fields)): initial}
 
 
 def _written(initial: Arrays | None, directory: Path) -> list[Override]:

@@ -1,4 +1,4 @@
-"""What competes in the benchmark, ready to be timed: the `prange` loops, and every method with its
+"""Candidates of the benchmark, ready to be timed: the `prange` loops, and every method with its
 best parameters.
 """
 

@@ -125,7 +125,7 @@ def _section(
 
 
 def devices_of(chosen: str) -> str | tuple[str, ...]:
-    """What `compute.devices` has for a set.
+    """Return the value of `compute.devices` for a set.
 
     >>> devices_of("cpu+gpu"), devices_of("gpu:0+gpu:1")
     ('cpu+gpu', ('gpu:0', 'gpu:1'))

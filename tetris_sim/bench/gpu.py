@@ -56,7 +56,7 @@ OpenPeers = Callable[[Problem, GpuDevice], Sequence[TimedCandidate]]
 
 
 def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> MachineLimits:
-    """What the memory of the GPU does.
+    """Measure the bandwidth of the memory of the GPU.
 
     Args:
         device: the GPU.
@@ -115,6 +115,7 @@ def measured_gpu(
             BenchResult(**about, rounds=rounds, seconds=seconds, gpu=gpu, gpu_limits=limits),
             device,
         )
+        # A clock that dropped meanwhile shows as a difference from "before".
         limits["after"] = measure(device, rounds=rounds, seconds=seconds)
     finally:
         device.close()
@@ -156,6 +157,7 @@ def bench_gpu(
             grid = shape or SHAPES[named_stencil(name).stencil.ndim]
             problem = random_made_there(random_problem(name, grid, dtype, weights, "periodic"))
             methods, refusals = _time_methods(problem, device, rounds=rounds, seconds=seconds)
+            # Peers are timed once per stencil and dtype, on the first kind of weights.
             others: list[BenchRow] = []
             if weights == weight_kinds(name)[0]:  # peers do not know what weights have in common
                 others = time_steady(peers(problem, device), rounds=rounds, seconds=seconds)

@@ -143,7 +143,7 @@ class BenchCase:
 
 @dataclass(frozen=True)
 class CacheLimit:
-    """What a level of cache can do.
+    """The limit that a level of cache sets.
 
     Attributes:
         level: 1, 2 or 3.
@@ -162,7 +162,7 @@ class CacheLimit:
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """What a machine or a GPU can do at most, bytes and multiply-adds per second.
+    """The limits of a machine or a GPU, bytes and multiply-adds per second.
 
     Attributes:
         copy: in memory, read plus written.
@@ -187,7 +187,7 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class SetShare:
-    """What a worker of a set of devices got.
+    """The share of a worker in a set of devices.
 
     Attributes:
         worker: its name.

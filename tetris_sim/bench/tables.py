@@ -250,7 +250,7 @@ def _paragraph(result: BenchResult, notes: Iterable[str]) -> list[str]:
 
 
 def refused(cases: Sequence[BenchCase]) -> list[str]:
-    """What was not timed and why, once for all stencils of which it is true."""
+    """Say which candidates were not timed and why, once for all stencils of which it is true."""
     stencils: dict[tuple[str, str], list[str]] = {}  # by (what, why)
     for case in cases:
         for name, reason in case.refusals.items():
@@ -329,6 +329,7 @@ def kernels_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimit
 
     rows = []
     for case in cases:
+        # Shares are of the limits measured in the same run, on the same cores.
         bounds, prange = bounds_of(case, limits), better_loop(case)
         for row in case.rows:
             whole = row.end_to_end
@@ -352,7 +353,7 @@ def better_loop(case: BenchCase) -> float:
 
 
 def bounds_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits]) -> TextTable:
-    """What each stencil cannot exceed, and which limit is tighter for a sweep through memory."""
+    """Tabulate the bound of each stencil, and which limit is tighter for a sweep through memory."""
     words = {"fma": "multiply-adds", "memory": "memory"}
     rows = []
     for case in cases:
@@ -398,7 +399,7 @@ def gpu_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits]) 
 
 
 def gpu_faces_table(cases: Sequence[BenchCase]) -> TextTable:
-    """What faces cost the fastest method."""
+    """Tabulate the cost of faces for the fastest method."""
     kinds = list(dict.fromkeys(kind for case in cases for kind in case.faces))
     rows = []
     for case in cases:

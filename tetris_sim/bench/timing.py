@@ -209,6 +209,7 @@ def interleave(
 
     rates: dict[str, list[float]] = {name: [] for name in works}
     ratios: dict[str, list[float]] = {name: [] for name in works}
+    # In turn, so that a slow second of the machine falls on all of them alike.
     for _ in range(rounds):
         for name, work in works.items():
             limit = (
@@ -248,7 +249,7 @@ def _elapsed(work: TimedWork, repetitions: int, settle: float) -> float:
 
 
 def provenance() -> dict[str, Any]:
-    """What a measurement must carry to be believed: machine, versions, commit, date."""
+    """Describe where a measurement comes from: machine, versions, commit, date."""
     machine = find_machine()
     return {
         "host": machine.host,

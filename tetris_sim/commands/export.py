@@ -176,6 +176,13 @@ def _write_xdmf(choice: ExportSelection, output: Path) -> None:
             "it knows float16; write a .vtkhdf file instead, which has them as float32"
         )
         raise ConfigError(msg)
+    # A checkpoint has no file of maps, and an XDMF file only points.
+    maps = {}
+    if (geometry := series.geometry) is not None:
+        beside = os.path.relpath(geometry, output.absolute().parent)
+        shape = series.grid.shape
+        maps = {it.name: Source(beside, it.name, shape, it.dtype) for it in series.maps}
+
     frames = []
     for record in choice.records:
         places = {v.name: series.place(record, k) for k, v in enumerate(series.variables)}
@@ -185,7 +192,8 @@ def _write_xdmf(choice: ExportSelection, output: Path) -> None:
                 {
                     name: Source(os.path.relpath(file, output.absolute().parent), dataset, shape)
                     for name, (file, dataset, shape) in places.items()
-                },
+                }
+                | maps,
             )
         )
     atomic_text(output, xdmf_text(series.grid, series.dtype, frames))

@@ -194,7 +194,7 @@ def as_text(facts: dict[str, Any]) -> str:
 
 def _equations(prepared: PreparedRun) -> dict[str, Any] | None:
     """What a step by equations costs at a point, and what rate is expected of each worker."""
-    from tetris_sim.bench.expected import expected_rates
+    from tetris_sim.bench.limits import expected_rates
 
     problem = prepared.problem
     if (equations := problem.equations) is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tetris_sim.commands import sources
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
 from tetris_sim.outputs.figure_layout import moment
+from tetris_sim.outputs.materials import sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state, draw_table
 from tetris_sim.outputs.sampling import sample
 from tetris_sim.outputs.series import Series
@@ -105,5 +106,6 @@ def draw_record(
     """
     cuts = sources.choose_cuts(series, slices)
     planes = sample(functools.partial(series.read, record, variable), series.grid, cuts)
+    planes = show_body(planes, sample_materials(series.maps, series.grid, cuts))
     when = moment(series.steps[record], series.times[record], timeless=series.timeless)
     draw_state(planes, sources.caption(series, variable), moment=when).save(output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Collection, Iterator
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tetris_sim.config import read_config
 from tetris_sim.config.sections.quantities import Quantity
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.errors import CheckpointError, ConfigError, TetrisError
 from tetris_sim.model.method import Box
 from tetris_sim.outputs import results
 from tetris_sim.outputs.field_file import INDEX
 from tetris_sim.outputs.figure_layout import Caption
+from tetris_sim.outputs.materials import CellMap, cell_maps
 from tetris_sim.outputs.regions import Neighbours, neighbours
 from tetris_sim.outputs.sampling import CrossSection, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
@@ -225,7 +228,22 @@ def cut_series(series: Series, slices: list[str]) -> Series:
         return np.asarray(values).astype(series.dtype)
 
     spans = [(0, n) if it is None else None for n, it in zip(grid.shape, near, strict=True)]
-    return replace(series, grid=grid.part(spans, places), read=read)
+    cells = [grid.cell_at(axis, places.get(name, 0.0)) for axis, name in enumerate(grid.axis_names)]
+
+    def cut(it: CellMap) -> CellMap:
+        def numbers(box: Box) -> Any:
+            wanted = iter(box)
+            whole = [(c, c + 1) if n else next(wanted) for c, n in zip(cells, near, strict=True)]
+            return it.read(tuple(whole)).reshape([high - low for low, high in box])
+
+        return replace(it, read=numbers)
+
+    return replace(
+        series,
+        grid=grid.part(spans, places),
+        read=read,
+        find_maps=lambda: tuple(cut(it) for it in series.maps),
+    )
 
 
 def _between(values: Values, near: Neighbours, axis: int) -> Values:
@@ -345,7 +363,19 @@ def _checkpoint_series(checkpoint: Checkpoint) -> Series:
             "config": state.config,
         },
         timeless=config.get("model", {}).get("type") == "stencil",
+        find_maps=functools.partial(_maps_of, state.config),
     )
+
+
+def _maps_of(text: str) -> tuple[CellMap, ...]:
+    """The maps of the cells of a configuration of ours, as far as its files are still there."""
+    if "regions" not in text:  # most have none, and building takes a while
+        return ()
+    with contextlib.suppress(TetrisError, OSError):
+        config = read_config(text, name=results.CONFIG, base=Path.cwd(), environ={})
+        return cell_maps(config.build())
+    log.warning("materials are not known: the files that the configuration names are not there")
+    return ()
 
 
 def _numbers(steps: list[int]) -> str:

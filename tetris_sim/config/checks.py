@@ -15,6 +15,7 @@ from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted
 from tetris_sim.config.sections.conditions import (
+    OF_EQUATIONS,
     ConstantInitial,
     ExpressionInitial,
     FaceCondition,
@@ -34,6 +35,7 @@ from tetris_sim.config.sections.schema import (
     Request,
     TimeSection,
 )
+from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
@@ -41,7 +43,7 @@ from tetris_sim.support.wording import describe, listed
 
 # Does the model fit the other sections?
 
-_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog", "rkl2", *SPLIT)
+_OF_EQUATIONS = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2", *SPLIT)
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
@@ -65,6 +67,26 @@ def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
             ("time", "scheme"),
             f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
         )
+
+
+def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator[Finding]:
+    """Refuse faces and names of equations for other models."""
+    if model.type == "pde":
+        return
+    for path, section in patches(boundaries):
+        if isinstance(section, OF_EQUATIONS):
+            yield Finding(
+                ("boundaries", *path, "type"),
+                f"{section.type} is for model.type: pde; model.type: {model.type} has dirichlet, "
+                "fixed, neumann, robin and periodic faces",
+            )
+
+        # Names of constants and fields were let through, since only equations know them.
+        for name, about in type(section).model_fields.items():
+            kinds = [it for it in about.metadata if isinstance(it, Varying)]
+            given = getattr(section, name)
+            if kinds and isinstance(given, str) and (told := kinds[0].mistake(given)):
+                yield Finding(("boundaries", *path, name), told)
 
 
 def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
@@ -137,6 +159,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
         (_parts, ("grid", "output")),
+        (_over, ("grid", "output", "model")),
         (_moments, ("time", "output")),
         (_numbers_in_precision, ("compute", "initial", "boundaries")),
         (_shares, ("compute",)),
@@ -144,6 +167,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
         (check_scheme, ("time", "model")),
+        (check_faces, ("boundaries", "model")),
     )
 
     for check, names in checks:
@@ -298,6 +322,22 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
 
         if part.slice.keys() >= lengths.keys():
             yield Finding((*path, "slice"), "no axis is left uncut; a probe is for a single place")
+
+
+def _over(grid: GridSection, output: OutputSection, model: Any) -> Iterator[Finding]:
+    lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
+    over = {} if output.statistics is None else output.statistics.over
+    for name, part in over.items():
+        path: KeyPath = ("output", "statistics", "over", name)
+        if not part.box and model.type != "heat":
+            yield Finding(path, f"model.type: {model.type} has no bodies; give a box")
+        for axis, (low, high) in part.box.items():
+            if axis not in lengths:
+                message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
+                yield Finding((*path, "box", axis), message, at_key=True)
+            elif low < 0 or high > lengths[axis]:
+                message = f"the box of the grid reaches from 0 to {lengths[axis]:g} m along {axis}"
+                yield Finding((*path, "box", axis), message)
 
 
 def _fields(output: OutputSection) -> Iterator[tuple[KeyPath, FieldsSection]]:

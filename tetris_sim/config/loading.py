@@ -427,6 +427,7 @@ def _check(
         further += _look_ahead(sections)
     # Sections were validated with corrected spelling; positions need the keys as written.
     findings += [replace(it, path=as_written(it.path, wrong, values)) for it in further]
+    findings = _of_fields(findings, values)
     mistakes += [
         Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
         for finding in findings
@@ -435,6 +436,19 @@ def _check(
     if mistakes or config is None:
         raise ConfigMistakesError(mistakes)
     return config
+
+
+_TEMPERATURES = re.compile(
+    r"a temperature( difference)?( is wanted), for example [^;(]*|a temperature"
+)
+
+
+def _of_fields(findings: list[Finding], values: Mapping[str, Any]) -> list[Finding]:
+    """Findings as they read where fields are numbers without a unit: of all models but bodies."""
+    model = values.get("model")
+    if not isinstance(model, Mapping) or model.get("type") not in ("pde", "stencil"):
+        return findings
+    return [replace(it, message=_TEMPERATURES.sub(r"a number\2", it.message)) for it in findings]
 
 
 def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:

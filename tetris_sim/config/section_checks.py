@@ -265,16 +265,15 @@ def _count(kind: KeyKind) -> str:
 def homes(section: type[Section], key: str) -> list[str]:
     """The sections that a key belongs to: "time", "initial (type: gaussian)", "output.fields"."""
     # Every tagged section has a `type`, so that key says nothing about a section.
-    return (
-        []
-        if key == "type"
-        else list(dict.fromkeys(place for name, place in _all_keys(section) if name == key))
-    )
+    return [] if key == "type" else list(_all_homes(section).get(key, ()))
 
 
 @functools.cache
-def _all_keys(section: type[Section]) -> tuple[tuple[str, str], ...]:
-    return tuple(_keys_below(section, ""))
+def _all_homes(section: type[Section]) -> dict[str, dict[str, None]]:
+    found: dict[str, dict[str, None]] = {}
+    for name, place in _keys_below(section, ""):
+        found.setdefault(name, {})[place] = None
+    return found
 
 
 def _keys_below(section: type[Section], place: str) -> Iterator[tuple[str, str]]:
@@ -304,6 +303,9 @@ def _keys_in(kind: KeyKind, place: str) -> Iterator[tuple[str, str]]:
 
 # Error types that say more than that a value is not an allowed word; they are reported first.
 _TELLING = ("value_error", "less_than_equal")
+# Unknown keys of a section that are compared with those that exist: a file of thousands of them is
+# no configuration.
+_MOST_EXPLAINED = 200
 _MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
 _COLLECTIONS = ("output",)  # sections whose keys say nothing about one another
 
@@ -321,7 +323,8 @@ def check_sections(
         The valid sections by key, with defaults filled in; and the mistakes in the others.
     """
     right: dict[str, Any] = {}
-    findings = [_unknown_key((key,), whole, whole) for key in values if key not in keys_of(whole)]
+    unknown = [key for key in values if key not in keys_of(whole)]
+    findings = [_unknown_key((key,), whole, whole, k) for k, key in enumerate(unknown)]
 
     for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
         # A section whose every line is commented out is empty text; it means the defaults, if
@@ -365,7 +368,7 @@ def _without(section: Mapping[str, Any], wrong: Sequence[Finding]) -> Any:
             continue  # an earlier finding has removed it
         value = keys.pop(key)
         # Unless the key that was meant is written as well: then the misspelt value is dropped.
-        if finding.meant and finding.meant not in {*keys, *_keys_at(section, way)}:
+        if finding.meant and not (finding.meant in keys or finding.meant in _keys_at(section, way)):
             keys[finding.meant] = value
     return left
 
@@ -426,21 +429,26 @@ def _explain(
 
     # One finding per value of several types, the most informative first.
     told: set[KeyPath] = set()
-    for spot, complaint in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
+    spots.sort(key=lambda pair: pair[1]["type"] not in _TELLING)
+    for number, (spot, complaint) in enumerate(spots):
         at_choice = len(spot.path) in spot.choices
         if (at_choice and spot.path in inner) or spot.path in told:
             continue
         if spot.choices:
             told.add(spot.path)
-        yield _finding(spot, complaint, values, whole)
+        yield _finding(spot, complaint, values, whole, number)
 
 
 def _finding(
-    spot: Spot, error: Mapping[str, Any], values: Mapping[str, Any], whole: type[Section]
+    spot: Spot,
+    error: Mapping[str, Any],
+    values: Mapping[str, Any],
+    whole: type[Section],
+    number: int,
 ) -> Finding:
     last, kind = spot.path[-1], spot.kind
     if error["type"] == "extra_forbidden":
-        return _unknown_key(spot.path, spot.owner, whole)
+        return _unknown_key(spot.path, spot.owner, whole, number)
     # Errors in keys themselves exist only for mappings such as `boundaries`.
     if error["loc"][-1:] == ("[key]",):
         is_what = "allowed here" if kind is None or kind.description is None else kind.description
@@ -484,7 +492,12 @@ def _meant(value: Any, kind: KeyKind) -> str:
     return suggestion(value, words(kind))
 
 
-def _unknown_key(path: KeyPath, owner: type[Section] | None, whole: type[Section]) -> Finding:
+def _unknown_key(
+    path: KeyPath, owner: type[Section] | None, whole: type[Section], number: int
+) -> Finding:
+    """The finding for a key that is not in the schema; after many of them only that it is not."""
+    if number >= _MOST_EXPLAINED:
+        return Finding(path, "unknown key", at_key=True, unknown=True)
     key, allowed = str(path[-1]), [] if owner is None else list(keys_of(owner))
     meant = likely(key, allowed)
     places = homes(whole, key)
@@ -493,7 +506,8 @@ def _unknown_key(path: KeyPath, owner: type[Section] | None, whole: type[Section
         # A key that belongs elsewhere, unless it rather looks like a misspelling of a key here.
         said = f"unknown key; {key} belongs under {listed(places[:_MOST_HOMES])}"
     elif allowed:
-        said = f"unknown key{suggestion(key, allowed)}; the keys here are {listed(allowed, 'and')}"
+        hint = f" (did you mean {meant!r}?)" if meant else ""
+        said = f"unknown key{hint}; the keys here are {listed(allowed, 'and')}"
     else:
         said = "unknown key"
     return Finding(path, said, at_key=True, unknown=True, meant=meant)

@@ -360,6 +360,8 @@ PATHS: tuple[KeyPath, ...] = (
     ("boundaries", "*", "*", "*", "table"),
     ("boundaries", "*", "*", "*", "file"),
     ("model", "regions", "*", "labels"),
+    ("model", "materials", "*", "*", "table"),
+    ("model", "materials", "*", "*", "file"),
     ("model", "sources", "*", "over_time"),
     ("model", "sources", "*", "*", "table"),
     ("model", "sources", "*", "*", "file"),

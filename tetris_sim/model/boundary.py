@@ -118,6 +118,38 @@ class Robin(_Numbers):
 
 
 @dataclass(frozen=True)
+class NoFlux(Neumann):
+    """Nothing flows through the face, whatever makes it flow: equations leave out the flow through
+    it, and what else is read beyond it is mirrored.
+    """
+
+
+@dataclass(frozen=True)
+class Derivatives(Neumann):
+    """Derivatives along the outward normal on the face: equations continue a field beyond it by
+    the polynomial that has them and goes through the points beside. Kernels, which do not know of
+    it, mirror.
+
+    Attributes:
+        orders: of the derivatives, ascending, 0 for the value; none of them to extrapolate.
+        values: of them.
+    """
+
+    orders: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.orders) != len(self.values) or not all(map(math.isfinite, self.values)):
+            msg = f"each of the derivatives {self.orders} has a finite value, got {self.values}"
+            raise ValueError(msg)
+
+
+CLAMPED = Derivatives(orders=(0, 1), values=(0.0, 0.0))
+SUPPORTED = Derivatives(orders=(0, 2), values=(0.0, 0.0))
+FREE = Derivatives(orders=(2, 3), values=(0.0, 0.0))
+
+
+@dataclass(frozen=True)
 class Periodic:
     """A face joined to the opposite one: its ghosts are copies, not reflections."""
 

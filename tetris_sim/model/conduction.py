@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
-from tetris_sim.model.slab import Ranges
+from tetris_sim.model.slab import PointLabels, Ranges
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.step_control import mean
 
@@ -106,7 +106,7 @@ class Enthalpy:
         begins, slopes = (
             numbers.astype(state.dtype)[ids, piece] for numbers in (curve.begins, curve.slopes)
         )
-        return np.asarray(slopes * (state - knots[ids, piece]) + begins)
+        return np.asanyarray(slopes * (state - knots[ids, piece]) + begins)
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
         """Return the enthalpy [J/m^3] at a temperature [degC]; a material just at its melting point
@@ -358,6 +358,7 @@ class Medium:
         names: of the material of each id; ids may share one.
         void: mask of the ids that are nothing, (n_ids,), whose state has no meaning; None if all
             are something.
+        regions: which region of the configuration each point shows, if it has regions.
 
     Raises:
         ValueError: sizes disagree, conductances are asymmetric, negative or not finite, or a
@@ -369,6 +370,7 @@ class Medium:
     capacity: Numbers
     names: tuple[str, ...]
     void: npt.NDArray[np.bool_] | None = None
+    regions: PointLabels | None = None
 
     def __post_init__(self) -> None:
         n = len(self.capacity)
@@ -541,7 +543,7 @@ def padded(
         periodic: per axis.
 
     Returns:
-        An array of the shape of the box, in the dtype of `of_box`.
+        An array of the shape of the box and what more axes `of_box` gives, in its dtype.
     """
     # Split every axis into runs that are contiguous inside the grid; each product of runs is then
     # one call and one, possibly reversed, copy.
@@ -551,7 +553,7 @@ def padded(
     for parts in itertools.product(*runs):
         inside = of_box(tuple(part.inside for part in parts))
         if result is None:
-            result = np.empty(shape_of_box, inside.dtype)
+            result = np.empty((*shape_of_box, *inside.shape[len(box) :]), inside.dtype)
         target = tuple(slice(part.begin, part.begin + part.length) for part in parts)
         result[target] = inside[tuple(slice(None, None, part.direction) for part in parts)]
     assert result is not None

@@ -187,7 +187,16 @@ def _hypot(*values: Value) -> Value:
 def _erf(value: Value) -> Value:
     from scipy.special import erf  # a fifth of a second to import, for a function few use
 
-    return erf(value)
+    # SciPy has none for wider types; there erf is its Taylor series, whose terms are all of one
+    # sign (Abramowitz and Stegun, 7.1.6), and 1 beyond 7, to the last of 64 bits.
+    if np.asarray(value).dtype != np.longdouble or np.longdouble is np.float64:
+        return erf(value)
+    near = np.clip(value, -7, 7)
+    term = total = near * np.exp(-near * near) * 2 / np.sqrt(np.arccos(np.longdouble(-1)))
+    for n in range(1, 220):
+        term = term * (2 * near * near) / (2 * n + 1)
+        total = total + term
+    return total
 
 
 # The whitelist: a tree may hold these operations and no others, so evaluation can do nothing else.
@@ -329,6 +338,7 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.JoinedStr: "text in quotes",
     ast.Await: "await",
 }
+UNKNOWN_NAME = "unknown name"  # in the message about one
 _NO_POWER = "'^' is not a power in expressions; write ** instead, as in x**2"
 
 
@@ -523,7 +533,7 @@ class _Reader:
             msg = f"{node.id} is a function; write {node.id}(...)"
         else:
             meant = suggestion(node.id, [*known, *self.callable])
-            msg = f"unknown name {node.id!r}{meant}; known are {', '.join(known)}"
+            msg = f"{UNKNOWN_NAME} {node.id!r}{meant}; known are {', '.join(known)}"
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:

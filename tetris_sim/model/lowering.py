@@ -2,7 +2,7 @@
 
 A body of one material without sources makes the step of a stencil; only its boundary conditions
 need rules. Kernels for one stencil without faces advance its interior, and the boundary strip along
-the faces follows the rules (`gpu_kernels/boundary/frame.py`).
+the faces follows the rules (`gpu_kernels/boundary/ghosts.py`).
 
 Several 2D grids stand as the planes of one 3D grid with no coupling along its first axis: methods
 advance an ensemble of small grids together, every point by the same chain as alone

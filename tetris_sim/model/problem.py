@@ -174,6 +174,8 @@ class Problem:
         view: output variables instead of the state; None for the state itself.
         start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only for a
             run continued with another dt, and for a steady state, which is of time 0.
+        continuous: whether a jump over steps follows the equation in time itself, of which a step
+            of the stencil is one of Euler, instead of repeating this step.
         pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
 
     Raises:
@@ -195,6 +197,7 @@ class Problem:
     view: View | None = None
     start: tuple[int, float] = (0, 0.0)
     pairs: bool = False
+    continuous: bool = False
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -362,14 +365,16 @@ class Problem:
         # Cutting needs nothing: materials and coefficients are functions of global indices.
         if all(n <= m for n, m in zip(shape, old, strict=True)):
             return replace(self, grid=grid)
-        # A larger grid asks for indices beyond the body, which therefore repeats.
+        # A larger grid asks for indices beyond the body, which therefore repeats, as its state
+        # does.
+        larger = replace(self, grid=grid, initial=_initial_again(self.initial, old))
         if self.equations is not None:
-            return replace(self, grid=grid, equations=self.equations.repeated(old))
+            return replace(larger, equations=self.equations.repeated(old))
         if self.conduction is None:
-            return replace(self, grid=grid)
+            return larger
         faces = [tuple(_repeated(face, old) for face in pair) for pair in self.boundary.faces]
         boundary = Boundary(tuple((low, high) for low, high in faces))
-        return replace(self, grid=grid, boundary=boundary, conduction=self.conduction.repeated(old))
+        return replace(larger, boundary=boundary, conduction=self.conduction.repeated(old))
 
     def time(self, step: int) -> float:
         """Return the simulated time after `step` steps [s], from `start` on; never accumulated, so
@@ -390,6 +395,12 @@ class Problem:
         """The conduction of a problem that has one."""
         assert self.conduction is not None
         return self.conduction
+
+    @property
+    def system(self) -> Equations:
+        """The equations of a problem that has them."""
+        assert self.equations is not None
+        return self.equations
 
     def padded_ids(self, box: Ranges) -> Ids:
         """Return the material ids of a box of global indices that may reach beyond the grid; see
@@ -437,6 +448,12 @@ class Problem:
         face = self.boundary.faces[axis][SIDES.index(side)]
         assert isinstance(face, RuledFace)
         return face
+
+
+def _initial_again(initial: InitialField, shape: tuple[int, ...]) -> InitialField:
+    # `repeated` cuts the leading axes of an array, so the fields are its last one meanwhile.
+    last = repeated(lambda box: np.moveaxis(initial(Slab.box(box)), 0, -1), shape)
+    return lambda slab: np.moveaxis(last(slab.spans), -1, 0)
 
 
 def _repeated(face: Face, shape: tuple[int, ...]) -> Face:

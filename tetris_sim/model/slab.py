@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.model.grid import Grid
 
@@ -12,6 +16,19 @@ from tetris_sim.model.grid import Grid
 # the last owned point.
 Ranges = tuple[tuple[int, int], ...]
 _NONFINITE_EDGE = 8  # points of the box in which a value that is not finite is reported
+
+
+@dataclass(frozen=True, eq=False)
+class PointLabels:
+    """A number for every point that stands for a name, such as that of its region.
+
+    Attributes:
+        names: by number.
+        read: the numbers of the points of a box of global indices.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Ranges], npt.NDArray[np.unsignedinteger[Any]]]
 
 
 @dataclass(frozen=True)

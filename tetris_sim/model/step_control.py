@@ -42,6 +42,7 @@ _ROUGHER = np.array([1, 0, 5, 0, 5, 0, 1, 0]) / 12
 _MOST_PANELS = 1 << 13  # that are halved at once
 _AT_ONCE = 1 << 20  # numbers that are evaluated at once
 _DOUBTFUL = 1e-6  # of the largest value: the error that a mean may have at most
+_NOTHING = 1e-280  # values so small have too few digits for the same
 _SCANNED = 256  # panels in which a function is searched for bends
 _NARROW = 1 << 12  # units in the last place: a panel this narrow holds a jump
 
@@ -92,7 +93,7 @@ def mean(
             total = np.zeros_like(base)
         np.maximum.at(scale, owner, largest)
         share = np.where(high > low, (high - low) / span[owner], 1.0)
-        rough = error * share > bound * scale[owner]
+        rough = error * share > bound * np.maximum(scale, _NOTHING)[owner]
         if rough.sum() > _MOST_PANELS:
             np.add.at(doubt, owner[rough], (error * share)[rough])
             rough[:] = False
@@ -102,8 +103,8 @@ def mean(
         np.add.at(total, owner[~rough], rest[~rough])
         owner, (low, high) = np.repeat(owner[rough], 2), _halves(low[rough], high[rough])
 
-    if (doubt > _DOUBTFUL * scale).any():
-        at = int(np.argmax(doubt > _DOUBTFUL * scale))
+    if (doubt > _DOUBTFUL * np.maximum(scale, _NOTHING)).any():
+        at = int(np.argmax(doubt > _DOUBTFUL * np.maximum(scale, _NOTHING)))
         msg = (
             f"what is given over time changes too fast between {begins[at]:.6g} and "
             f"{ends[at]:.6g} s for its mean to be known; take shorter time steps, or a table"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.heat_flows import (
@@ -21,17 +23,19 @@ from tetris_sim.outputs.materials import (
     held_pairs,
     survey,
 )
+from tetris_sim.outputs.meter import SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
+from tetris_sim.solvers.balance import SOURCES, held_name
 
 # Heat balance since the first record: stored heat, heat that came in, and the residual.
 #
-# Stored heat and the heat of sources are exact: steps add the mean power over the step, a known
-# number per material. (The power of sources that move is known only at the records.)
-# Flows through surfaces are known at the records and assumed to change linearly from step to step
-# in between; their sum is exact with a record at every step, or if the flow is linear, and of
-# second order in the interval of records otherwise. Of implicit steps they are those of the
-# records, and assumed to lie on a straight line between them, which is of second order in the step
-# even with a record at every step. The residual is the rest: rounding, and this error.
+# Stored heat is exact but for rounding, and what `set_field` brings is not part of it. What came in
+# through each surface is added up by the steps themselves where somebody counts it
+# (`Snapshot.moved`): implicit steps with the numbers that they are made of, so that the residual is
+# what their solver left over; explicit ones where `Meter` asks each of them, so that it is
+# rounding. Where nobody counts, sources are exact all the same (but for those that move), and flows
+# through surfaces are taken to change linearly from record to record: the residual is the error of
+# that, and the report says so.
 
 STORED, GIVEN, PASSED, RESIDUAL = (
     "heat stored",
@@ -39,6 +43,7 @@ STORED, GIVEN, PASSED, RESIDUAL = (
     "heat through surfaces",
     "heat residual",
 )
+THROUGH, FROM = "heat through", "heat from"  # a face, a fluid
 
 
 @dataclass(frozen=True)
@@ -48,34 +53,27 @@ class BalanceEntry:
     Attributes:
         step: step of the record.
         heat: heat of the body [J].
-        inflow: heat flow through all its surfaces [W].
-        power: power of its sources [W].
-        given: heat from sources since the first record [J].
-        passed: heat through surfaces since then [J].
+        powers: heat flow through each surface, and the power of sources [W].
+        moved: the same since the first record [J].
     """
 
     step: int
     heat: float
-    inflow: float
-    power: float = 0.0
-    given: float = 0.0
-    passed: float = 0.0
+    powers: Mapping[str, float]
+    moved: Mapping[str, float] = field(default_factory=dict)
 
 
-def summed(before: BalanceEntry, after: BalanceEntry, dt: float, *, of: str) -> float:
+def summed(steps: int, first: float, last: float, dt: float) -> float:
     """A power from one record to the next [J], added up as steps do: each takes that of its
     beginning, which lies on the straight line between the records.
 
-    >>> begin = BalanceEntry(0, 0.0, 5.0)
-    >>> summed(begin, BalanceEntry(1, 0.0, 9.0), 1.0, of="inflow")  # one step: its beginning
+    >>> summed(1, 5.0, 9.0, 1.0)  # one step: its beginning
     5.0
-    >>> summed(begin, BalanceEntry(2, 0.0, 9.0), 1.0, of="inflow")  # 5, then 7
+    >>> summed(2, 5.0, 9.0, 1.0)  # 5, then 7
     12.0
     """
     # A sum of an arithmetic series: the last record's own power belongs to the next step.
-    steps = after.step - before.step
-    first, last = getattr(before, of), getattr(after, of)
-    return float(dt * ((steps + 1) / 2 * first + (steps - 1) / 2 * last))
+    return dt * ((steps + 1) / 2 * first + (steps - 1) / 2 * last)
 
 
 class HeatBalance:
@@ -83,69 +81,107 @@ class HeatBalance:
 
     Args:
         dt: time step [s].
+        surfaces: columns of the heat that came in through each of them, with the names under which
+            steps count it.
         sources: the sources of the body; None if it has none.
         implicit: whether steps are implicit.
     """
 
-    def __init__(self, dt: float, sources: Sources | None, *, implicit: bool = False) -> None:
+    def __init__(
+        self,
+        dt: float,
+        surfaces: Mapping[str, Sequence[str]],
+        sources: Sources | None,
+        *,
+        implicit: bool = False,
+    ) -> None:
         self._dt, self._sources, self._implicit = dt, sources, implicit
+        self._names = {**surfaces, **({GIVEN: (SOURCES,)} if sources else {})}
+        self._surfaces = tuple(surfaces)
         self._first: float | None = None
         self._latest: BalanceEntry | None = None
+        # What steps had counted up to the first record, and since when.
+        self._before: Mapping[str, float] | None = None
+        self._begun: float | None = None
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns that `add` returns."""
-        return [STORED, *([GIVEN] if self._sources else []), PASSED, RESIDUAL]
+        given = [GIVEN] if self._sources else []
+        return [STORED, *given, PASSED, RESIDUAL, *self._surfaces]
 
-    def go_on(self, first: float | None, latest: BalanceEntry | None) -> None:
-        """Continue from the heat of the first record [J] and the latest entry, or begin."""
-        self._first, self._latest = first, latest
+    def go_on(self, first: tuple[int, float] | None, latest: BalanceEntry | None) -> None:
+        """Continue from the step and heat of the first record [J] and the latest entry, or
+        begin.
+        """
+        self._first, self._latest, self._before = None, None, None
+        # What steps counted up to a record is known of step 0 only.
+        if first is not None and latest is not None:
+            self._first, self._latest = first[1], latest
+            self._before, self._begun = ({}, 0.0) if first[0] == 0 else (None, None)
 
-    def add(self, step: int, heat: float, inflow: float) -> Mapping[str, float]:
+    def add(
+        self, step: int, heat: float, powers: Mapping[str, float], counted: Mapping[str, float]
+    ) -> Mapping[str, float]:
         """Add a record; returns the balance by column [J].
 
         Args:
             step: step of the record.
             heat: heat of the body [J].
-            inflow: heat flow through its surfaces [W].
+            powers: heat flow through each surface, and the power of sources [W].
+            counted: what steps have counted so far, by their names; see `Snapshot.moved`.
         """
-        power = self._sources.power(step) if self._sources else 0.0
-        entry = BalanceEntry(step, heat, inflow, power)
-        before = self._latest
-        # Without an earlier record, or after a step back, the balance begins anew here.
-        if before is None or self._first is None or step < before.step:
-            self._first = heat
+        entry, before = BalanceEntry(step, heat, powers, dict.fromkeys(powers, 0.0)), self._latest
+        # Without an earlier record, or after a step back, the balance begins anew here; so it does
+        # where nobody remembers what had been counted before the first record.
+        lost = bool(counted) and (self._before is None or counted.get(SINCE) != self._begun)
+        if before is None or self._first is None or lost or step < before.step:
+            self._first, self._before = heat, dict(counted)
+            self._begun = counted.get(SINCE)
         elif step == before.step:  # the same record, of a run that was continued at it
-            entry = replace(entry, given=before.given, passed=before.passed)
+            entry = replace(entry, moved=before.moved)
         else:
-            given = before.given + self._given(before, entry)
-            passed = before.passed + self._summed(before, entry, "inflow")
-            entry = replace(entry, given=given, passed=passed)
+            entry = replace(entry, moved=self._moved(before, entry, counted))
 
         self._latest = entry
-        stored = heat - self._first
-        values = {STORED: stored, GIVEN: entry.given, PASSED: entry.passed}
-        values[RESIDUAL] = stored - entry.given - entry.passed
+        brought = self._since(counted, (SET,)) if SET in counted else 0.0
+        stored = heat - self._first - brought
+        through = {name: entry.moved[name] for name in self._surfaces}
+        given, passed = entry.moved.get(GIVEN, 0.0), math.fsum(through.values())
+        values = {**through, STORED: stored, GIVEN: given, PASSED: passed}
+        values[RESIDUAL] = stored - given - passed
         return {name: values[name] for name in self.columns}
 
-    def _given(self, before: BalanceEntry, after: BalanceEntry) -> float:
-        if self._sources is None:
-            return 0.0
-        if self._sources.adds_up:
-            return self._sources.heat(before.step, after.step)
-        return self._summed(before, after, "power")
+    def _since(self, counted: Mapping[str, float], names: Sequence[str]) -> float:
+        """The heat that steps have counted since the first record [J]."""
+        before = self._before or {}
+        return math.fsum(counted.get(it, 0.0) - before.get(it, 0.0) for it in names)
 
-    def _summed(self, before: BalanceEntry, after: BalanceEntry, of: str) -> float:
-        if not self._implicit:
-            return summed(before, after, self._dt, of=of)
-        # Implicit: trapezoidal rule over the interval.
-        steps = after.step - before.step
-        return self._dt * steps * (float(getattr(before, of)) + float(getattr(after, of))) / 2
+    def _moved(
+        self, before: BalanceEntry, after: BalanceEntry, counted: Mapping[str, float]
+    ) -> dict[str, float]:
+        """The heat that has come in since the first record, by column [J]."""
+        found, steps = dict[str, float](), after.step - before.step
+
+        for column, names in self._names.items():
+            first, last = before.powers[column], after.powers[column]
+            if any(name in counted for name in names):
+                found[column] = self._since(counted, names)
+                continue
+            # Powers by id and step are known without the state.
+            if column == GIVEN and self._sources is not None and self._sources.adds_up:
+                more = self._sources.heat(before.step, after.step)
+            elif self._implicit:  # by the trapezoidal rule
+                more = self._dt * steps * (first + last) / 2
+            else:
+                more = summed(steps, first, last, self._dt)
+            found[column] = before.moved[column] + more
+        return found
 
 
-SOURCES = "sources"
 FLOW = "heat flow"
-AUDITED = (FLOW, SOURCES, STORED, GIVEN, PASSED, RESIDUAL)  # beginnings of the audit's columns
+# Beginnings of the audit's columns.
+AUDITED = (FLOW, SOURCES, THROUGH, FROM, STORED, GIVEN, PASSED, RESIDUAL)
 
 
 class Audit:
@@ -159,10 +195,13 @@ class Audit:
     Args:
         problem: a problem whose state is a temperature (`has_heat`).
         implicit: whether steps are implicit.
+        meter: what counts heat from record to record; without it flows are lines between them.
     """
 
-    def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
-        self._problem = problem
+    def __init__(
+        self, problem: Problem, *, implicit: bool = False, meter: Meter | None = None
+    ) -> None:
+        self._problem, self._meter = problem, meter
         self._openings = tuple(openings(problem))
         self._body: BodyMaterials | None = None
         self._warm: list[int] = []  # numbers of the materials that have columns
@@ -184,7 +223,9 @@ class Audit:
                 self._sources = Sources(rule, self._body, implicit=implicit)
 
         self._now = implicit
-        self._balance = HeatBalance(problem.dt, self._sources, implicit=implicit)
+        self._signs = self._surfaces()
+        names = {column: names for column, (names, _) in self._signs.items()}
+        self._balance = HeatBalance(problem.dt, names, self._sources, implicit=implicit)
 
     @property
     def columns(self) -> list[str]:
@@ -218,15 +259,10 @@ class Audit:
         flows = {flow: last[f"{flow} [{power}]"] for flow in self._names_of_flows()}
         prefix = f"{self._problem.variables[0].name} " if self._problem.n_fields > 1 else ""
         heat = f"{prefix}{name} [{energy}]"
-        latest = BalanceEntry(
-            step=int(last["step"]),
-            heat=last[heat],
-            inflow=self._inflow(flows),
-            power=last.get(f"{SOURCES} [{power}]", 0.0),
-            given=last.get(f"{GIVEN} [{energy}]", 0.0),
-            passed=last[f"{PASSED} [{energy}]"],
-        )
-        self._balance.go_on(first[heat], latest)
+        powers = self._powers(flows, last.get(f"{SOURCES} [{power}]", 0.0))
+        moved = {column: last[f"{column} [{energy}]"] for column in powers}
+        latest = BalanceEntry(int(last["step"]), last[heat], powers, moved)
+        self._balance.go_on((int(first["step"]), first[heat]), latest)
 
     def look_at_body(self, snapshot: Snapshot) -> tuple[list[float], list[float]]:
         """Statistics of a body with materials, and the audit.
@@ -264,9 +300,11 @@ class Audit:
         through = [flow_through(it, snapshot, now=self._now) for it in self._openings]
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []
         flows = dict(zip(self._names_of_flows(), [*through, *between], strict=True))
-        power = [] if self._sources is None else [self._sources.power(snapshot.step)]
-        balance = self._balance.add(snapshot.step, heat, self._inflow(flows))
-        return [*flows.values(), *power, *balance.values()]
+        power = 0.0 if self._sources is None else self._sources.power(snapshot.step)
+        powers = self._powers(flows, power)
+        counted = {} if self._meter is None else self._meter.counted(snapshot)
+        balance = self._balance.add(snapshot.step, heat, powers, counted)
+        return [*flows.values(), *([power] if self._sources else []), *balance.values()]
 
     @property
     def _is_open(self) -> bool:
@@ -280,10 +318,29 @@ class Audit:
         faces = [f"{FLOW} {opening.name}" for opening in self._openings]
         return faces + [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
 
-    def _inflow(self, flows: Mapping[str, float]) -> float:
-        """Heat flow into everything that is not held, through faces and from held materials [W]."""
-        through = [flows[f"{FLOW} {opening.name}"] for opening in self._openings]
-        if self._body is not None:
-            for pair, sign in held_pairs(self._body, self._pairs):
-                through.append(sign * flows[f"{FLOW} {' to '.join(self._names(pair))}"])
-        return math.fsum(through)
+    def _surfaces(self) -> dict[str, tuple[list[str], dict[str, int]]]:
+        """The surfaces of everything that is not held: by column, the names under which steps count
+        what comes in, and the flows that come in there with their signs.
+        """
+        found: dict[str, tuple[list[str], dict[str, int]]] = {
+            f"{THROUGH} {it.name}": ([it.name], {f"{FLOW} {it.name}": 1}) for it in self._openings
+        }
+        if self._body is None:
+            return found
+        for pair, sign in held_pairs(self._body, self._pairs):
+            number = pair[0] if sign > 0 else pair[1]
+            ids = np.flatnonzero(self._body.numbers == number)
+            column = f"{FROM} {self._names([number])[0]}"
+            names = [held_name(int(it)) for it in ids]
+            found.setdefault(column, (names, {}))[1][f"{FLOW} {' to '.join(self._names(pair))}"] = (
+                sign
+            )
+        return found
+
+    def _powers(self, flows: Mapping[str, float], power: float) -> dict[str, float]:
+        """Heat flow through each surface, and the power of sources [W]."""
+        found = {
+            column: math.fsum(sign * flows[name] for name, sign in signs.items())
+            for column, (_, signs) in self._signs.items()
+        }
+        return found if self._sources is None else {**found, GIVEN: power}

@@ -9,8 +9,8 @@ import itertools
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,20 @@ import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.outputs.drawing import LINE_COLOUR, Drawing
-from tetris_sim.outputs.field_file import CREATOR, add_positions, add_steps, add_times, auxiliary
+from tetris_sim.outputs.field_file import (
+    CONVENTIONS,
+    CREATOR,
+    add_map,
+    add_positions,
+    add_steps,
+    add_times,
+    auxiliary,
+)
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS, Caption, Limits, extent, moment, widened
+from tetris_sim.outputs.materials import sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state
 from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
 from tetris_sim.outputs.sampling import CrossSection, Plane, sample
@@ -152,6 +162,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
     itemsize = dtype.itemsize
     chunk = chunk_shape(grid.shape, itemsize)
     with atomic_hdf5(path) as file:
+        file.attrs["Conventions"] = CONVENTIONS
         file.attrs["creator"] = CREATOR
         file.attrs["source"] = series.path.name
         file.attrs["title"] = str(series.meta.get("title", ""))
@@ -161,6 +172,11 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         time = add_times(file, [series.times[record] for record in records])
         add_positions(file, grid, spacing=False)
         add_steps(file, [series.steps[record] for record in records], time)
+
+        for it in series.maps:
+            flags = add_map(file, it, grid.shape, compression="gzip", shuffle=True)
+            for axis, name in enumerate(grid.axis_names):
+                flags.dims[axis].attach_scale(file[name])
 
         for k, variable in enumerate(series.variables):
             dataset = file.create_dataset(
@@ -176,7 +192,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
                 {
                     "units": variable.unit,
                     "long_name": variable.long_name,
-                    "coordinates": auxiliary(grid),
+                    "coordinates": auxiliary(grid, series.maps),
                 }
             )
             for axis, name in enumerate(("time", *grid.axis_names)):
@@ -192,7 +208,8 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
 #
 # Where an axis is graded it is a RectilinearGrid, which the format has since 2.7 (VTK 9.7 reads
 # it). Points are cell centres, so values are cell data, and the box has its true size. The axes
-# that a 1D or 2D field lacks have no thickness here, unlike in XDMF.
+# that a 1D or 2D field lacks have no thickness here, unlike in XDMF. One record is a file without
+# steps: readers take a time axis for one of space where there is a single step.
 
 VERSION = (2, 0)  # the first with time steps
 _GRADED_VERSION = (2, 7)  # the first with a RectilinearGrid
@@ -209,20 +226,46 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
     grid = series.grid
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
-        steps = root.create_group("Steps")
-        (_write_rectilinear if grid.is_graded else _write_image)(root, grid, len(records))
-
-        # Temporal data: offset of each step in each array, here one entry per step.
-        steps.attrs["NSteps"] = len(records)
-        steps["Values"] = np.array([series.times[record] for record in records])
-        offsets = steps.create_group("CellDataOffsets")
+        (_write_rectilinear if grid.is_graded else _write_image)(root, grid)
         values = root.create_group("CellData")
-        for k, variable in enumerate(series.variables):
-            offsets[variable.name] = np.arange(len(records), dtype=np.int64)
+        for k in range(len(series.variables)):
             _write_values(values, series, records, k)
 
+        # Maps do not change: all steps share one array.
+        leading = (1,) if len(records) > 1 else ()
+        for it in series.maps:
+            found = replace(it, read=functools.partial(_last_axes, it.read, len(leading)))
+            add_map(values, found, (*leading, *grid.shape))
 
-def _write_image(root: Any, grid: Grid, _: int) -> None:
+        times = np.array([series.times[record] for record in records])
+        if len(records) == 1:
+            root.create_group("FieldData")["TimeValue"] = times  # VTK's name for it
+        else:
+            _write_steps(root, series, times)
+
+
+def _last_axes(read: Callable[[Box], npt.NDArray[Any]], leading: int, box: Box) -> npt.NDArray[Any]:
+    """The values of a box with leading axes that the field lacks."""
+    return np.asarray(read(box[leading:])).reshape([high - low for low, high in box])
+
+
+def _write_steps(root: Any, series: Series, times: npt.NDArray[np.float64]) -> None:
+    """Write the times [s], and the offset of each step in each array: one entry per step."""
+    steps = root.create_group("Steps")
+    steps.attrs["NSteps"] = len(times)
+    steps["Values"] = times
+
+    offsets = steps.create_group("CellDataOffsets")
+    for variable in series.variables:
+        offsets[variable.name] = np.arange(len(times), dtype=np.int64)
+    for it in series.maps:
+        offsets[it.name] = np.zeros(len(times), dtype=np.int64)
+    if series.grid.is_graded:  # all steps share the nodes
+        for name in "XYZ":
+            steps[f"{name}CoordinatesOffsets"] = np.zeros(len(times), dtype=np.int64)
+
+
+def _write_image(root: Any, grid: Grid) -> None:
     """Write the mesh: cells of one width per axis."""
     root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
     # A string of fixed length; VTK does not find any other.
@@ -237,7 +280,7 @@ def _write_image(root: Any, grid: Grid, _: int) -> None:
     root.attrs["Direction"] = np.eye(3).ravel()
 
 
-def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
+def _write_rectilinear(root: Any, grid: Grid) -> None:
     """Write the mesh: the ends of the cells along each axis, which all records share."""
     root.attrs["Version"] = np.array(_GRADED_VERSION, dtype=np.int64)
     root.attrs["Type"] = np.bytes_("RectilinearGrid")
@@ -247,22 +290,23 @@ def _write_rectilinear(root: Any, grid: Grid, n_records: int) -> None:
     root.attrs["Dimensions"] = np.array([len(nodes) for nodes in ends], dtype=np.int32)
     for name, nodes in zip("XYZ", ends, strict=True):
         root[f"{name}Coordinates"] = nodes
-        root[f"Steps/{name}CoordinatesOffsets"] = np.zeros(n_records, dtype=np.int64)
 
 
 def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:
     shape, dtype = series.grid.shape, arithmetic_of(series.dtype)  # VTK has no float16
     itemsize = dtype.itemsize
-    # VTK expects as many axes as the box has thickness along, and time before them.
+    # VTK expects as many axes as the box has thickness along, and before them that of the steps.
+    leading = (len(records),) if len(records) > 1 else ()
+    chunk = chunk_shape(shape, itemsize)
     dataset = group.create_dataset(
         series.variables[variable].name,
-        shape=(len(records), *shape),
+        shape=(*leading, *shape),
         dtype=dtype,
-        chunks=(1, *chunk_shape(shape, itemsize)),
+        chunks=((1,) if leading else ()) + chunk,
     )
     for i, record in enumerate(records):
-        for box in blocks(shape, itemsize, multiple=chunk_shape(shape, itemsize)):
-            dataset[(i, *slices(box))] = series.read(record, variable, box)
+        for box in blocks(shape, itemsize, multiple=chunk):
+            dataset[(*((i,) if leading else ()), *slices(box))] = series.read(record, variable, box)
 
 
 # Animations.
@@ -292,7 +336,12 @@ class Film:
     def planes(self, record: int) -> tuple[Plane, ...]:
         """The values of one frame."""
         read = functools.partial(self.series.read, record, self.variable)
-        return sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+        planes = sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
+        return show_body(planes, self._materials)
+
+    @functools.cached_property
+    def _materials(self) -> tuple[Plane, ...]:
+        return sample_materials(self.series.maps, self.series.grid, self.cuts, most=_MOST_POINTS)
 
     def moment(self, record: int) -> str:
         """The time of one frame as text."""

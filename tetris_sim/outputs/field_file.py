@@ -8,6 +8,7 @@ files look for coordinates:
     /time (time) /step (time) /z (z) /y (y) /x (x)      coordinates
     /x_bounds (x, 2), ...           ends of the cells along graded axes
     /<variable>  (time, z, y, x)    values at the points, cell centres; float16 as float32
+    /material /region (z, y, x)     in the index of a body: what each cell is of
     /meta                           where the numbers come from
 """
 
@@ -33,6 +34,7 @@ from tetris_sim.config.yaml import write_yaml
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, StateVariable
+from tetris_sim.outputs.materials import CellMap, cell_maps
 from tetris_sim.outputs.regions import WHOLE, OutputRegion, blocks, chunk_shape, slices, whole
 from tetris_sim.support.files import (
     atomic_hdf5,
@@ -122,9 +124,18 @@ def read_grid(group: Any) -> Grid:
     )
 
 
-def auxiliary(grid: Grid) -> str:
+def auxiliary(grid: Grid, maps: Sequence[CellMap] = ()) -> str:
     """The attribute `coordinates` of a variable: its coordinates besides its axes."""
-    return " ".join(("step", *(name for name, _ in grid.cut)))
+    return " ".join(("step", *(name for name, _ in grid.cut), *(it.name for it in maps)))
+
+
+def add_map(group: Any, it: CellMap, shape: tuple[int, ...], **options: Any) -> Any:
+    """Add the numbers of a map of cells as a dataset, block by block."""
+    dataset = group.create_dataset(it.name, shape=shape, dtype=it.dtype, **options)
+    dataset.attrs.update(it.attributes)
+    for box in blocks(shape, 8, multiple=dataset.chunks):
+        dataset[slices(box)] = it.read(box)
+    return dataset
 
 
 def add_times(group: Any, times: Sequence[float]) -> Any:
@@ -145,6 +156,7 @@ def add_steps(group: Any, steps: Sequence[int], time: Any) -> None:
 # Metadata about the run that wrote a file, enough to reproduce its numbers years later.
 
 CREATOR = f"tetris_sim {__version__}"
+CONVENTIONS = "CF-1.12"  # of names, units, bounds and flags: cfconventions.org
 
 
 @dataclass(frozen=True)
@@ -318,6 +330,7 @@ FORMAT = "tetris_sim fields"
 FORMAT_VERSION = 1
 FOLDER = WHOLE
 INDEX = f"{WHOLE}.h5"
+GEOMETRY = "geometry.h5"  # the maps of cells, in the folder of the records
 
 Compression = Literal["none", "gzip", "lz4", "zstd"]
 _RECORD = re.compile(r"fields_(\d{12,})\.h5")
@@ -391,12 +404,28 @@ def begin_record(
     return Unfinished(record.step, record.time, path, name, shape, dtype, offsets)
 
 
+def write_geometry(directory: Path, problem: Problem, part: OutputRegion) -> tuple[CellMap, ...]:
+    """Write the maps of the cells of a body beside its records, if there are any; returns them."""
+    maps = cell_maps(problem, part)
+    if maps:
+        with atomic_hdf5(directory / part.folder / GEOMETRY) as file:
+            file.attrs.update({"Conventions": CONVENTIONS, "creator": CREATOR})
+            add_positions(file, part.grid)
+            for it in maps:
+                packing = packed("gzip", chunk_shape(part.grid.shape, it.dtype.itemsize))
+                dataset = add_map(file, it, part.grid.shape, **packing)
+                for axis, name in enumerate(part.grid.axis_names):
+                    dataset.dims[axis].attach_scale(file[name])
+    return maps
+
+
 def write_index(
     directory: Path,
     problem: Problem,
     records: Mapping[int, float],
     provenance: Provenance,
     part: OutputRegion | None = None,
+    maps: Sequence[CellMap] = (),
 ) -> Path:
     """Write `fields.h5`: the files of all steps presented as one, by relative names.
 
@@ -406,6 +435,7 @@ def write_index(
         records: time [s] of each record by its step, ascending.
         provenance: metadata about the run.
         part: part of the field; all of it if not given.
+        maps: those that `write_geometry` has written.
     """
     import h5py
 
@@ -427,7 +457,15 @@ def write_index(
                 file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan),
                 variable,
                 part.grid,
+                maps,
             )
+        for it in maps:
+            layout = h5py.VirtualLayout(shape=shape, dtype=it.dtype)
+            layout[...] = h5py.VirtualSource(f"{part.folder}/{GEOMETRY}", it.name, shape=shape)
+            dataset = file.create_virtual_dataset(it.name, layout)
+            dataset.attrs.update(it.attributes)
+            for axis, name in enumerate(part.grid.axis_names):
+                dataset.dims[axis].attach_scale(file[name])
     return path
 
 
@@ -441,6 +479,7 @@ def _write_frame(
     """Write everything but the variables."""
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
+    file.attrs["Conventions"] = CONVENTIONS
     file.attrs["creator"] = CREATOR
     file.attrs["folder"] = part.folder
 
@@ -487,9 +526,11 @@ def _make_datasets(
     return datasets
 
 
-def _describe(file: Any, dataset: Any, variable: StateVariable, grid: Grid) -> None:
+def _describe(
+    file: Any, dataset: Any, variable: StateVariable, grid: Grid, maps: Sequence[CellMap] = ()
+) -> None:
     dataset.attrs["units"] = variable.unit
     dataset.attrs["long_name"] = variable.long_name
-    dataset.attrs["coordinates"] = auxiliary(grid)
+    dataset.attrs["coordinates"] = auxiliary(grid, maps)
     for axis, name in enumerate(("time", *grid.axis_names)):
         dataset.dims[axis].attach_scale(file[name])

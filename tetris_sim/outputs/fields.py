@@ -19,6 +19,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.field_file import (
+    GEOMETRY,
     Compression,
     Provenance,
     Record,
@@ -26,9 +27,11 @@ from tetris_sim.outputs.field_file import (
     begin_record,
     record_name,
     recorded_steps,
+    write_geometry,
     write_index,
     write_record,
 )
+from tetris_sim.outputs.materials import CellMap
 from tetris_sim.outputs.output import OutputTimes, Snapshot, StepSchedule
 from tetris_sim.outputs.regions import WHOLE, OutputRegion, in_space, whole
 from tetris_sim.outputs.series import Series, open_fields
@@ -60,11 +63,13 @@ class Source:
         dataset: path inside the file.
         shape: shape of the dataset; its last axes are those of the grid, earlier ones have length
             1.
+        dtype: type of its numbers; that of the fields if not given.
     """
 
     file: str
     dataset: str
     shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[TimeFrame]) -> 
             attribute = ElementTree.SubElement(
                 element, "Attribute", Name=name, AttributeType="Scalar", Center="Cell"
             )
-            _add_source(attribute, source, grid, dtype)
+            _add_source(attribute, source, grid, source.dtype or dtype)
 
     ElementTree.indent(root)
     return (
@@ -157,6 +162,7 @@ def _add_source(
     # A hyperslab (start, stride, count) selects the grid's axes from a dataset with more of them.
     cells = in_space(grid, grid.shape, 1)
     precision = str(dtype.itemsize)
+    kind = {"f": "Float", "i": "Int", "u": "UChar"}[dtype.kind]
     leading = len(source.shape) - grid.ndim
     start = (0,) * len(source.shape)
     count = (1,) * leading + grid.shape
@@ -166,7 +172,7 @@ def _add_source(
         "DataItem",
         ItemType="HyperSlab",
         Dimensions=_words(cells),
-        NumberType="Float",
+        NumberType=kind,
         Precision=precision,
     )
     selection = ElementTree.SubElement(
@@ -178,7 +184,7 @@ def _add_source(
         slab,
         "DataItem",
         Dimensions=_words(source.shape),
-        NumberType="Float",
+        NumberType=kind,
         Precision=precision,
         Format="HDF",
     )
@@ -231,6 +237,7 @@ class FieldsOutput:
         self._before = directory / self._part.folder / "before.h5"
         self._times: dict[int, float] = {}  # of each record, by its step
         self._begun: list[Unfinished] = []
+        self._maps: tuple[CellMap, ...] | None = None  # None until they are written
         self._index_is_old = False
         self._index_due = 0.0  # on the clock of perf_counter [s]
 
@@ -255,6 +262,8 @@ class FieldsOutput:
         remove_parts(folder)
         remove_parts(self._directory, f"{folder.name}.")
         remove_file(self._before)
+        remove_file(folder / GEOMETRY)  # it may be of another body
+        self._maps = None
 
         recorded = recorded_steps(self._directory, folder.name)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
@@ -371,16 +380,23 @@ class FieldsOutput:
 
     def _write_index(self) -> None:
         problem, part, begin = self._problem, self._part, time.perf_counter()
-        write_index(self._directory, problem, self._times, self._provenance, part)
+        if self._maps is None:
+            self._maps = write_geometry(self._directory, problem, part)
+        write_index(self._directory, problem, self._times, self._provenance, part, self._maps)
 
         shape = (1, *part.grid.shape)
+        maps = {
+            it.name: Source(f"{part.folder}/{GEOMETRY}", it.name, part.grid.shape, it.dtype)
+            for it in self._maps
+        }
         frames = [
             TimeFrame(
                 when,
                 {
                     v.name: Source(record_name(step, part.folder), v.name, shape)
                     for v in problem.variables
-                },
+                }
+                | maps,
             )
             for step, when in self._times.items()
         ]

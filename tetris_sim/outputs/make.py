@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.config.sections.quantities import Every
-from tetris_sim.config.sections.schema import FieldsSection, OutputSection, ProbeSection, Request
+from tetris_sim.config.sections.schema import (
+    FieldsSection,
+    OutputSection,
+    OverSection,
+    ProbeSection,
+    Request,
+)
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.conduction import Medium
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.method import Box
 from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.outputs.field_file import make_provenance
 from tetris_sim.outputs.fields import FieldsOutput
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output, OutputTimes, StepSchedule
 from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.regions import OutputRegion, make_part, whole
-from tetris_sim.outputs.tables import ProbeOutput, StatisticsOutput
+from tetris_sim.outputs.tables import ProbeOutput, Selection, StatisticsOutput, blocks_within
 from tetris_sim.support.hdf5 import refuse_missing
 
 
@@ -27,6 +41,7 @@ def make_outputs(
     initial: InitialField | None = None,
     run_id: str = "",
     implicit: bool = False,
+    meter: Meter | None = None,
 ) -> tuple[Output, ...]:
     """The outputs of a run; nothing is written before their `start`.
 
@@ -39,6 +54,7 @@ def make_outputs(
         run_id: identifier of this run, which goes into the files.
         implicit: whether steps are implicit, so that heat flows at their ends as well as at their
             beginnings.
+        meter: what counts heat for the statistics.
 
     Raises:
         ConfigError: a probe lies outside the box, a part holds no point, or a time is not reached.
@@ -74,10 +90,52 @@ def make_outputs(
 
     if section.statistics is not None:
         when = schedule(section.statistics.every)
-        outputs.append(StatisticsOutput(problem, directory, when, implicit=implicit))
+        over = [select(request, problem, *it) for it in section.statistics.over.items()]
+        outputs.append(
+            StatisticsOutput(problem, directory, when, implicit=implicit, meter=meter, over=over)
+        )
     if section.pictures:
         outputs.append(PicturesOutput(problem, directory, heading=request.title, initial=initial))
     return tuple(outputs)
+
+
+def select(request: Any, problem: Problem, name: str, part: OverSection) -> Selection:
+    """The points of a part that has statistics of its own.
+
+    Args:
+        request: the configuration.
+        problem: the problem built from it.
+        name: of the part.
+        part: what belongs to it.
+
+    Raises:
+        ConfigError: nothing does.
+    """
+    grid = problem.grid
+    box = tuple(
+        grid.within(axis, *part.box[axis_name]) if axis_name in part.box else (0, grid.shape[axis])
+        for axis, axis_name in enumerate(grid.axis_names)
+    )
+    marks = None
+    if part.region is not None:
+        marks = request.model.seen(part.region, request)
+    # A uniform body is all of its one material.
+    elif not part.box and problem.conduction:
+        medium = problem.conduction.medium
+        of_ids = np.array([it == (part.material or part.fluid) for it in medium.names], np.bool_)
+        marks = partial(_of_ids, medium, of_ids)
+
+    # A region may be one of a fluid.
+    for held in (False, True) if part.region is not None else (part.fluid is not None,):
+        found = Selection(problem, name, box, marks, held=held)
+        if any(found.inside(it).any() for it in blocks_within(problem, box)):
+            return found
+    msg = f"output.statistics.over.{name} holds no point of the grid but fluids and voids"
+    raise ConfigError(msg)
+
+
+def _of_ids(medium: Medium, of_ids: npt.NDArray[np.bool_], box: Box) -> npt.NDArray[np.bool_]:
+    return np.asarray(of_ids[medium.ids(box)])
 
 
 def _parts(

@@ -1,11 +1,12 @@
-"""Materials of a body: their temperatures and heat, and the heat flows between them."""
+"""Materials of a body: where they are, their temperatures and heat, the heat flows between them."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ import numpy.typing as npt
 
 from tetris_sim.model import reference
 from tetris_sim.model.conduction import Conduction, Ids, Numbers
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import Seen
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.outputs.regions import blocks, exact_sum
+from tetris_sim.outputs.regions import Neighbours, OutputRegion, blocks, exact_sum, whole
+from tetris_sim.outputs.sampling import MOST_POINTS, CrossSection, Plane, Values, sample
 
 Pair = tuple[int, int]
 
@@ -308,3 +311,132 @@ def described(materials: tuple[RegionMaterial, ...]) -> list[str]:
     return [
         f"{it.name} (held)" if it.held and names.count(it.name) > 1 else it.name for it in materials
     ]
+
+
+# Maps of the cells: what lies where, for files beside the fields, and for pictures.
+
+
+@dataclass(frozen=True, eq=False)
+class CellMap:
+    """A number for every cell, which stands for a name and does not change.
+
+    Attributes:
+        name: "material" or "region".
+        meanings: the name of each number.
+        outside: the numbers of cells that are no part of the body: fluids and voids.
+        read: the numbers of the cells of a box of the part of the field.
+    """
+
+    name: str
+    meanings: tuple[str, ...]
+    outside: tuple[int, ...]
+    read: Callable[[Box], npt.NDArray[np.integer[Any]]]
+
+    @property
+    def dtype(self) -> np.dtype[np.integer[Any]]:
+        """The smallest type that readers of all formats know."""
+        return np.dtype(np.uint8 if len(self.meanings) <= 256 else np.int32)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The names of the numbers by the CF conventions (1.12, section 3.5, "Flags")."""
+        numbers = np.arange(len(self.meanings), dtype=self.dtype)
+        return {
+            "long_name": f"{self.name} of the cell",
+            "flag_values": numbers,
+            # Names are divided by blanks, so they have none of their own.
+            "flag_meanings": " ".join("_".join(it.split()) for it in self.meanings),
+            "outside": np.array(self.outside, dtype=self.dtype),
+        }
+
+
+def cell_maps(problem: Problem, part: OutputRegion | None = None) -> tuple[CellMap, ...]:
+    """The maps of materials and regions of a part of the field; those of a single one are left out.
+
+    On a slice between two cells they say what the values are of: the body rather than a fluid, and
+    a fluid rather than a void.
+    """
+    if problem.conduction is None:
+        return ()
+    body, axes = BodyMaterials(problem), (part or whole(problem)).axes
+    medium, held = body.conduction.medium, [it.held for it in body.materials]
+
+    found = [
+        CellMap(
+            "material",
+            tuple(described(body.materials)),
+            tuple(number for number, it in enumerate(held) if it),
+            lambda box: body.numbers[_of_part(body, axes, box, body.ids)],
+        )
+    ]
+    if (regions := medium.regions) is not None:
+        read = regions.read
+        found.append(
+            CellMap("region", regions.names, (), lambda box: _of_part(body, axes, box, read))
+        )
+    return tuple(it for it in found if len(it.meanings) > 1)
+
+
+def sample_materials(
+    maps: Sequence[CellMap], grid: Grid, cuts: Sequence[CrossSection], *, most: int = MOST_POINTS
+) -> tuple[Plane, ...]:
+    """Materials on the planes of a picture; those outside of the body are -1. None for one."""
+    found = [it for it in maps if it.name == "material"]
+    if not found:
+        return ()
+    (it,) = found
+
+    def read(box: Box) -> Values:
+        numbers = it.read(box).astype(np.float64)
+        # Fluids and voids stay apart from each other: their borders are drawn.
+        return np.where(np.isin(numbers, it.outside), -1 - numbers, numbers)
+
+    return sample(read, grid, cuts, most=most)
+
+
+def show_body(planes: Sequence[Plane], materials: Sequence[Plane]) -> tuple[Plane, ...]:
+    """The planes of a picture with the borders of materials; blank in fluids and voids, so that
+    colours are those of the body.
+
+    Args:
+        planes: of the field.
+        materials: as `sample_materials` gives them, on the same planes; none for one material.
+    """
+    if not materials:
+        return tuple(planes)
+    shown = []
+    for plane, numbers in zip(planes, materials, strict=True):
+        outside = numbers.values < 0
+        # A cut through nothing but fluid shows the fluid.
+        values = plane.values if outside.all() else np.where(outside, np.nan, plane.values)
+        shown.append(replace(plane, values=values, materials=numbers.values.astype(np.int64)))
+    return tuple(shown)
+
+
+def _of_part(
+    body: BodyMaterials, axes: tuple[Any, ...], box: Box, read: Callable[[Box], Ids]
+) -> npt.NDArray[Any]:
+    """What `read` gives of the cells of a box of a part of the field."""
+    spans = iter(box)
+    # The cells along each axis: a run of them, or the one or two that a position lies in.
+    choices: list[list[tuple[int, int]]] = []
+    for axis in axes:
+        if isinstance(axis, Neighbours):
+            near = [cell for cell, *_ in axis.cells] or list(axis.indices[:1])
+            choices.append([(cell, cell + 1) for cell in near])
+        else:
+            low, high = next(spans)
+            choices.append([(axis[0] + low, axis[0] + high)])
+    cut = tuple(k for k, axis in enumerate(axes) if isinstance(axis, Neighbours))
+
+    medium = body.conduction.medium
+    rank = np.where(np.isinf(medium.capacity), 1, 2)
+    if medium.void is not None:
+        rank[medium.void] = 0
+
+    found, best = np.zeros(0, int), np.zeros(0, int)
+    for number, chosen in enumerate(itertools.product(*choices)):
+        here, own = read(chosen).squeeze(cut), rank[body.ids(chosen).squeeze(cut)]
+        found = here if number == 0 else np.where(own > best, here, found)
+        best = own if number == 0 else np.maximum(own, best)
+    return found

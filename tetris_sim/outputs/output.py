@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -151,6 +152,7 @@ class Snapshot(Protocol):
 
     problem: Problem
     step: int
+    moved: Mapping[str, float]  # by the steps so far, by surface [J]; empty where nobody counts
 
     @property
     def time(self) -> float:

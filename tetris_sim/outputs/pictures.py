@@ -31,7 +31,7 @@ from tetris_sim.outputs.figure_layout import (
     length_unit,
     moment,
 )
-from tetris_sim.outputs.materials import BodyMaterials
+from tetris_sim.outputs.materials import cell_maps, sample_materials, show_body
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sampling import Plane, Reader, Values, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
@@ -151,7 +151,9 @@ def small_picture(snapshot: Snapshot) -> str:
     def read(box: Box) -> Values:
         return np.asarray(snapshot.box(box)[0])
 
-    planes = sample(read, problem.grid, default_cuts(problem.grid))
+    grid, cuts = problem.grid, default_cuts(problem.grid)
+    materials = sample_materials(cell_maps(problem), grid, cuts)
+    planes = show_body(sample(read, grid, cuts), materials)
     when = moment(snapshot.step, snapshot.time, timeless=math.isinf(problem.dt_limit))
     caption = Caption(variable.long_name, variable.unit, variable.long_name)
     return as_image(draw_state(planes, caption, moment=when))
@@ -350,27 +352,13 @@ class PicturesOutput:
         time = problem.time(step) if step else 0.0
         label = moment(step, time, timeless=math.isinf(problem.dt_limit))
         planes = (sample(read, problem.grid, cuts) for read in readers)
-        return Sampled(tuple(self._with_materials(it) for it in planes), label)
-
-    def _with_materials(self, planes: tuple[Plane, ...]) -> tuple[Plane, ...]:
-        if not self._materials:
-            return planes
-        return tuple(
-            replace(plane, materials=numbers.values.astype(np.int64))
-            for plane, numbers in zip(planes, self._materials, strict=True)
-        )
+        return Sampled(tuple(show_body(it, self._materials) for it in planes), label)
 
     @functools.cached_property
     def _materials(self) -> tuple[Plane, ...]:
-        """Numbers of materials on the planes that are drawn; empty for a single material."""
-        if self._problem.conduction is None:
-            return ()
-        body, grid = BodyMaterials(self._problem), self._problem.grid
-        # Read like a field, so the numbers lie on the same samples as the values.
-        planes = sample(
-            lambda box: body.numbers[body.ids(box)].astype(float), grid, default_cuts(grid)
-        )
-        return planes if len(body.materials) > 1 else ()
+        """Materials on the planes that are drawn; empty for a single one."""
+        grid = self._problem.grid
+        return sample_materials(cell_maps(self._problem), grid, default_cuts(grid))
 
     def _first_state(self) -> Sampled | None:
         """The state at time 0 of a run that was resumed; None, with a warning, if it is lost."""

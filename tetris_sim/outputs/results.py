@@ -43,8 +43,10 @@ _OURS = (
     "fields.h5",
     "fields.xdmf",
     "fields/before.h5",
+    "fields/geometry.h5",
     f"{_PARTS}/fields_*.h5",
     f"{_PARTS}/before.h5",
+    f"{_PARTS}/geometry.h5",
     "probes/*.csv",
     "statistics.csv",
     "initial*.png",
@@ -56,6 +58,7 @@ _OURS = (
 _FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", _PARTS, "probes")
 _INDICES = (".h5", ".xdmf")
 LOCK = ".lock"
+_MOST_COUNTED = 80  # characters of the lock file
 _DEFAULT = "results/run"  # for a configuration from no file that names no directory
 
 
@@ -145,6 +148,27 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def count_standstills(directory: Path, place: int | None) -> int:
+    """How many runs in a row have been stopped at the step at which they began, this one included.
+    The lock file keeps it, which other runs do not read; 0 if nothing can be kept.
+
+    Args:
+        directory: the results directory, locked.
+        place: that step; None for a run that has made steps.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(directory / LOCK, flags), "r+", encoding="ascii") as file:
+            words = file.read(_MOST_COUNTED).split()
+            before = int(words[1]) if words[:1] == [str(place)] and len(words) == 2 else 0
+            if words or place is not None:
+                file.seek(0)
+                file.truncate()
+                file.write("" if place is None else f"{place} {before + 1}\n")
+            return before + 1
+    return 0
 
 
 def refuse_unusable(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,10 +19,12 @@ from tetris_sim.model.method import Box
 from tetris_sim.outputs.field_file import (
     FOLDER,
     FORMAT_VERSION,
+    GEOMETRY,
     is_field_file,
     read_grid,
     record_name,
 )
+from tetris_sim.outputs.materials import CellMap
 from tetris_sim.outputs.regions import slices
 from tetris_sim.support.hdf5 import DAMAGED, OutsideError, refuse_outside
 from tetris_sim.support.wording import first_line
@@ -61,6 +64,8 @@ class Series:
             length 1; for XDMF.
         meta: metadata about the run: title, config (YAML), versions, ...
         timeless: whether time steps stand for no physical time.
+        find_maps: finds the maps of the cells: materials and regions.
+        geometry: the file that holds them, for XDMF; None if none does.
     """
 
     path: Path
@@ -73,6 +78,13 @@ class Series:
     place: Callable[[int, int], Place]
     meta: dict[str, Any] = field(default_factory=dict)
     timeless: bool = False
+    find_maps: Callable[[], tuple[CellMap, ...]] = tuple
+    geometry: Path | None = None
+
+    @functools.cached_property
+    def maps(self) -> tuple[CellMap, ...]:
+        """The maps of the cells, found when somebody first asks for them."""
+        return self.find_maps()
 
 
 @contextlib.contextmanager
@@ -125,7 +137,7 @@ def open_fields(path: Path, *, ours: bool = False) -> Iterator[Series]:
     with open_hdf5(path, ours=ours) as file:
         try:
             _refuse_others(path, file)
-            series = _read_frame(path, file)
+            series = _read_frame(path, file, ours=ours)
         except DAMAGED as error:
             msg = f"{path} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
@@ -163,7 +175,7 @@ def read_meta(file: Any) -> dict[str, Any]:
     return said
 
 
-def _read_frame(path: Path, file: Any) -> Series:
+def _read_frame(path: Path, file: Any, *, ours: bool) -> Series:
     import h5py
 
     meta = read_meta(file)
@@ -204,6 +216,8 @@ def _read_frame(path: Path, file: Any) -> Series:
             msg = f"{source} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
 
+    here = path.parent / (record_name(0, folder) if datasets[0].is_virtual else path.name)
+    geometry = here.with_name(GEOMETRY)
     return Series(
         path=path,
         grid=grid,
@@ -222,4 +236,38 @@ def _read_frame(path: Path, file: Any) -> Series:
         meta=meta,
         # An infinite stability limit marks problems whose steps stand for no physical time.
         timeless=not np.isfinite(meta["dt_limit"]),
+        find_maps=functools.partial(_read_maps, geometry, grid, ours=ours),
+        geometry=geometry if geometry.is_file() else None,
     )
+
+
+def _read_maps(path: Path, grid: Grid, *, ours: bool) -> tuple[CellMap, ...]:
+    """The maps in a file beside the records; none if there is no such file.
+
+    Raises:
+        CheckpointError: the file is damaged, or of another grid.
+    """
+    if not path.is_file():
+        return ()
+
+    def read(name: str, box: Box) -> npt.NDArray[np.integer[Any]]:
+        with open_hdf5(path, ours=True) as file:  # looked at below
+            return np.asarray(file[name][slices(box)])
+
+    with open_hdf5(path, ours=ours) as file:
+        try:
+            found = []
+            for name in ("material", "region"):
+                if name not in file:
+                    continue
+                if file[name].shape != grid.shape:
+                    msg = f"{path} is of a grid of {file[name].shape} cells, not of {grid.shape}"
+                    raise CheckpointError(msg)
+                attributes = file[name].attrs
+                meanings = tuple(str(attributes["flag_meanings"]).split())
+                outside = tuple(int(it) for it in attributes["outside"])
+                found.append(CellMap(name, meanings, outside, functools.partial(read, name)))
+        except DAMAGED as error:
+            msg = f"{path} is damaged: {first_line(error)}"
+            raise CheckpointError(msg) from error
+    return tuple(found)

@@ -6,16 +6,20 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from tetris_sim.errors import CheckpointError
+from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.heat_flows import has_heat, heat_column
+from tetris_sim.outputs.materials import BodyMaterials, Warmth
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Snapshot, StepSchedule
 from tetris_sim.outputs.regions import blocks, exact_sum, neighbours_of, read_along
 from tetris_sim.support.files import disk_errors, make_directory, open_given, sync_directory
@@ -294,6 +298,88 @@ def tally(snapshot: Snapshot) -> list[Tally]:
     return tallies
 
 
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A part of the points, which has statistics of its own.
+
+    Attributes:
+        problem: whose points.
+        name: begins the names of its columns.
+        box: around it, global indices.
+        marks: which points of a box belong to it; None for all.
+        held: whether those count that are held at a temperature, and no others.
+    """
+
+    problem: Problem
+    name: str
+    box: Box
+    marks: Callable[[Box], npt.NDArray[np.bool_]] | None = None
+    held: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Names with units: minimum, maximum and mean of each variable, and the total of the
+        first one.
+        """
+        problem, found = self.problem, list[str]()
+        for variable in problem.variables:
+            its = f"{self.name} {variable.name}" if problem.n_fields > 1 else self.name
+            found += [f"{its} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
+        # Of a body the total is heat, with the unit that the audit uses.
+        total = problem.variables[0].total
+        name, unit = heat_column(problem) if has_heat(problem) else (total.name, total.unit)
+        return [*found, f"{self.name} {name} [{unit}]"]
+
+    def inside(self, box: Box) -> npt.NDArray[np.bool_]:
+        """Mask of its points in a box; voids belong to none."""
+        marked = np.ones([high - low for low, high in box], np.bool_)
+        if self.marks is not None:
+            marked &= self.marks(box)
+        if self.problem.conduction:
+            held = self.problem.conduction.held(box)
+            marked &= held if self.held else ~held
+        void = self.problem.voids(box)
+        return marked if void is None else marked & ~void
+
+    def values(self, snapshot: Snapshot) -> list[float]:
+        """The values of its columns; NaN for the heat of what is held."""
+        problem = self.problem
+        body = BodyMaterials(problem) if problem.conduction else None
+        warmth = [Warmth() for _ in problem.variables]
+        density = problem.variables[0].total.density * problem.grid.cell_volume
+
+        # Blocks of the grid, so that sums are the same for any partition.
+        for box in blocks_within(problem, self.box):
+            at = self.inside(box)
+            if not at.any():
+                continue
+
+            # One number for all points, or of each with coefficients per cell.
+            volume = np.array(problem.grid.cell_volume) if body is None else body.volume(box)
+            capacity = np.array(density) if body is None else body.capacity(box, body.ids(box))
+            weights = [it[at] if it.ndim else it for it in (capacity, volume)]
+            state = snapshot.hidden(box)[0].astype(np.float64)[at]
+            for one, seen in zip(warmth, snapshot.box(box), strict=True):
+                one.add(seen.astype(np.float64)[at], state, *weights)
+
+        found = list[float]()
+        for one in warmth:
+            # Weighted by volume: cells of graded axes differ.
+            whole = math.fsum(one.volume)
+            mean = math.fsum(one.integral) / whole if whole else math.nan
+            found += [one.low, one.high, mean] if whole else [math.nan] * 3
+        return [*found, math.nan if self.held else math.fsum(warmth[0].heat)]
+
+
+def blocks_within(problem: Problem, box: Box) -> Iterator[Box]:
+    """The blocks of a box, in storage order."""
+    shape = [high - low for low, high in box]
+    for block in blocks(shape, problem.dtype.itemsize * problem.n_fields):
+        yield tuple(
+            (low + start, high + start) for (low, high), (start, _) in zip(block, box, strict=True)
+        )
+
+
 class StatisticsOutput(TableOutput):
     """Writer of `statistics.csv`: statistics of each variable, and the audit of a body with heat.
 
@@ -302,13 +388,27 @@ class StatisticsOutput(TableOutput):
         directory: the results directory.
         schedule: when to add a row.
         implicit: whether steps are implicit.
+        meter: what counts heat from record to record.
+        over: parts with statistics of their own.
+
+    Raises:
+        ConfigError: a part would have the columns of another one.
     """
 
     def __init__(
-        self, problem: Problem, directory: Path, schedule: StepSchedule, *, implicit: bool = False
+        self,
+        problem: Problem,
+        directory: Path,
+        schedule: StepSchedule,
+        *,
+        implicit: bool = False,
+        meter: Meter | None = None,
+        over: Sequence[Selection] = (),
     ) -> None:
         self._path = directory / FILE
-        self._audit = Audit(problem, implicit=implicit) if has_heat(problem) else None
+        self._audit = None
+        if has_heat(problem):
+            self._audit = Audit(problem, implicit=implicit, meter=meter)
 
         columns: list[str] = []
         for k, variable in enumerate(problem.variables):
@@ -324,6 +424,17 @@ class StatisticsOutput(TableOutput):
 
         if self._audit is not None:
             columns += self._audit.columns
+
+        # Last, so that the columns before them are those of a run without parts.
+        self._over = tuple(over)
+        for part in over:
+            if taken := [it for it in part.columns if it in columns]:
+                msg = (
+                    f"output.statistics.over.{part.name} would have the column {taken[0]}, which "
+                    "there is already; give it another name"
+                )
+                raise ConfigError(msg)
+            columns += part.columns
         super().__init__(CsvTable(self._path, columns), schedule, self._summary, reads_all=True)
 
     def start(self, step: int) -> None:
@@ -334,6 +445,10 @@ class StatisticsOutput(TableOutput):
             self._audit.go_on(*read_table(self._path))
 
     def _summary(self, snapshot: Snapshot) -> Sequence[float]:
+        parts = [value for part in self._over for value in part.values(snapshot)]
+        return [*self._of_whole(snapshot), *parts]
+
+    def _of_whole(self, snapshot: Snapshot) -> Sequence[float]:
         audit, problem = self._audit, snapshot.problem
         if audit is not None and problem.conduction is not None:
             # The audit has statistics of the first variable without held points; take the others
@@ -354,9 +469,9 @@ class StatisticsOutput(TableOutput):
         return values
 
 
-def read_audit(directory: Path, step: int) -> dict[str, float]:
-    """Heat flows and the balance at a step, by column; empty if the last record is not of that
-    step.
+def read_audit(directory: Path, step: int, over: Collection[str] = ()) -> dict[str, float]:
+    """Heat flows, the balance and what was asked of parts at a step, by column; empty if the last
+    record is not of that step.
     """
     if not (directory / FILE).exists():
         return {}
@@ -364,4 +479,5 @@ def read_audit(directory: Path, step: int) -> dict[str, float]:
     if not rows or rows[-1][0] != step:
         return {}
     values = dict(zip(header, rows[-1], strict=True))
-    return {name: value for name, value in values.items() if name.startswith(AUDITED)}
+    of_parts = tuple(f"{name} " for name in over)
+    return {name: value for name, value in values.items() if name.startswith((*AUDITED, *of_parts))}

@@ -12,8 +12,11 @@ from __future__ import annotations
 import contextvars
 import logging
 import queue
+import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,13 +29,13 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.checkpoint.file import CheckpointPart, write_part
 from tetris_sim.outputs.field_file import Unfinished
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
-from tetris_sim.scheduler.workers.recovery import Recovery
-from tetris_sim.simulation.progress import Progress
+from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
-from tetris_sim.support.clock import PhaseClock
+from tetris_sim.support.clock import PhaseClock, format_duration, format_time
 from tetris_sim.support.stopping import Stopping
 
 # AsyncWriter: what is written down from a copy of the state while the computation goes on.
@@ -85,7 +88,7 @@ class AsyncWriter:
             def read(box: Box) -> Field:
                 return readers[0](box)
 
-        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
+        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read, moved=snapshot.moved)
         return self._copy
 
     def reader(self, state: Field, place: Box) -> Callable[[Box], Field]:
@@ -153,7 +156,8 @@ class AsyncWriter:
 
 # Attached: what a run takes along, besides its problem and its plan.
 
-# Opens a simulation like one, from its state on, with other faces, and perhaps its own directory.
+# Opens a simulation like one, from its state on, with other values by key, and perhaps its own
+# directory.
 Vary = Callable[[Any, Any, Any], AbstractContextManager[Any]]
 
 
@@ -171,9 +175,12 @@ class Attached:
         recovery: the state to go on from if a device fails; without it the run ends then.
         until: how little change ends it, if that is to end it.
         change: the largest change since the step before it begins, if it was measured [1/s].
+        moved: what was moved before it begins; see `WorkerGroup.moved`.
+        meter: knows the heat of a state and the powers of a step, where that is asked for; rank
+            0's.
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
-        vary: what `Simulation.with_boundary` calls.
+        vary: what `Simulation.with_boundary` and `with_changes` call.
     """
 
     outputs: Sequence[Output] = ()
@@ -185,6 +192,8 @@ class Attached:
     recovery: Recovery | None = None
     until: Until | None = None
     change: float | None = None
+    moved: Mapping[str, float] = field(default_factory=dict)
+    meter: Meter | None = None
     beside: AsyncWriter | None = None
     vary: Vary | None = None
 
@@ -201,6 +210,8 @@ class Attachments(TypedDict, total=False):
     recovery: Recovery | None
     until: Until | None
     change: float | None
+    moved: Mapping[str, float] | None
+    meter: Meter | None
     beside: AsyncWriter | None
     vary: Vary | None
 
@@ -482,3 +493,68 @@ def _refuse(failure: str | None) -> None:
 def _warn(failure: str | None) -> None:
     if failure is not None:
         log.warning("%s The run goes on without this checkpoint.", failure)
+
+
+# Progress: a bar on a terminal, plain log lines elsewhere, nothing if it is not wanted.
+
+_LINE_SECONDS = 10.0  # between two log lines
+_RECENT_SECONDS = 5.0  # the rate and the time left come from the last seconds, not from the warm-up
+
+
+class Progress:
+    """Shows percent, simulated time, rate and time left.
+
+    Args:
+        problem: what is advanced.
+        start: the step the run begins at; a restart shows the bar from there.
+        bar: whether to draw a bar; otherwise log lines are written every ten seconds.
+    """
+
+    def __init__(self, problem: Problem, start: int, *, bar: bool) -> None:
+        self._problem = problem
+        self._recent: deque[tuple[float, int]] = deque()
+        self._last_line = time.perf_counter()
+        self._bar: Any = None
+        if bar:
+            # In a notebook its widget, where that is installed.
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(
+                total=problem.steps,
+                initial=start,
+                file=sys.stderr,
+                unit=" steps",
+                dynamic_ncols=True,
+                bar_format="{percentage:3.0f} %|{bar}| {desc}",
+                mininterval=0.2,
+            )
+
+    def update(self, step: int) -> None:
+        """Show that `step` was reached."""
+        now = time.perf_counter()
+        self._recent.append((now, step))
+        while len(self._recent) > 2 and now - self._recent[1][0] > _RECENT_SECONDS:
+            self._recent.popleft()
+        if self._bar is not None:
+            self._bar.set_description_str(self.describe(), refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif now - self._last_line > _LINE_SECONDS:
+            self._last_line = now
+            log.info("%3.0f %%, %s", 100 * step / self._problem.steps, self.describe())
+
+    def describe(self) -> str:
+        """Simulated time, rate and time left as one line."""
+        (begin, first), (now, step) = self._recent[0], self._recent[-1]
+        problem = self._problem
+        text = f"step {step}/{problem.steps}, t = {format_time(problem.time(step))}"
+        if now > begin and step > first:
+            steps_per_second = (step - first) / (now - begin)
+            rate = steps_per_second * problem.grid.n_points * problem.n_fields / 1e9
+            left = (problem.steps - step) / steps_per_second
+            text += f", {rate:.3g} GStencil/s, {format_duration(left)} left"
+        return text
+
+    def close(self) -> None:
+        """Leave the terminal in order."""
+        if self._bar is not None:
+            self._bar.close()

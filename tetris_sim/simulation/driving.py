@@ -268,14 +268,38 @@ def reading(state: Field) -> InitialField:
     return initial
 
 
-def onward(fleet: WorkerGroup, problem: Problem, steps: int) -> Problem:
-    """A problem that goes on from where a simulation is, step 0 being there."""
-    return dataclasses.replace(
-        problem,
-        initial=reading(np.array(fleet.field())),
-        steps=steps,
-        start=(0, fleet.problem.time(fleet.step)),
-    )
+def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
+    """A problem with the state of a simulation as its step 0, at the time of that.
+
+    Raises:
+        ConfigError: the state is not one of this problem.
+    """
+    before, step = fleet.problem, fleet.step
+    kinds = [
+        (it.grid, np.dtype(it.dtype).name, [variable.name for variable in it.variables])
+        for it in (before, problem)
+    ]
+    if kinds[0] != kinds[1]:
+        msg = (
+            "a simulation goes on from the state of another one on the same grid, with the same "
+            "precision and the same fields; leave these as they are"
+        )
+        raise ConfigError(msg)
+
+    # Where people see something else than the state, it must mean the same to both.
+    state = np.array(fleet.field())
+    seen = [
+        state if it.view is None else it.view.look(tuple((0, n) for n in it.grid.shape), state)
+        for it in (before, problem)
+    ]
+    if not np.array_equal(seen[0], seen[1], equal_nan=True):
+        msg = (
+            "the heat content of the state would be that of other temperatures: leave the "
+            "materials as they are where one melts or has a table over temperature, or begin a "
+            "new run with temperatures (initial)"
+        )
+        raise ConfigError(msg)
+    return dataclasses.replace(problem, initial=reading(state), start=(0, before.time(step)))
 
 
 def with_faces(fleet: WorkerGroup, boundary: Any) -> Problem:
@@ -295,4 +319,4 @@ def with_faces(fleet: WorkerGroup, boundary: Any) -> Problem:
         changed = dataclasses.replace(problem, boundary=boundary)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return onward(fleet, changed, problem.steps - fleet.step)
+    return onward(fleet, dataclasses.replace(changed, steps=problem.steps - fleet.step))

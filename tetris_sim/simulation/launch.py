@@ -15,22 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim.config import Config
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import ExitCode, StopRequested
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
+from tetris_sim.outputs.checkpoint.file import remove_orphans
+from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.make import make_outputs
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.tables import read_audit
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.workers.recovery import Recovery
-from tetris_sim.simulation.background import AsyncWriter, Attachments, Vary
+from tetris_sim.scheduler.workers.rebalance import Recovery
+from tetris_sim.simulation.background import AsyncWriter, Attachments, Progress, Vary
 from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
-from tetris_sim.simulation.progress import Progress
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
 from tetris_sim.support.clock import PhaseClock
@@ -185,10 +187,13 @@ def underway(
                 simulation.leave_failed()
                 raise
             simulation.turn.refuse_child()
-            if run.reason is None and simulation.step < problem.steps:
+            if simulation.unsaved:
                 simulation.leave()
+            if run.reason is None and simulation.step < problem.steps:
                 run.reason = StopReason(ExitCode.OK, "nobody asked for more")
 
+        if resume == "auto":
+            run.reason = _or_standstill(launched, simulation, run.reason)
         run.report = _report(launched, prepared.machine, simulation, run.reason)
 
 
@@ -203,6 +208,7 @@ def _begin(
     heard: Stopping | None,
 ) -> Iterator[Launched]:
     """Find out where to begin, and inside the block hear signals and keep other runs away."""
+    ranks.timeout = config.run.mpi_timeout
     deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
     stopping = heard or Stopping(speaks=ranks.rank == 0)
     stopping.deadline = deadline
@@ -219,7 +225,58 @@ def _begin(
             stack.enter_context(checkpoint)
         for sentence in start.sentences:
             log.info("%s", sentence)
-        yield Launched(config, directory, start, checkpoint, stopping, clock, ranks)
+        launched = Launched(config, directory, start, checkpoint, stopping, clock, ranks)
+        try:
+            yield launched
+        except StopRequested as stopped:
+            # Of several ranks, all have to know.
+            if resume == "auto" and (ranks.size == 1 or ranks.ending):
+                _refuse_standstill(launched, stopped)
+            raise
+
+
+# A script that puts a job back into the queue whenever it was stopped would do so for ever if the
+# job's limit is shorter than planning takes: the second run in a row that makes no step ends with
+# another exit code.
+
+_STANDSTILLS = 2
+_NO_PROGRESS = (
+    "this is run {} in a row that was stopped at step {} without a single step: its limit is "
+    "shorter than planning and starting take, so trying again would not help. Give it more time, "
+    "or spare it the measurements by compute.method or compute.tuning_budget: 0"
+)
+
+
+def _count_standstills(launched: Launched, *, moved: bool = False) -> str:
+    """Why another try would not help; empty if it might."""
+    step = launched.start.step
+    times = on_root(
+        launched.ranks,
+        lambda: results.count_standstills(launched.directory, None if moved else step),
+    )
+    enough = times >= _STANDSTILLS and not moved
+    return _NO_PROGRESS.format(times, step) if enough else ""
+
+
+def _refuse_standstill(launched: Launched, stopped: StopRequested) -> None:
+    """Raise `StopRequested` with another exit code if a run that was to be repeated did not even
+    begin, and neither did the one before.
+    """
+    if stopped.exit_code == ExitCode.REQUEUE and (why := _count_standstills(launched)):
+        msg = f"{stopped}; {why}"
+        raise StopRequested(msg, ExitCode.RESOURCES)
+
+
+def _or_standstill(
+    launched: Launched, simulation: Simulation, reason: StopReason | None
+) -> StopReason | None:
+    """Why a run ended; with another exit code if neither it nor the one before made a step."""
+    still = simulation.step == launched.start.step
+    requeued = reason is not None and reason.exit_code == ExitCode.REQUEUE
+    why = _count_standstills(launched, moved=not (still and requeued))
+    if reason is None or not why:
+        return reason
+    return StopReason(ExitCode.RESOURCES, f"{reason.sentence}; {why}")
 
 
 def _open(path: Path | None) -> Checkpoint | None:
@@ -273,13 +330,17 @@ def _attach(
         recovery=recovery,
         until=launched.config.time.until,
         change=None if launched.start.state is None else launched.start.state.change,
+        moved=None if launched.start.state is None else launched.start.state.outputs.get("moved"),
         vary=vary,
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None
     divided = _writes_apart(launched)
+    meter = everywhere(ranks, lambda: _make_meter(launched, prepared) if ranks.rank == 0 else None)
     writers = everywhere(
         ranks,
-        lambda: _make_writers(launched, prepared, beside, divided) if ranks.rank == 0 else None,
+        lambda: (
+            _make_writers(launched, prepared, beside, divided, meter) if ranks.rank == 0 else None
+        ),
     )
     if writers is None:
         yield attached | Attachments(beside=beside)
@@ -291,8 +352,16 @@ def _attach(
     with contextlib.ExitStack() as stack:
         stack.callback(progress.close)
         yield attached | Attachments(
-            outputs=outputs, saving=saving, progress=progress, beside=beside
+            outputs=outputs, saving=saving, progress=progress, meter=meter, beside=beside
         )
+
+
+def _make_meter(launched: Launched, prepared: PreparedRun) -> Meter | None:
+    """A counter of heat for the statistics, if there are any of a body with heat."""
+    problem, scheme = prepared.problem, prepared.plan.scheme
+    if launched.config.output.statistics is None or not has_heat(problem) or scheme == "steady":
+        return None
+    return Meter(problem, implicit=scheme == "implicit")
 
 
 def _writes_apart(launched: Launched) -> bool:
@@ -307,7 +376,11 @@ def _writes_apart(launched: Launched) -> bool:
 
 
 def _make_writers(
-    launched: Launched, prepared: PreparedRun, beside: AsyncWriter | None, divided: bool
+    launched: Launched,
+    prepared: PreparedRun,
+    beside: AsyncWriter | None,
+    divided: bool,
+    meter: Meter | None,
 ) -> tuple[tuple[Output, ...], Checkpoints]:
     config, start = launched.config, launched.start
     problem, plan = prepared.problem, prepared.plan
@@ -325,6 +398,7 @@ def _make_writers(
         initial=seen_first,
         run_id=run_id,
         implicit=plan.scheme == "implicit",
+        meter=meter,
     )
 
     states = RunStates(config, problem, plan, launched.clock, earlier=start.state, run_id=run_id)
@@ -363,6 +437,8 @@ def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
         results.clear(directory)
     for name in (results.CONFIG, results.REPORT_JSON, results.REPORT_TEXT):
         remove_parts(directory, f"{name}.")  # of a run that was killed
+    remove_parts(directory / results.CHECKPOINTS)
+    remove_orphans(directory / results.CHECKPOINTS)
     # Else a crash now would lead to a state after this one.
     forget_later(directory / results.CHECKPOINTS, launched.start.step)
     atomic_text(directory / results.CONFIG, config.resolved_text())
@@ -386,12 +462,20 @@ def _report(
         traffic=simulation.exchange.traffic,
         ranks=launched.ranks,
         busy_s=simulation.busy_s,
-        heat=on_root(launched.ranks, lambda: read_audit(directory, simulation.step)),
+        heat=on_root(
+            launched.ranks, lambda: read_audit(directory, simulation.step, _over(launched))
+        ),
     )
 
     made_steps = simulation.step > first_step
     on_root(launched.ranks, lambda: _write_report(report, directory, made_steps=made_steps))
     return report
+
+
+def _over(launched: Launched) -> tuple[str, ...]:
+    """Names of the parts that have statistics of their own."""
+    statistics = launched.config.output.statistics
+    return () if statistics is None else tuple(statistics.over)
 
 
 def _ended(simulation: Simulation, reason: StopReason | None) -> str:

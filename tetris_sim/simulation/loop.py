@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Unpack
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.outputs.pictures import small_picture
 from tetris_sim.scheduler.comm.communicator import everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -37,6 +37,10 @@ class Simulation(WorkerGroup):
 
     Every rank has one, with the workers of its own; the outputs, the checkpoints and the progress
     are those of rank 0. Every method is called by all ranks alike.
+
+    Attributes:
+        unsaved: whether the state is another one than that at its begin, or than that which the
+            end of a run has written.
     """
 
     def __init__(
@@ -50,11 +54,16 @@ class Simulation(WorkerGroup):
     ) -> None:
         attached = attached or Attached()
         super().__init__(
-            problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
+            *(problem, plan, workers),
+            step=step,
+            clock=attached.clock,
+            ranks=attached.ranks,
+            moved=attached.moved,
+            meter=attached.meter,
         )
         self._first_step, self._attached = step, attached
         self.asked_to_end = lambda: attached.stopping.reason() is not None
-        self._ended = self._begun = False
+        self._ended = self._begun = self.unsaved = False
         self.turn = Turn()
         self._goal = Goal(problem.steps)
         self.heard: Stopping | None = None
@@ -132,9 +141,11 @@ class Simulation(WorkerGroup):
                 "wanted"
             )
             raise ConfigError(msg)
+
         with self.turn.taken(changes=True):
             end = self.step + int(steps)
             while (before := self.step) < end:
+                self.unsaved = True
                 super().advance(min(self.plan.time_block, end - before))
                 if self.step == before:
                     return
@@ -184,8 +195,9 @@ class Simulation(WorkerGroup):
             self._writing.wait(self)  # what is written is the state before
             initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
             with self.turn.taken(changes=True):
-                for worker in self.workers:
-                    worker.stepper.load(initial, self.step)
+                self._replace(lambda: _load_into(self.workers, initial, self.step))
+            self.unsaved = True
+            self._writing.replaced()
             self._watch.forget()
             self._change.forget()
             self.change = self._change.reason = None
@@ -209,8 +221,33 @@ class Simulation(WorkerGroup):
         """
         self._refuse_ended()
         if self._attached.vary is not None:
-            return self._attached.vary(self, boundaries, directory)
+            return self._attached.vary(self, {"boundaries": boundaries}, directory)
         return open_simulation(with_faces(self, boundaries), self.plan)
+
+    def with_changes(
+        self, changes: Mapping[str, Any], directory: Any = None
+    ) -> AbstractContextManager[Simulation]:
+        """A simulation like this one, from its state on, with other sources, constants of equations
+        or whatever else a configuration says; for a `with` block.
+
+        Args:
+            changes: other values by key, as of `simulate`: {"model.sources": [...]}. A time is on
+                the clock of this simulation, and a number of steps (`time.steps`) counts from here.
+            directory: as of `with_boundary`.
+
+        Raises:
+            ConfigError: they do not fit to the state, this is a simulation of a bare problem, or it
+                is closed.
+        """
+        self._refuse_ended()
+
+        if self._attached.vary is None:
+            msg = (
+                "changes are those of a configuration, and this simulation is of a bare problem: "
+                "open it with simulate(config)"
+            )
+            raise ConfigError(msg)
+        return self._attached.vary(self, changes, directory)
 
     def _repr_html_(self) -> str:
         problem = self.problem
@@ -237,7 +274,7 @@ class Simulation(WorkerGroup):
         says why it cannot be saved.
         """
         # Of several ranks others may not know of it, and saving takes all of them.
-        if self.ranks.size > 1 or self.step == self._first_step:
+        if self.ranks.size > 1 or not self.unsaved:
             return
         if not self.turn.is_here or not self.turn.sound:
             return
@@ -303,6 +340,7 @@ class Simulation(WorkerGroup):
         if self._begun:
             return
         self._begun = True
+        self.begin_counting()
         self._writing.start(self)
         # Of a steady state, only the answer is worth writing, not the guess.
         if self.step == 0 and self._writing.writes and self.plan.scheme != "steady":
@@ -318,6 +356,7 @@ class Simulation(WorkerGroup):
             self._writing.save(self)
 
     def _finish_writing(self) -> None:
+        self.unsaved = False
         if self._writing.saves:
             self._watch.check(self)
             self._writing.finish(self)
@@ -405,7 +444,7 @@ def open_simulation(
             mine = [share for share in plan.shares if share.rank == ranks.rank]
             workers = everywhere(ranks, lambda: _open_workers(problem, mine, stack))
         with clock.phase("initial"):
-            everywhere(ranks, lambda: _load(problem, workers, step))
+            everywhere(ranks, lambda: _load_into(workers, problem.initial, step))
 
         simulation = Simulation(problem, plan, workers, attached, step=step)
         stack.callback(simulation.close)
@@ -427,6 +466,6 @@ def _open_workers(
     return workers
 
 
-def _load(problem: Problem, workers: Sequence[Worker], step: int) -> None:
+def _load_into(workers: Sequence[Worker], initial: InitialField, step: int) -> None:
     for worker in workers:
-        worker.stepper.load(problem.initial, step)
+        worker.stepper.load(initial, step)

@@ -16,14 +16,14 @@ from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.workers.exchange import box_of
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.scheduler.workers.rebalance import restore
-from tetris_sim.scheduler.workers.recovery import KeptState, Recovery
+from tetris_sim.scheduler.workers.rebalance import KeptState, Recovery, restore
 from tetris_sim.scheduler.workers.worker import Worker
-from tetris_sim.simulation.workers import Saving, WorkerGroup
+from tetris_sim.simulation.workers import Saving, WorkerGroup, cause_of
 from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import StopReason
 
@@ -49,6 +49,7 @@ class FiniteWatch:
     ) -> None:
         self._saving, self._settle = saving, settle
         self._good_step, self._looked = step, False
+        self._begun: int | None = step
         self._last_look = time.perf_counter()
 
     def due(self) -> bool:
@@ -57,7 +58,7 @@ class FiniteWatch:
 
     def forget(self) -> None:
         """Look again even at this step: the state is another one."""
-        self._looked = False
+        self._looked, self._begun = False, None
 
     def check(self, fleet: WorkerGroup) -> None:
         """Look at every point, once per step.
@@ -81,10 +82,16 @@ class FiniteWatch:
     def _refuse(self, fleet: WorkerGroup, bad: Box) -> None:
         saving, time_s = self._saving, fleet.problem.time(fleet.step)
         dump = "There is no checkpoint." if saving is None else saving.dump(fleet.snapshot())
+        # The run is made again from its begin, unless its state was replaced since.
+        cause, begun = "", self._begun
+        if begun is not None and fleet.problem.substeps is None:
+            state = partial(fleet.problem.initial, Slab.whole(fleet.problem.grid))
+            cause = cause_of(fleet.problem, state, fleet.step - begun, begun)
+
         msg = (
             f"the field is not finite any more: NaN or infinity at {_describe(bad, fleet.problem)},"
             f" found at step {fleet.step} (t = {format_time(time_s)}), all finite at step "
-            f"{self._good_step}. {dump}"
+            f"{self._good_step}.{cause} {dump}"
         )
         if fleet.problem.equations is not None:
             msg += (
@@ -213,7 +220,8 @@ def go_on_without(
         UnsupportedError: nobody who is left has room for the grid.
     """
     what = f"{failure} (in the block after step {fleet.step})"
-    fleet.step, state = recovery.state(fleet.problem, first_step)
+    step, state = recovery.state(fleet.problem, first_step)
+    fleet.set_back(step)
     if recovery.stops:
         fleet.dissolve(KeptState(fleet.problem, state))
         code = ExitCode.RESOURCES if recovery.strict else ExitCode.REQUEUE

@@ -122,10 +122,14 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     if asked == "auto" and jumping is not None and jumping.plan is not None:
         kept = begun is not None and is_spectral(begun.method)
         short = jumping.seconds < setting.compute.tuning_seconds and not compare
-        if kept or short:
+        # Steps would have an error in time that a jump of the equation itself does not have.
+        exact = setting.problem.continuous
+        if kept or short or exact:
             why = (
                 "as the run was begun"
                 if kept
+                else "which solve the equation exactly in time"
+                if exact
                 else "in less time than it takes to measure how fast steps are"
             )
             return _saying(jumping.plan, f"time.scheme: auto jumps, {why}."), (jumping,)
@@ -356,14 +360,18 @@ def prepare(
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
     notes = (*notes, *pair_notes(problem, plan))
     if checkpoint is None:
-        notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
+        notes = (*notes, *on_root(ranks, lambda: model_notes(config, problem)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     return PreparedRun(problem, machine, compute, plan, proposals)
 
 
-def model_notes(config: Config) -> tuple[str, ...]:
-    """What the model has to say of a configuration that is right."""
-    return tuple(config.model.notes(config)) if hasattr(config.model, "notes") else ()
+def model_notes(config: Config, problem: Problem) -> tuple[str, ...]:
+    """What the model has to say of a configuration that is right, and of its steps."""
+    model = config.model
+    notes = tuple(model.notes(config)) if hasattr(model, "notes") else ()
+    if hasattr(model, "notes_of_steps"):
+        notes = (*notes, *model.notes_of_steps(config, problem.dt))
+    return notes
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:

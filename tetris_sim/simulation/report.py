@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tetris_sim.errors import CheckpointError, ExitCode
 from tetris_sim.model.problem import Problem
+from tetris_sim.outputs.audit import AUDITED
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine
@@ -165,16 +166,23 @@ def lines_of_heat(heat: Mapping[str, float]) -> list[str]:
     """
     balance: list[str] = []
     flows: list[str] = []
+    parts: list[str] = []
+
     for column, value in heat.items():
         name, _, unit = column.rpartition(" [")
+        # What was asked of parts of the body has their names.
+        if not column.startswith(AUDITED):
+            parts.append(f"{name} {value:.6g} {unit.rstrip(']')}")
+            continue
         is_flow = unit.startswith("W")
         words = f"{name.removeprefix('heat flow ' if is_flow else 'heat ')} {value:.6g}"
         (flows if is_flow else balance).append(f"{words} {unit.rstrip(']')}")
+
     if len(flows) > _LISTED:
         flows[_LISTED:] = [f"{len(flows) - _LISTED} more in the statistics"]
     return [
         f"{kind} {', '.join(words)}"
-        for kind, words in (("heat", balance), ("heat flow", flows))
+        for kind, words in (("heat", balance), ("heat flow", flows), ("of parts:", parts))
         if words
     ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +155,7 @@ def build_problem(
 
 def _ending_in_time(config: Config, problem: Problem, state: RunState) -> Problem:
     """The problem with the steps that lead from a checkpoint to `time.t_end`, and no further."""
-    if config.time.t_end is None or math.isinf(problem.dt_limit):  # of bare stencils: steps count
+    if config.time.t_end is None:  # the number of steps counts
         return problem
     dt, steps = steps_left(config.time.t_end, state.time, state.dt)
     start = state.start

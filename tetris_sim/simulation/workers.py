@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -17,8 +18,10 @@ import numpy.typing as npt
 from tetris_sim.errors import NumericsError, TetrisError
 from tetris_sim.model.method import Box, Fetch, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.reference import first_failure
 from tetris_sim.model.step_control import Controller, Counted, largest_error
 from tetris_sim.outputs.checkpoint.file import CheckpointPart
+from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
@@ -29,7 +32,7 @@ from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
-from tetris_sim.support.clock import PhaseClock
+from tetris_sim.support.clock import PhaseClock, format_time
 
 # StateSnapshot: the state between two time blocks, as outputs see it; and what saves it.
 
@@ -55,8 +58,14 @@ class Saving(Protocol):
     def remember(self, step: int, change: float) -> None:
         """Keep the largest change since the step before for the checkpoint of this step [1/s]."""
 
+    def count(self, step: int, moved: Mapping[str, float]) -> None:
+        """Keep for the same what was moved until then; see `WorkerGroup.moved`."""
+
     def save(self, snapshot: Snapshot) -> None:
         """Save the state."""
+
+    def forget(self) -> None:
+        """The state of the step that was saved last is another one now."""
 
     def tidy(self) -> None:
         """Remove older checkpoints that a killed run had no time to remove."""
@@ -95,6 +104,7 @@ class StateSnapshot:
     Attributes:
         read: gives a box of it.
         origin: what it is a view of.
+        moved: see `WorkerGroup.moved`.
         keep: lets the devices keep it, if they can: what fetches it later, from any thread.
     """
 
@@ -102,6 +112,7 @@ class StateSnapshot:
     step: int
     read: Read
     origin: StateSnapshot | None = None
+    moved: Mapping[str, float] = field(default_factory=dict)
     keep: Callable[[], Fetch | None] = field(default=lambda: None, repr=False)
     _field: Field | None = field(default=None, repr=False)
 
@@ -135,6 +146,7 @@ class StateSnapshot:
             self.step,
             lambda box: view.look(box, self.box(box)),
             origin=self,
+            moved=self.moved,
         )
 
 
@@ -246,8 +258,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
     Raises:
         NumericsError: no substep is short enough.
     """
-    equations, begin = fleet.problem.equations, fleet.problem.time
-    assert equations is not None
+    equations, begin = fleet.problem.system, fleet.problem.time
     assert equations.substeps is not None
     substeps, said = equations.substeps, str(fleet.counted)
 
@@ -259,7 +270,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
         stale = True  # halos, which a substep leaves as they are
         while not controller.ended:
             if controller.stuck:
-                on_root(fleet.ranks, functools.partial(_refuse_stuck, controller))
+                on_root(fleet.ranks, functools.partial(_refuse_stuck, controller, fleet))
             if stale:
                 with fleet.clock.phase("exchange"):
                     fleet.exchange.swap(fleet.workers)
@@ -294,13 +305,46 @@ def _substepper(worker: Worker) -> Substepper:
     return cast(Substepper, worker.stepper)
 
 
-def _refuse_stuck(controller: Controller) -> None:
+def _refuse_stuck(controller: Controller, fleet: WorkerGroup) -> None:
+    # The state is that before the substep, of which one worker has all points.
+    cause, state = "", fleet.workers[0].stepper.interior
+    if len(fleet.workers) == fleet.ranks.size == 1:
+        cause = cause_of(fleet.problem, state, 1, fleet.step)
     msg = (
         f"no substep is short enough at t = {controller.time:.10g} s: the last one that was tried "
-        "still has an error above time.tolerance. Do the fields grow without end there, or jump? "
-        "Or take a larger time.tolerance, if it is near rounding."
+        f"still has an error above time.tolerance.{cause} Do the fields grow without end there, or "
+        "jump? Or take a larger time.tolerance, if it is near rounding."
     )
     raise NumericsError(msg)
+
+
+_REPEATED = 300_000_000  # operations at points that NumPy makes again in a second or two
+_BODY_OPERATIONS = 50  # of a step of a body, about
+
+
+def cause_of(problem: Problem, state: Callable[[], Field], steps: int, first: int) -> str:
+    """The operation that first gives no number, as a sentence: found by making steps again on the
+    host. Empty if it is not found, or if that takes long.
+
+    Args:
+        problem: that was advanced.
+        state: gives the state at step `first`.
+        steps: after which the state is not finite.
+        first: that step.
+    """
+    if problem.why_not_one_stencil is None:
+        return ""
+    operations = problem.equations.n_operations if problem.equations else _BODY_OPERATIONS
+    steps = min(steps, _REPEATED // (problem.grid.n_points * operations))
+    found = first_failure(state(), problem, steps, first) if steps > 0 else None
+    if found is None:
+        return ""
+
+    number, point, operation = found
+    names = zip(problem.grid.axis_names, point, strict=True)
+    where = ", ".join(reversed([f"{name} = {i}" for name, i in names]))
+    time = format_time(problem.time(number))
+    return f" It began in step {number + 1} (t = {time}) at point {where} with {operation}."
 
 
 # How the workers of a plan advance together, by its scheme.
@@ -327,6 +371,8 @@ class WorkerGroup:
         step: where they begin.
         clock: adds up the time of each phase.
         ranks: who takes part.
+        moved: as below, before `step`.
+        meter: on rank 0, if heat is to be counted.
 
     Attributes:
         plan: the decisions of now; others when planes have moved.
@@ -338,6 +384,8 @@ class WorkerGroup:
         asked_to_end: whether somebody wants the run to end.
         lost: names of workers that failed and without which the run went on.
         change: the step at which changes were measured last, and the largest of them [1/s].
+        moved: by steps since the run began, of rank 0, and what `set_field` brought; see
+            `ImplicitSteps.moved` and `Meter` [J].
     """
 
     plan: Plan
@@ -353,6 +401,8 @@ class WorkerGroup:
         step: int,
         clock: PhaseClock,
         ranks: Communicator,
+        moved: Mapping[str, float] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.problem, self.step, self.clock, self.ranks = problem, step, clock, ranks
         self.busy_s: dict[str, float] = {}
@@ -360,6 +410,11 @@ class WorkerGroup:
         self.asked_to_end: Callable[[], bool] = lambda: False
         self.change: tuple[int, float] | None = None
         self.lost: tuple[str, ...] = ()
+        self.moved: Mapping[str, float] = dict(moved or {})
+        self._meter = meter
+        # Only rank 0 has one, and all must take the same branches.
+        self._metered, self._asks = ranks.tell((meter is not None, bool(meter and meter.asks)))
+        self._moved_at: dict[int, Mapping[str, float]] = {step: self.moved}
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:
@@ -367,8 +422,68 @@ class WorkerGroup:
         wants to end before a long solution is there.
         """
         with contextlib.suppress(LeftOffError):
-            SCHEMES[self.plan.scheme](self, steps)
-            self.step += steps
+            # Where heat is counted, every step says what it is going to move.
+            # Counting begins before the first step, also of a run that nobody writes down.
+            self.begin_counting()
+            for block in [1] * steps if self._asks else [steps]:
+                powers = self._powers() if self._asks else {}
+                SCHEMES[self.plan.scheme](self, block)
+                self.step += block
+                self._add(powers, self.problem.dt)
+                for worker in self.workers if self.plan.scheme == "implicit" else ():
+                    self._add(getattr(worker.stepper, "moved", {}), 1.0)
+
+    def _powers(self) -> Mapping[str, float]:
+        """Powers of the step that begins, on rank 0 [W]."""
+        found: dict[str, float] = {}
+        meter = self._meter
+        self.lead("output", lambda: found.update(meter.powers(self._stored()) if meter else {}))
+        return found
+
+    def begin_counting(self) -> None:
+        """Count heat from this step on, where it is counted and that has not begun."""
+        meter, found = self._meter, dict[str, float]()
+        if self._metered and not self.ranks.tell(bool(self.moved)):
+            self.lead("output", lambda: found.update(meter.begin(self._stored()) if meter else {}))
+            self._add(found, 1.0)
+
+    def _replace(self, load: Callable[[], None]) -> None:
+        """Let workers load another state, and count what it brings."""
+        meter, states, found = self._meter, list[StateSnapshot](), dict[str, float]()
+
+        def compare() -> None:
+            # Before and after the change; all ranks hand in their parts twice.
+            states.append(self._stored())
+            if len(states) > 1 and meter is not None:
+                found.update(meter.replaced(*states))
+
+        self.begin_counting()
+        for change in (load, None):
+            if self._metered:
+                self.lead("output", compare)
+            if change is not None:
+                change()
+        self._add(found, 1.0)
+
+    def _stored(self) -> StateSnapshot:
+        """The state itself, all of it in one piece."""
+        whole = WorkerGroup.snapshot(self)
+        whole.field()
+        return whole
+
+    def _add(self, powers: Mapping[str, float], seconds: float) -> None:
+        if powers:
+            found = dict(self.moved)
+            for name, power in powers.items():
+                found[name] = found.get(name, 0.0) + power * seconds
+            self.moved = found
+        self._moved_at[self.step] = self.moved
+
+    def set_back(self, step: int) -> None:
+        """Go on from an earlier step; what was moved until then is remembered, or not known."""
+        self.step = step
+        unknown = dict.fromkeys(self.moved, math.nan)
+        self.moved = self._moved_at.get(step, unknown)
 
     def lead(self, phase: str, work: Callable[[], None]) -> None:
         """Let rank 0 do some work with the state, while the others hand it what it asks for."""
@@ -381,6 +496,7 @@ class WorkerGroup:
             self.problem,
             self.step,
             lambda box: self.exchange.gather(self.workers, box),
+            moved=self.moved,
             keep=lambda: keep(self.problem, self.workers) if self.workers else None,
         )
 

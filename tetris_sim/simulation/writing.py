@@ -116,6 +116,12 @@ class Writing:
         with fleet.clock.phase("checkpoint"):
             self._apart.save(fleet, lambda: self._flush(divided))
 
+    def replaced(self) -> None:
+        """The state of this step is another one from now on, and the last checkpoint not of it."""
+        self._saved = None
+        if self._saving is not None:
+            self._saving.forget()
+
     def under_way(self) -> bool:
         """Whether this rank is still writing its part of a file."""
         return self._apart is not None and self._apart.under_way
@@ -232,9 +238,13 @@ class Writing:
         self._bring_up_to_date()
 
     def _remember(self, fleet: WorkerGroup) -> None:
-        """The checkpoint of this step says what `time.until` found at it."""
-        if self._saving is not None and fleet.change is not None and fleet.change[0] == fleet.step:
+        """The checkpoint of this step says what `time.until` found at it, and what was moved."""
+        if self._saving is None:
+            return
+        if fleet.change is not None and fleet.change[0] == fleet.step:
             self._saving.remember(*fleet.change)
+        if fleet.moved:
+            self._saving.count(fleet.step, fleet.moved)
 
     def _bring_up_to_date(self) -> None:
         """A checkpoint must not know more than the outputs that it will be resumed beside."""

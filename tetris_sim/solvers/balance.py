@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -51,6 +51,77 @@ _EVEN, _ROUNDED = 1e-9, 1e-14
 
 
 @dataclass(frozen=True, eq=False)
+class SurfaceFlows:
+    """The flows into the cells that are not held from elsewhere, in the units of a linear system.
+
+    Attributes:
+        faces: by axis and side, d and f of the outermost plane of cells.
+        ways: by axis, conductances to held cells and the shift that leads there.
+        heat: what sources give to each cell; None without sources, and where `given` says it.
+        given: the sum of the same.
+        ids: of all cells; asked for if there are ways to held cells.
+    """
+
+    faces: Mapping[tuple[int, Side], tuple[Values, Values]]
+    ways: Sequence[tuple[int, Numbers, int]] = ()
+    heat: Values | None = None
+    given: float | None = None
+    ids: Callable[[], Ids] | None = None
+
+    def flows(self, problem: Problem, drive: Numbers) -> dict[str, float]:
+        """Return the sums of flows into the cells: of the faces "x-", ..., of each held id "#3",
+        and of "sources".
+
+        Args:
+            problem: whose cells.
+            drive: driving quantity of all cells, at the point of linearization.
+        """
+        found: dict[str, float] = {}
+        for (axis, side), (d, f) in self.faces.items():
+            here = _plane(drive, axis, 0 if side == "low" else drive.shape[axis] - 1)
+            name = face_name(problem, axis, side)
+            found[name] = float((f - d * here).sum())
+
+        for axis, k, shift in self.ways:
+            assert self.ids is not None
+            # Only cells beside held ones, which are few.
+            at = k > 0
+            theirs = np.roll(drive, shift, axis)[at], np.roll(self.ids(), shift, axis)[at]
+            by_id = np.bincount(theirs[1], k[at] * (theirs[0] - drive[at]))
+            for number in np.unique(theirs[1]):
+                name = held_name(int(number))
+                found[name] = found.get(name, 0.0) + float(by_id[number])
+        if self.given is not None:
+            found[SOURCES] = self.given
+        elif self.heat is not None:
+            found[SOURCES] = float(self.heat.sum())
+        return found
+
+
+SOURCES = "sources"
+
+
+def joules_of(problem: Problem) -> float:
+    """Return what a flow of a linear system is in watts: such a flow is per volume, or in total
+    with coefficients per cell.
+    """
+    cell = problem.grid.cell_volume
+    if not problem.conduction:
+        return problem.variables[0].total.density * cell
+    return 1.0 if problem.conduction.coefficients else cell
+
+
+def face_name(problem: Problem, axis: int, side: Side) -> str:
+    """Return the name of a face, "x-"."""
+    return problem.grid.axis_names[axis] + "-+"[SIDES.index(side)]
+
+
+def held_name(number: int) -> str:
+    """Return the name of the cells of a held id, as of a surface."""
+    return f"#{number}"
+
+
+@dataclass(frozen=True, eq=False)
 class LinearSystem:
     """The linear system of all cells, per volume or, with coefficients, in total (`conduction.py`).
 
@@ -64,6 +135,7 @@ class LinearSystem:
         is_linear: whether the system is the same for every state.
         contents: enthalpies of a body whose state they are.
         widths: of cells by axis, where an axis is graded.
+        surfaces: the parts of d and f that lead out of the body.
         where: location of the arrays; those of a GPU belong to bodies without held cells or
             enthalpies.
     """
@@ -76,6 +148,7 @@ class LinearSystem:
     is_linear: bool
     contents: Contents | None = None
     widths: tuple[Numbers, ...] = ()
+    surfaces: SurfaceFlows | None = None
     where: Where = HERE
 
     @functools.cached_property
@@ -216,6 +289,7 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
     """Set up the system of a stencil: K and d in 1/s, and rho c = 1."""
     grid, xp = problem.grid, where.xp
     conductance, d, f = [], xp.zeros(grid.shape), xp.zeros(grid.shape)
+    faces: dict[tuple[int, Side], tuple[Values, Values]] = {}
     weights = problem.stencil.weights
     # Weights that add up to less than 1 act like an exchange with 0 degrees.
     lost = 1 - math.fsum(weights)  # of a state that is the same everywhere, in a step
@@ -235,11 +309,15 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
                 )
                 outermost = 0 if side == "low" else n - 1
                 # Ghost a + b u: K (ghost - u) = K a - K (1 - b) u.
-                _plane(d, axis, outermost)[...] += rate * (1 - b)
-                _plane(f, axis, outermost)[...] += rate * a
+                faces[axis, side] = np.array(rate * (1 - b)), np.array(rate * a)
+                for values, part in zip((d, f), faces[axis, side], strict=True):
+                    _plane(values, axis, outermost)[...] += float(part)
         conductance.append(between if n > 1 else xp.zeros(grid.shape))
     return LinearSystem(
-        tuple(conductance), d, f, lambda: np.ones(grid.shape), False, is_linear=True, where=where
+        *(tuple(conductance), d, f, lambda: np.ones(grid.shape), False),
+        is_linear=True,
+        surfaces=SurfaceFlows(faces),
+        where=where,
     )
 
 
@@ -272,6 +350,8 @@ class _Parts:
         self._widths = widths if any(np.ptp(it) > _UNEVEN * it.min() for it in widths) else ()
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
         self._given: tuple[Spans, Values] | None = None  # by the source
+        self._faces: dict[tuple[int, Side], tuple[Values, Values]] = {}  # d and f of each
+        self._steady: float | None = None  # what a constant source gives in all
 
         # Faces and sources that never change are assembled once; `at` adds the others.
         source = conduction.source
@@ -292,7 +372,9 @@ class _Parts:
         self._d, self._f = xp.zeros(shape), xp.zeros(shape)
         self._lasts = source is None or not source.changes
         if source is not None and self._lasts:
-            add_heated(self._f, source, problem, conduction, self._where, instant(0.0))
+            self._f += self._heated(source, instant(0.0))
+            self._steady = float(self._f.sum())
+            self._given = None
         nothing = np.broadcast_to(np.zeros(1), shape)
         for axis, side, face in (it for it, stays in zip(faces, still, strict=True) if stays):
             self._add_face(self._d, self._f, (axis, side, face), nothing, instant(0.0))
@@ -315,8 +397,10 @@ class _Parts:
         # The constant parts must not be overwritten.
         if self._moving or self._any_held or not self._lasts:
             d, f = d.copy(), f.copy()
+        heat = None
         if (source := self._conduction.source) is not None and not self._lasts:
-            f += self._heated(source, when)
+            heat = self._heated(source, when)
+            f += heat
         for face in self._moving:
             self._add_face(d, f, face, state, when)
 
@@ -334,16 +418,29 @@ class _Parts:
             d[self._held] = 0.0
             f[self._held] = 0.0
         conductance = tuple(k for k, _ in joined)
+        surfaces = SurfaceFlows(
+            dict(self._faces),
+            [(axis, *way) for axis, (_, ways) in enumerate(joined) for way in ways],
+            heat,
+            self._steady,
+            lambda: self._ids,
+        )
         return LinearSystem(
             *(conductance, d, f, lambda: self._capacity, self._any_held, self._linear),
-            *(self._contents, self._widths, self._where),
+            *(self._contents, self._widths, surfaces, self._where),
         )
+
+    @functools.cached_property
+    def _ids(self) -> Ids:
+        return self._conduction.medium.ids(self._whole)
 
     def _heated(self, source: Rule, when: Spans) -> Values:
         """Return what a source gives over some spans, made once for all states."""
         if self._given is None or self._given[0] != when:
             heat = self._where.xp.zeros(self._problem.grid.shape)
             add_heated(heat, source, self._problem, self._conduction, self._where, when)
+            if self._any_held:
+                heat[self._held] = 0.0  # what stores nothing takes up nothing
             self._given = when, heat
         return self._given[1]
 
@@ -398,6 +495,9 @@ class _Parts:
             return np.stack([k * (1 - slope), k * (ghost - slope * here)])
 
         more = averaged(face.rule, when, tangent)
+        if self._any_held:
+            more = np.where(_plane(self._held, axis, at), 0.0, more)
+        self._faces[axis, side] = more[0], more[1]
         for values, its in zip((d, f), more, strict=True):
             _plane(values, axis, at)[...] += self._where.xp.asarray(its)
 

@@ -33,7 +33,7 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.step_control import Controller, Counted
 from tetris_sim.solvers.assembly import HERE, Spans, Where, instant
-from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems, joules_of, norm
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
 from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbalanced
@@ -70,12 +70,14 @@ class ImplicitStep:
         storage: C / (a dt) of the formulas above, 0 in held cells.
         flows: heat flows into cells at its three times, by the means of its stages.
         stages: the spans of both stages.
+        systems: linearized at its three states, by the means of its stages.
     """
 
     states: tuple[Numbers, Numbers, Numbers]
     storage: Numbers
     flows: tuple[Numbers, Numbers, Numbers]
     stages: tuple[Spans, Spans]
+    systems: tuple[LinearSystem, LinearSystem, LinearSystem]
 
     @property
     def state(self) -> Numbers:
@@ -94,6 +96,8 @@ class ImplicitSteps:
         solutions: number of systems solved so far.
         iterations: of conjugate gradients, in total.
         kept: preconditioner of earlier solutions.
+        moved: heat that came in through each surface and from sources in all steps so far, by the
+            names of `SurfaceFlows.flows` [J]; the same numbers that the steps were made of.
         heard: interruption request; see `conjugate_gradients`, which then raises LeftOffError.
     """
 
@@ -103,6 +107,7 @@ class ImplicitSteps:
     solutions: int = 0
     iterations: int = 0
     kept: Kept = field(default_factory=Kept)
+    moved: dict[str, float] = field(default_factory=dict)
     heard: Heard = nobody
     _last: tuple[Spans, Numbers, LinearSystem] | None = None  # spans, a state and their balance
 
@@ -145,7 +150,22 @@ class ImplicitSteps:
             made = self.balance(when, u)
             drive = made.driving(u)
             scale = max(scale, unbalanced(made, best_constant(made)), unbalanced(made, drive))
-        return self.make(u, span, stages, self.tolerance * scale).state
+        step = self.make(u, span, stages, self.tolerance * scale)
+        self.add_up(step, span)
+        return step.state
+
+    def add_up(self, made: ImplicitStep, span: TimeSpan) -> None:
+        """Add what a step has moved to `moved`."""
+        # C (u_1 - u) = dt (w (F + F_g) + a F_1) is what both stages add up to.
+        joules = joules_of(self.problem) * span.dt
+        weights = _W * joules, _W * joules, _A * joules
+        parts = zip(weights, made.systems, made.states, strict=True)
+        for weight, system, state in parts:
+            assert system.surfaces is not None
+            flows = system.surfaces.flows(self.problem, system.driving(state))
+            for name, flow in flows.items():
+                moved = self.moved.get(name, 0.0) + weight * flow
+                self.moved[name] = moved
 
     def bends(self, begin: float, end: float, shortest: float) -> list[float]:
         """Return the times inside a span at which steps end, ascending, at least `shortest` apart
@@ -199,13 +219,16 @@ class ImplicitSteps:
         # Stage 1, trapezoidal rule: both ends contribute their flows, hence `u` and its flows.
         given = storage * u + flows
         middle = self._solve(span.end, stages[0], u, storage, given, least)
+
+        second = self.balance(stages[0], middle)
         # The flows at t + g dt follow from the stage equation, without another evaluation.
         flows_then = storage * middle - given
         # Stage 2, BDF2 through the states at t and t + g dt.
         given = storage * (_NOW * middle + (1 - _NOW) * u)
         state = self._solve(span.end, stages[1], middle, storage, given, least)
         all_flows = flows, flows_then, storage * state - given
-        return ImplicitStep((u, middle, state), storage, all_flows, stages)
+        systems = first, second, self.balance(stages[1], state)
+        return ImplicitStep((u, middle, state), storage, all_flows, stages, systems)
 
     def error(self, made: ImplicitStep, span: TimeSpan) -> Numbers:
         """Estimate the difference of a step from the embedded formula of third order, (n0, ...).
@@ -413,6 +436,11 @@ class AdaptiveSteps:
         return self.heard()
 
     @property
+    def moved(self) -> dict[str, float]:
+        """As of `ImplicitSteps`."""
+        return self._steps.moved
+
+    @property
     def iterations(self) -> int:
         """Iterations of conjugate gradients, in total."""
         return self._steps.iterations
@@ -452,15 +480,20 @@ class AdaptiveSteps:
                 )
                 raise NumericsError(msg)
 
-            found, error = self._try(first, u, TimeSpan(tried.time, tried.until, tried.length))
+            span = TimeSpan(tried.time, tried.until, tried.length)
+            made, error = self._try(first, u, span)
             if tried.accept(error):
-                u = found
+                if made is not None:
+                    self._steps.add_up(made, span)
+                    u = made.state
                 first = self._steps.balance(self._steps.at(tried.time), u)
             self.counted = tried.counted
         return u
 
-    def _try(self, first: LinearSystem, u: Numbers, span: TimeSpan) -> tuple[Numbers, float]:
-        """Try a step: (the state after it, its error relative to the tolerance)."""
+    def _try(
+        self, first: LinearSystem, u: Numbers, span: TimeSpan
+    ) -> tuple[ImplicitStep | None, float]:
+        """Try a step: (the step unless it failed, its error relative to the tolerance)."""
         # A small part of the tolerated error, in the cell that stores least, is what imbalances may
         # be worth.
         scale = self._scale(first, u)
@@ -472,12 +505,12 @@ class AdaptiveSteps:
             error = self._steps.error(made, span)
         # A step that cannot be solved counts as one with an infinite error, and is made shorter.
         except NumericsError:
-            return u, np.inf
+            return None, np.inf
 
         # The range may grow during the step; held cells have no error.
         scale = np.maximum(scale, self._scale(first, made.state, u))
         parts = np.where(first.held, 0.0, abs(error) / (self.tolerance * scale))
-        return made.state, float(parts.max())
+        return made, float(parts.max())
 
     def _first(self, first: LinearSystem, u: Numbers, longest: float) -> float:
         """Return the length of the first step [s]: as if the fastest cell went on exponentially."""

@@ -161,6 +161,9 @@ class Together:
 
     def __init__(self, part: PartArithmetic) -> None:
         self._part, self._ranks = part, part.ranks
+        # Of the ranks that serve: rank 0 may go on with them in a later call.
+        self._operator: Operator = ()
+        self._cycle: Cycle | None = None
 
     @property
     def near(self) -> Arithmetic | None:
@@ -209,22 +212,19 @@ class Together:
 
     def serve(self, heard: Heard) -> bool:
         """Execute the operations of rank 0 until it ends; return whether it succeeded."""
-        operator: Operator = ()
-        cycle: Cycle | None = None
-
         while True:
             what, told = self._ranks.tell(_LISTENING)
             if what == "end":
                 return bool(told)
             if what == "lay":
                 # k0, k1, k2 and d.
-                operator = tuple(self._slab(told) for _ in range(4))
+                self._operator = tuple(self._slab(told) for _ in range(4))
             elif what == "cycle":
-                cycle = self._part.cycle(operator, told)
+                self._cycle = self._part.cycle(self._operator, told)
             else:
-                assert cycle is not None
+                assert self._cycle is not None
                 shape, aim = told
-                self._serve_solution(operator, cycle, shape, Aim(*aim), heard)
+                self._serve_solution(self._operator, self._cycle, shape, Aim(*aim), heard)
 
     def give(self, whole: Values) -> Values:
         """Send every rank its planes of an array; return those of rank 0."""

@@ -91,6 +91,8 @@ class SolvingStepper(WholeGrid):
         slab: the planes of this rank, if several solve together; otherwise the whole grid.
         notes: remarks on the solution, sentences.
         heard: interruption request: `advance` then raises LeftOffError, and the state is unchanged.
+        moved: of implicit steps, on the rank that leads, what the last `advance` moved; see
+            `ImplicitSteps.moved`.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class SolvingStepper(WholeGrid):
     ) -> None:
         self.slab, self.notes = slab, tuple[str, ...]()
         self.heard: Heard = nobody
+        self.moved: dict[str, float] = {}
         self._problem, self._arithmetic, self._method = problem, arithmetic, method
         self._state: Field = np.zeros((1, *slab.shape), problem.dtype)
         self._whole: Field | None = None  # rank 0's of all ranks, as long as it is that
@@ -213,10 +216,12 @@ class ImplicitStepper(SolvingStepper):
         # Rounded to the state's dtype after every step, so that a run can be continued from any of
         # them.
         u = state.astype(np.float64)
+        self._steps.moved.clear()
         for step in range(self._step, self._step + steps):
             u = self._steps.advance(u, step).astype(state.dtype, copy=False)
             u = u.astype(np.float64, copy=False)
         self._done += steps
+        self.moved = dict(self._steps.moved)
         mean = self._steps.iterations / self._done
         self.notes = (f"Implicit steps: {mean:.3g} iterations each in the mean.",)
         return u
@@ -235,7 +240,9 @@ class AdaptiveStepper(SolvingStepper):
         times = (self._problem.time(it) for it in (self._step, self._step + steps))
         # `heard` may have been replaced since the steps were created.
         self._steps.heard = self.heard
+        self._steps.moved.clear()
         found = self._steps.advance(u, *times)
+        self.moved = dict(self._steps.moved)
         it, iterations = self._steps.counted, self._steps.iterations
         self.notes = (
             f"Implicit steps: {it.made} of {it.shortest:.3g} to {it.longest:.3g} s, "

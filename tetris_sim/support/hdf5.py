@@ -17,6 +17,7 @@ import contextlib
 import faulthandler
 import functools
 import gc
+import math
 import os
 import resource
 import signal
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.support.wording import first_line
+from tetris_sim.support.wording import first_line, gib, printable
 
 # Compression: lossless filters for values in HDF5 files.
 #
@@ -99,6 +100,9 @@ DAMAGED = (
 # Time limits per object of a file: a group, its attributes, the ends of a dataset [s].
 _COMPUTING = 3.0
 _WAITING = 120.0  # wall time: a disk may be remote or spun down
+_MOST_OBJECTS = 100_000  # groups and datasets of a file
+# A packed chunk is unpacked as a whole, for a single value too [bytes].
+_LARGEST_CHUNK = 1 << 29
 _SMALL = 1 << 16  # datasets up to this size are read completely [bytes]
 _SAID = 2000  # characters of the child's message
 # Messages of the child: the file is sound; it is sound and refers to no other file.
@@ -298,17 +302,24 @@ def _referred(
     rearm()
     if not values_only:
         _read_attributes(group)
-    for name in group:
+    links = group.id.links
+    for name in [it.encode("utf-8", "surrogateescape") for it in group]:
         rearm()
-        link = group.get(name, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            yield link.filename, False
-        if not isinstance(link, h5py.HardLink):
+        # The functions of HDF5 itself: a file may hold tens of thousands of empty groups.
+        kind = links.get_info(name).type
+        if kind == h5py.h5l.TYPE_EXTERNAL:
+            yield links.get_val(name)[0], False
+        if kind != h5py.h5l.TYPE_HARD:
             continue
-        item = group.get(name)
-        if isinstance(item, h5py.Group):
-            yield from _referred(item, rearm, seen, values_only=values_only)
-        elif isinstance(item, h5py.Dataset):
+        if len(seen) > _MOST_OBJECTS:
+            msg = f"it holds more than {_MOST_OBJECTS} groups and datasets"
+            raise OutsideError(msg)
+        found = h5py.h5o.open(group.id, name)
+        if isinstance(found, h5py.h5g.GroupID):
+            yield from _referred(h5py.Group(found), rearm, seen, values_only=values_only)
+        elif isinstance(found, h5py.h5d.DatasetID):
+            item = h5py.Dataset(found)
+            seen.add(h5py.h5o.get_info(found).addr)
             # Before any value is read, since reading a value follows the reference.
             yield from ((source, True) for source, _, _ in item.external or ())
             if item.is_virtual:
@@ -319,7 +330,9 @@ def _referred(
 
 
 def _read_attributes(item: Any) -> None:
-    for name in item.attrs:
+    import h5py
+
+    for name in item.attrs if h5py.h5a.get_num_attrs(item.id) else ():
         with contextlib.suppress(*DAMAGED):  # types unknown to h5py do not matter here
             item.attrs[name]
 
@@ -344,11 +357,25 @@ def _filters_of(dataset: Any) -> set[int]:
     return used
 
 
+def _refuse_large_chunk(dataset: Any, used: set[int]) -> None:
+    with contextlib.suppress(*DAMAGED):
+        n_bytes = math.prod(dataset.chunks or ()) * dataset.id.get_type().get_size()
+        if not used or n_bytes <= _LARGEST_CHUNK:
+            return
+        name = printable(str(dataset.name))
+        problem = (
+            f"a chunk of {name} has {gib(n_bytes)} unpacked, and at most {gib(_LARGEST_CHUNK)} are "
+            "read; write it anew with smaller chunks (h5repack)"
+        )
+    raise OutsideError(problem)
+
+
 def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
     """Read a dataset as far as the library does more than copy values."""
     used: set[int] = set()
     with contextlib.suppress(*DAMAGED):
         used = _filters_of(dataset)
+    _refuse_large_chunk(dataset, used)
     with contextlib.suppress(*DAMAGED):
         if not dataset.shape or dataset.dtype.hasobject or dataset.nbytes <= _SMALL:
             dataset[()]

@@ -279,6 +279,7 @@ def _check_jumps(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
     sizes, errors = (16, 32), []
     for n in sizes:
         grid = Grid.box((n * 5 // 8, n), (height, 1.0))
+        # The jump lies on a face of cells on both grids, so it costs no order.
         ids = np.broadcast_to((np.arange(n) >= n // 2).astype(np.uint8), grid.shape)
         x, y = grid.coordinates(1), grid.coordinates(0)[:, None]
         shape = (a[ids] * np.sin(math.pi * x) + b[ids]) * np.cos(math.pi * y / height)
@@ -295,6 +296,7 @@ def _check_jumps(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
             wave=wave,
             s=lambda t: 1 + t,
         )
+        # The ghost that makes the face have the value of the solution there.
         right = by_formula("2*b*s*cos(wave*y) - mirror", b=b, wave=wave, s=lambda t: 1 + t)
         faces = [(insulated(), insulated()), (held(0.0, heated=True), right)]
         medium = make_medium(ids, [Solid(*it) for it in zip(k, c, strict=True)], grid.spacing)
@@ -318,11 +320,13 @@ def _check_fin(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
         grid = Grid.box((3, n), (3 * thick, length))
         ids = np.repeat(np.array([1, 0, 1], np.uint8), n).reshape(3, n)
         solid = make_medium(ids, [Solid(k, 1.0), Solid(0.0, math.inf)], grid.spacing)
+        # Between fin and fluid the film counts, not half a cell of fluid.
         conductance = solid.conductance.copy()
         conductance[0, 0, 1] = conductance[0, 1, 0] = 1 / (thick * resistance)
         medium = Medium(solid.ids, conductance, solid.capacity, ("fin", "fluid"))
 
         faces = [(insulated(), insulated()), (held(base), insulated())]
+        # What decays the slowest is down to exp(-18) at the end: the fin is steady.
         slowest = k * (m**2 + (math.pi / 2 / length) ** 2)
         problem = pose(grid, medium, faces, initial=fluid, duration=18 / slowest)
         x = grid.coordinates(1)

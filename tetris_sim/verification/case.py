@@ -1,4 +1,4 @@
-"""What a verification case is, what comes out of it, and the small problems it is made of."""
+"""Verification cases: their form, their outcome, and the small problems it is made of."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Advance(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case found.
+    """The finding of a case.
 
     Attributes:
         error: largest deviation from the exact answer.

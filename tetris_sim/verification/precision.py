@@ -1,4 +1,4 @@
-"""What less precision costs: the deviations of the Tetris paper's table 4, for more formats.
+"""The cost of reduced precision: the deviations of the Tetris paper's table 4, for more formats.
 
 The case is the paper's: a square copper plate of 15 mm, insulated, a Gaussian of 100 degC in its
 middle, CFL number 0.23. float64 and float32 are computed by a CPU method. TF32, bfloat16 and
@@ -282,7 +282,7 @@ def emulate(start: Field, problem: Problem, precision: NumberFormat) -> tuple[Fi
 
 
 def notes(case: PrecisionCase, row: Deviation) -> Iterator[str]:
-    """What a reader of the table should know of one format."""
+    """Explain one format to the reader of the table."""
     if row.frozen:
         yield (
             f"{row.label}: the field freezes. Numbers near {case.hottest:.0f} degC are "

@@ -37,6 +37,7 @@ def solution_cases() -> Iterator[VerificationCase]:
             "convective cooling, series solution", ndim, partial(_check_cooling, ndim), double
         )
 
+    # The number of steps makes errors in time as small as those in space.
     for name, ndim, order, steps in (
         ("heat-1d", 1, 2, 45),
         ("star-1d5p", 1, 4, 81),
@@ -81,6 +82,7 @@ def cooling_series(biot: float, fourier: float, depth: Values, terms: int = 30) 
     """
     from scipy.optimize import brentq
 
+    # One root per branch of the tangent; `brentq` cannot leave its bracket.
     total = np.zeros_like(depth)
     for n in range(terms):
         # zeta tan(zeta) rises from 0 to infinity on each of these intervals.
@@ -100,6 +102,7 @@ def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome
     lengths = (0.1, 0.08, 0.05)[:ndim]  # along x, y, z [m]
     transfer = (5.0, 12.5, 4.0)[:ndim]  # [W/(m^2 K)]
     duration = 0.3 * 0.1**2 / _DIFFUSIVITY
+    # The second grid is twice as fine, so the ratio of errors gives the order.
     sizes = (20, 40) if ndim < 3 else (10, 20)
     boundaries: dict[str, Any] = {"*": {"type": "neumann"}}
     for axis, h in zip("xyz", transfer, strict=False):

@@ -77,7 +77,7 @@ class Standard:
 
 
 class Answer:
-    """What is asked of the state at the end."""
+    """A question about the state at the end."""
 
     def __init__(self, snapshot: StateSnapshot) -> None:
         self._snapshot = snapshot

@@ -412,6 +412,7 @@ inline To bits_as(From from) {
     return to;
 }
 inline int __double2hiint(double a) { return int(bits_as<long long>(a) >> 32); }
+inline int __double2loint(double a) { return int(bits_as<long long>(a)); }
 inline int __float_as_int(float a) { return bits_as<int>(a); }
 inline float __int_as_float(int a) { return bits_as<float>(a); }
 inline double __hiloint2double(int high, int low) {

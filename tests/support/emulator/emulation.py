@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common import build
+from tetris_sim.gpu_kernels.common import device
 from tetris_sim.support.cache import cache_directory
 from tetris_sim.support.files import atomic_text
 
@@ -32,7 +32,7 @@ COMPILER = shutil.which("g++") or shutil.which("c++")
 NO_COMPILER = "there is no C++ compiler"
 
 _HERE = Path(__file__).parent
-# Contracted by no one, as on the GPU (build.py); `native` for multiply-adds that are instructions.
+# Contracted by no one, as on the GPU (device.py); `native` for multiply-adds that are instructions.
 _OPTIONS = (
     "-std=c++17",
     "-march=native",
@@ -242,7 +242,7 @@ def emulate(
         architecture: __CUDA_ARCH__, 800 or 900.
     """
     return _compile(
-        build.find_source(str(name)),
+        device.find_source(str(name)),
         tuple(sorted({**defines, "__CUDA_ARCH__": architecture}.items())),
     )
 
@@ -287,7 +287,7 @@ def _folder() -> Path:
     """
     assert COMPILER is not None, NO_COMPILER
     texts = {path.name: path.read_text(encoding="utf-8") for path in _HERE.glob("cuda_on_host.*")}
-    for path in build.headers():
+    for path in device.headers():
         texts[path.name] = translate(path.read_text(encoding="utf-8"))
     # The same options mean other instructions to another compiler or on another CPU.
     target = [COMPILER, *_OPTIONS, "-###", "-E", "-x", "c++", "/dev/null"]

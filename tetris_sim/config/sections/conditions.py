@@ -19,7 +19,12 @@ from tetris_sim.config.sections.quantities import (
     TemperatureDifference,
     Time,
 )
-from tetris_sim.config.sections.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
+from tetris_sim.config.sections.varying import (
+    FaceCoefficient,
+    FaceFlux,
+    FaceNumber,
+    FaceTemperature,
+)
 
 # The pattern admits axis names and the wildcard; which entry decides about a face (its own name
 # before its axis before `*`) is resolved by `find_face` in `apps/boundaries.py`.
@@ -129,21 +134,21 @@ class DirichletFace(PatchSection):
     """Prescribed value on the face itself."""
 
     type: Literal["dirichlet"]
-    value: VaryingTemperature
+    value: FaceTemperature
 
 
 class FixedFace(PatchSection):
     """Prescribed value at the ghost points beyond the face."""
 
     type: Literal["fixed"]
-    value: VaryingTemperature
+    value: FaceTemperature
 
 
 class NeumannFace(PatchSection):
     """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
 
     type: Literal["neumann"]
-    flux: VaryingFlux = 0.0
+    flux: FaceFlux = 0.0
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A flux of 0 needs none."""
 
@@ -152,8 +157,8 @@ class RobinFace(PatchSection):
     """Convection: k dT/dn = h (ambient - T), n outward."""
 
     type: Literal["robin"]
-    h: VaryingCoefficient
-    ambient: VaryingTemperature
+    h: FaceCoefficient
+    ambient: FaceTemperature
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A bare stencil has no material."""
 
@@ -165,9 +170,9 @@ class RadiationFace(PatchSection):
 
     type: Literal["radiation"]
     emissivity: Annotated[float, Field(gt=0, le=1)]
-    ambient: VaryingTemperature
+    ambient: FaceTemperature
     """Temperature of the surroundings, and of the air if `h` is given."""
-    h: VaryingCoefficient = 0.0
+    h: FaceCoefficient = 0.0
 
 
 class PeriodicFace(Section):
@@ -176,15 +181,75 @@ class PeriodicFace(Section):
     type: Literal["periodic"]
 
 
+class NoFluxFace(Section):
+    """Of equations: nothing flows through the face, whatever makes it flow."""
+
+    type: Literal["no_flux"]
+
+
+class ClampedFace(Section):
+    """Of equations of fourth order: value and slope along the outward normal."""
+
+    type: Literal["clamped"]
+    value: FaceTemperature = 0.0
+    slope: FaceNumber = 0.0
+
+
+class SupportedFace(Section):
+    """Of equations of fourth order, simply supported: value and second derivative."""
+
+    type: Literal["supported"]
+    value: FaceTemperature = 0.0
+    curvature: FaceNumber = 0.0
+
+
+class FreeFace(Section):
+    """Of equations of fourth order along one axis: second and third derivative are 0."""
+
+    type: Literal["free"]
+
+
+class CurvatureFace(Section):
+    """Of equations: the second derivative along the normal."""
+
+    type: Literal["curvature"]
+    curvature: FaceNumber = 0.0
+
+
+class ExtrapolatedFace(Section):
+    """Of equations: nothing is given; the field goes on beyond the face as beside it."""
+
+    type: Literal["extrapolate"]
+
+
 # A periodic face joins two whole faces, so it cannot be one entry of a list.
 Patch = Annotated[
     DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace,
     Field(discriminator="type"),
 ]
 FaceSection = Annotated[
-    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace,
+    DirichletFace
+    | FixedFace
+    | NeumannFace
+    | RobinFace
+    | RadiationFace
+    | PeriodicFace
+    | NoFluxFace
+    | ClampedFace
+    | SupportedFace
+    | FreeFace
+    | CurvatureFace
+    | ExtrapolatedFace,
     Field(discriminator="type"),
 ]
 Patches = Annotated[tuple[Patch, ...], Field(min_length=1)]
+OF_EQUATIONS = (
+    NoFluxFace,
+    ClampedFace,
+    SupportedFace,
+    FreeFace,
+    CurvatureFace,
+    ExtrapolatedFace,
+)
 FaceCondition = FaceSection | Patches
 """Condition of a face: one section, or a list by location, of which the first match holds."""

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -270,6 +270,7 @@ _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 
 _ABSOLUTE_ZERO = -273.15  # degC
+_PLAIN = frozenset("0123456789+-.eE ")  # of decimal numbers
 
 
 def looks_like_quantity(text: str) -> bool:
@@ -326,6 +327,51 @@ class Quantity:
         ):
             self._refuse(f"{describe(value)} was found")
         return number
+
+    def read_column(self, texts: Sequence[str], unit: str) -> list[float]:
+        """The SI numbers of many texts, to each of which a unit is appended, or none if it is "".
+
+        Raises:
+            ValueError: of the first that `read` refuses, beginning with its number from 1.
+        """
+        numbers = self._read_plain(texts, unit)
+        if numbers is not None:
+            return numbers
+
+        numbers = []
+        for k, text in enumerate(texts, 1):
+            try:
+                numbers.append(self.read(f"{text.strip()} {unit}".strip()))
+            except ValueError as error:
+                msg = f"{k}: {error}"
+                raise ValueError(msg) from None
+        return numbers
+
+    def _read_plain(self, texts: Sequence[str], unit: str) -> list[float] | None:
+        """As `read_column` of mere decimal numbers in a frequent unit; None for all else."""
+        if not _PLAIN.issuperset("".join(texts)) or max(map(len, texts), default=0) > _LONGEST // 2:
+            return None
+        factor, zero = _COMMON.get(self.unit, {}).get(unit), _ZEROS.get((unit, self.unit))
+        try:
+            # Decimal arithmetic gives the bits of `convert`.
+            if unit in ("", self.unit) and self.unit != "SI":
+                numbers = list(map(float, texts))
+            elif zero is not None:
+                numbers = [float(Decimal(text.strip()) + Decimal(zero)) for text in texts]
+            elif factor is not None:
+                numbers = [float(Decimal(text.strip()) * Decimal(factor)) for text in texts]
+            else:
+                return None
+        except (ValueError, ArithmeticError):
+            return None
+
+        least = min(numbers, default=math.inf)
+        low = -math.inf if self.bound is None else 0.0
+        if unit and self.unit == "degC":
+            low = max(low, _ABSOLUTE_ZERO)
+        if not all(map(math.isfinite, numbers)) or least < low:
+            return None
+        return None if self.bound == "positive" and least == 0 else numbers
 
     def _read_text(self, text: str) -> float:
         match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None

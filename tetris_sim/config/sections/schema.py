@@ -72,6 +72,7 @@ class TimeSection(Section):
         "auto",
         "euler",
         "rk2",
+        "ssprk3",
         "rk4",
         "leapfrog",
         "rkl2",
@@ -85,12 +86,13 @@ class TimeSection(Section):
     steps of any length, second-order accurate, each the solution of a system; their length is dt if
     that is a number, else what the tolerance allows, and outputs have exactly the times that were
     asked for; auto considers these, too. For `model.type: pde` the method of an explicit step:
-    explicit is leapfrog where all equations are of second order, rk4 where some are, else euler;
-    rkl2 takes long steps of many stages where diffusion limits the step. etdrk4 (fourth order) and
-    imex (third) propagate the linear part with constant numbers exactly or implicitly, by cosine,
-    sine or Fourier transforms, so that it limits no step; faces are periodic, or have a value or a
-    flux. implicit and steady solve any equations, by Newton's method. spectral and auto are for
-    equations of one field whose euler steps are linear, with constant numbers.
+    explicit is leapfrog where all equations are of second order, rk4 where some are, ssprk3 where
+    fluxes have limiters, else euler; rkl2 takes long steps of many stages where diffusion limits
+    the step. etdrk4 (fourth order) and imex (third) propagate the linear part with constant numbers
+    exactly or implicitly, by cosine, sine or Fourier transforms, so that it limits no step; faces
+    are periodic, or have a value or a flux. implicit and steady solve any equations, by Newton's
+    method. spectral and auto are for equations of one field whose euler steps are linear, with
+    constant numbers.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For steady, and for implicit steps of a given dt (1e-8 if not given): norm of the residual of
@@ -443,10 +445,39 @@ class ProbeSection(Section):
     """Name of its file; numbered if not given."""
 
 
+class OverSection(Section):
+    """A part of what is computed: a region, a material, a fluid, or a box."""
+
+    region: str | None = None
+    """Where the region of this name is seen."""
+    material: str | None = None
+    """All cells of this material."""
+    fluid: str | None = None
+    """All cells of this fluid: the name of its region, or `fluid`."""
+    box: dict[AxisName, tuple[Length, Length]] = Field(default={})
+    """Range by axis [m]; an axis that is not named is taken whole."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> OverSection:
+        given = [it for it in (self.region, self.material, self.fluid, self.box or None) if it]
+        if len(given) != 1:
+            msg = "give one of region, material, fluid and box"
+            raise ValueError(msg)
+        for axis, (low, high) in self.box.items():
+            if not low < high:
+                msg = f"box.{axis} reaches from {low:g} m to {high:g} m; the lower end comes first"
+                raise ValueError(msg)
+        return self
+
+
 class StatisticsSection(Section):
     """Minimum, maximum, mean and total over time, as CSV."""
 
     every: Interval
+    over: dict[ProbeName, OverSection] = Field(default={})
+    """The same over parts, each by a name of its own that begins the names of its columns. Fluids
+    and voids are left out, unless the part is a fluid.
+    """
 
 
 class OutputSection(Section):
@@ -500,6 +531,19 @@ class RunSection(Section):
 
     max_walltime: WallTime | None = None
     """Wall time [s] after which the run stops with a checkpoint (exit code 75)."""
+    mpi_timeout: WallTime = 60.0
+    """Time [s] after the last sign of life of a rank, frozen or on a lost computer, within which
+    the others end (exit code 75); 1 s or more.
+    """
+
+    @field_validator("mpi_timeout")
+    @classmethod
+    def _not_too_short(cls, seconds: float) -> float:
+        # A busy machine may keep a thread waiting for tenths of a second.
+        if seconds < 1.0:
+            msg = f"{seconds:g} s was found; a time of 1 s or more is wanted"
+            raise ValueError(msg)
+        return seconds
 
 
 class Request(Section):

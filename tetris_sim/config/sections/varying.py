@@ -7,6 +7,7 @@ Table files are read when the problem is built.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ from tetris_sim.config.sections.quantities import (
     Section,
     looks_like_quantity,
 )
-from tetris_sim.model.formula import ExpressionError, compile_expression
+from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, compile_expression
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
 
@@ -75,10 +76,12 @@ class Varying:
     Attributes:
         quantity: kind and unit of the number.
         names: variables that a formula may use.
+        more: whether equations know other names besides, which only they can check.
     """
 
     quantity: Quantity
     names: tuple[str, ...] = ("x", "y", "z", "t")
+    more: bool = False
 
     @property
     def wanted(self) -> str:
@@ -101,12 +104,18 @@ class Varying:
             return self.quantity.read(value)
 
         # Compiled only to report mistakes now; the problem compiles it again when it is built.
-        try:
-            compile_expression(value, self.names)
-        except ExpressionError as error:
-            msg = f"{describe(value)} was found; {self.wanted} is wanted ({error})"
-            raise ValueError(msg) from None
+        told = self.mistake(value)
+        if told is not None and not (self.more and UNKNOWN_NAME in told):
+            raise ValueError(told)
         return value
+
+    def mistake(self, text: str) -> str | None:
+        """What is wrong with a formula, as a sentence; None if nothing is."""
+        try:
+            compile_expression(text, self.names)
+        except ExpressionError as error:
+            return f"{describe(text)} was found; {self.wanted} is wanted ({error})"
+        return None
 
     def _table(self, given: dict[str, Any]) -> TimeTable:
         table, *more = (given.pop(name) for name in ("file", "table") if name in given)
@@ -142,58 +151,11 @@ class Varying:
             ValueError: the file cannot be read, or its rows are not a table.
         """
         if isinstance(table.table, str):
-            rows = self._read_file(Path(table.table), table)
+            names = table.time or "time", table.column
+            rows = read_file(Path(table.table), (TIME, self.quantity), names, table.unit)
         else:
             rows = np.array(table.table, np.float64)
         return stairs(rows) if table.hold else rows
-
-    def _read_file(self, path: Path, given: TimeTable) -> Rows:
-        try:
-            # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
-            text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
-            table = csv.reader(io.StringIO(text, newline=""))
-            lines = [line for line in table if any(part.strip() for part in line)]
-        except (OSError, ValueError, csv.Error) as error:
-            msg = f"{path} cannot be read ({error}); a CSV file of times and values is wanted"
-            raise ValueError(msg) from error
-
-        # A first line that does not begin with a number names the columns and their units.
-        names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
-        units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
-        taken = _columns(path, names, given)
-        if given.unit is not None:
-            if units[taken[1]] not in ("", given.unit):
-                msg = f"{path}: the values are in {units[taken[1]]}, and unit says {given.unit}"
-                raise ValueError(msg)
-            units[taken[1]] = given.unit
-        rows = np.empty((len(lines), 2))
-        for number, line in enumerate(lines):
-            if len(line) != len(units):
-                many = "two" if len(units) == 2 else str(len(units))
-                msg = (
-                    f"{path}, row {number + 1}: {describe(line)} was found; {many} columns are "
-                    "wanted"
-                )
-                raise ValueError(msg)
-            # The unit of the column name is appended to each number, so both go through one reader.
-            for column, (place, kind) in enumerate(zip(taken, (TIME, self.quantity), strict=True)):
-                try:
-                    rows[number, column] = kind.read(
-                        f"{line[place].strip()} {units[place]}".strip()
-                    )
-                except ValueError as error:
-                    msg = f"{path}, row {number + 1}: {error}"
-                    raise ValueError(msg) from None
-
-        if not 0 < len(rows) <= _MOST_ROWS:
-            msg = f"{path} has {len(rows)} rows; 1 to {_MOST_ROWS} are wanted"
-            raise ValueError(msg)
-        try:
-            ascending(rows[:, 0])
-        except ValueError as error:
-            msg = f"{path}: {error}"
-            raise ValueError(msg) from None
-        return rows
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -217,7 +179,11 @@ class TemperatureTable(Section):
 
     table: tuple[tuple[float, float], ...]
     """A list of [temperature, value]; temperatures must ascend. Two rows of one temperature are a
-    jump, as between solid and liquid.
+    jump, as between solid and liquid. Or a CSV file of two columns, temperature [degC] and value,
+    whose first line may name them with their units: `temperature [K], conductivity [W/(m K)]`; or
+    instead, `file`: a CSV file of any number of columns, with `column`, the name of that of values,
+    `temperature`, that of temperatures (`temperature` if not given), and `unit`, where the name of
+    the column has none.
     """
     hold: bool = False
     """Whether each value holds up to the temperature of the next one, as stairs."""
@@ -248,15 +214,31 @@ class ByTemperature:
         if isinstance(value, TemperatureTable):
             return value
         # Not a table: pydantic's own validator of the annotated type decides.
-        if not (isinstance(value, Mapping) and "table" in value):
+        if not (isinstance(value, Mapping) and not value.keys().isdisjoint({"table", "file"})):
             return others(value)
-        if not {"table"} <= set(value) <= {"table", "hold"}:
-            msg = f"{describe(value)} was found; a table stands alone, or beside hold"
+        given = dict(value)
+        table, *more = (given.pop(name) for name in ("file", "table") if name in given)
+        hold = read_hold(given)
+        names = {name: given.pop(name, None) for name in ("column", "temperature", "unit")}
+        if given or more or not all(isinstance(it, str | None) for it in names.values()):
+            msg = (
+                f"{describe(value)} was found; a table stands alone or beside hold, a file beside "
+                "column, temperature and unit, which are names"
+            )
             raise ValueError(msg)
 
-        rows = _read_rows(value["table"], TEMPERATURE, self.quantity, "temperature")
-        ascending([temperature for temperature, _ in rows], "temperatures", "degC")
-        return TemperatureTable(table=tuple(rows), hold=read_hold(dict(value)))
+        if isinstance(table, str):
+            columns = names["temperature"] or "temperature", names["column"]
+            kinds = TEMPERATURE, self.quantity
+            found = read_file(Path(table), kinds, columns, names["unit"])
+            rows = [(float(temperature), float(number)) for temperature, number in found]
+        elif any(names.values()):
+            msg = "column, temperature and unit are for the columns of a file, and rows were found"
+            raise ValueError(msg)
+        else:
+            rows = _read_rows(table, TEMPERATURE, self.quantity, "temperature")
+            ascending([temperature for temperature, _ in rows], "temperatures", "degC")
+        return TemperatureTable(table=tuple(rows), hold=hold)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -299,18 +281,113 @@ def stairs(rows: Rows) -> Rows:
     return found
 
 
-def _columns(path: Path, names: list[str], given: TimeTable) -> tuple[int, int]:
-    """The columns of times and of values of a file; `ValueError` if one is not there."""
-    if given.column is None:
+def read_file(
+    path: Path, kinds: tuple[Quantity, Quantity], names: tuple[str, str | None], unit: str | None
+) -> Rows:
+    """The rows of a table in a CSV file, in SI units, (n_rows, 2), not to be written to.
+
+    Args:
+        path: the file.
+        kinds: of both columns.
+        names: of both columns, without their units; without the second one, there are two columns.
+        unit: of the values, where the name of their column has none.
+
+    Raises:
+        ValueError: the file cannot be read, or its rows are not a table.
+    """
+    try:
+        seen = path.stat()
+    except (OSError, ValueError) as error:  # the latter: a path with a zero byte
+        raise _unreadable(path, kinds, error) from error
+    # Every face and every check asks for the table; a file that changes is read again.
+    stamp = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    return _kept_rows(path, kinds, names, unit, stamp)
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_rows(
+    path: Path,
+    kinds: tuple[Quantity, Quantity],
+    names: tuple[str, str | None],
+    unit: str | None,
+    stamp: object,
+) -> Rows:
+    rows = _read_columns(path, kinds, names, unit)
+    rows.flags.writeable = False
+    return rows
+
+
+def _firsts(kinds: tuple[Quantity, Quantity]) -> str:
+    return "times" if kinds[0] is TIME else "temperatures"
+
+
+def _unreadable(path: Path, kinds: tuple[Quantity, Quantity], error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read ({error}); a CSV file of {_firsts(kinds)} and values is wanted"
+    )
+
+
+def _read_columns(
+    path: Path, kinds: tuple[Quantity, Quantity], names: tuple[str, str | None], unit: str | None
+) -> Rows:
+    try:
+        # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
+        text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
+        table = csv.reader(io.StringIO(text, newline=""))
+        lines = [line for line in table if any(map(str.strip, line))]
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unreadable(path, kinds, error) from error
+
+    # A first line that does not begin with a number names the columns and their units.
+    headings = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
+    units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in headings]
+    taken = _columns(path, headings, names)
+    if unit is not None:
+        if units[taken[1]] not in ("", unit):
+            msg = f"{path}: the values are in {units[taken[1]]}, and unit says {unit}"
+            raise ValueError(msg)
+        units[taken[1]] = unit
+
+    wrong = next((k for k, line in enumerate(lines) if len(line) != len(units)), None)
+    if wrong is not None:
+        many = "two" if len(units) == 2 else str(len(units))
+        msg = (
+            f"{path}, row {wrong + 1}: {describe(lines[wrong])} was found; {many} columns are "
+            "wanted"
+        )
+        raise ValueError(msg)
+    if not 0 < len(lines) <= _MOST_ROWS:
+        msg = f"{path} has {len(lines)} rows; 1 to {_MOST_ROWS} are wanted"
+        raise ValueError(msg)
+
+    # The unit of a column's name belongs to each of its numbers.
+    rows = np.empty((len(lines), 2))
+    for column, (place, kind) in enumerate(zip(taken, kinds, strict=True)):
+        try:
+            rows[:, column] = kind.read_column([line[place] for line in lines], units[place])
+        except ValueError as error:
+            msg = f"{path}, row {error}"
+            raise ValueError(msg) from None
+    try:
+        ascending(rows[:, 0], _firsts(kinds), "s" if kinds[0] is TIME else "degC")
+    except ValueError as error:
+        msg = f"{path}: {error}"
+        raise ValueError(msg) from None
+    return rows
+
+
+def _columns(path: Path, headings: list[str], names: tuple[str, str | None]) -> tuple[int, int]:
+    """The columns of some names in a file; `ValueError` if one is not there."""
+    if names[1] is None:
         return 0, 1
-    plain = [_UNIT.sub("", name.strip()).strip() for name in names]
+    plain = [_UNIT.sub("", name.strip()).strip() for name in headings]
     found = []
-    for wanted in (given.time or "time", given.column):
-        if plain.count(wanted) != 1:
+    for wanted in names:
+        if plain.count(str(wanted)) != 1:
             many = "several columns are" if wanted in plain else "no column is"
             msg = f"{path}: {many} named {describe(wanted)}; there are {listed(plain, 'and')}"
             raise ValueError(msg)
-        found.append(plain.index(wanted))
+        found.append(plain.index(str(wanted)))
     return found[0], found[1]
 
 
@@ -318,9 +395,7 @@ def _read_rows(
     table: object, first: Quantity, second: Quantity, name: str
 ) -> list[tuple[float, float]]:
     if not isinstance(table, list | tuple) or not table:
-        # Only tables over time may also lie in a file.
-        file = "a file or " if first is TIME else ""
-        msg = f"{describe(table)} was found; {file}a list of [{name}, value] is wanted"
+        msg = f"{describe(table)} was found; a file or a list of [{name}, value] is wanted"
         raise ValueError(msg)
 
     rows = []
@@ -361,6 +436,10 @@ def _is_number(text: str) -> bool:
 
 # Types of keys. Formulas see position and time; where only ("t",) is named, time alone.
 VaryingTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE)]
+FaceTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE, more=True)]
+FaceFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX, more=True)]
+FaceCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT, more=True)]
+FaceNumber = Annotated[float | str | TimeTable, Varying(NUMBER, more=True)]
 VaryingFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX)]
 VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT)]
 VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY)]

@@ -13,9 +13,9 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tetris_sim.config.sections.schema import CheckpointSection
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
@@ -345,7 +345,7 @@ class Checkpoints:
         self._settle = settle
         self._last_clock = time.perf_counter()
         self._saved_step = saved_step
-        self._changes: dict[int, float] = {}  # by step, until its checkpoint is written
+        self._measured: dict[int, dict[str, Any]] = {}  # by step, until its checkpoint is written
         self.divided = divided
 
     @classmethod
@@ -398,7 +398,11 @@ class Checkpoints:
         """Keep what was measured at a step for its checkpoint: the largest change since the step
         before [1/s].
         """
-        self._changes[step] = change
+        self._measured.setdefault(step, {})["change"] = change
+
+    def count(self, step: int, moved: Mapping[str, float]) -> None:
+        """Keep for the same the heat that was moved until then, by surface [J]."""
+        self._measured.setdefault(step, {})["outputs"] = {"moved": dict(moved)}
 
     def save(self, snapshot: Snapshot) -> None:
         """Save the state.
@@ -442,6 +446,10 @@ class Checkpoints:
             early: whether that is before its last step; then the state is saved in any case.
         """
         return (self._at_end or early) and self._saved_step != step
+
+    def forget(self) -> None:
+        """Forget which step was saved last: its state has been replaced since."""
+        self._saved_step = None
 
     def finish(
         self,
@@ -502,7 +510,7 @@ class Checkpoints:
         self._saved_step = snapshot.step
 
     def _state_at(self, step: int) -> RunState:
-        return dataclasses.replace(self._make_state(step), change=self._changes.pop(step, None))
+        return dataclasses.replace(self._make_state(step), **self._measured.pop(step, {}))
 
 
 def _not_called(box: Box) -> Field:

@@ -87,8 +87,7 @@ def equations_digest(problem: Problem) -> str:
 
     Of numbers that change with time it covers the first steps, as for `conduction_digest`.
     """
-    assert problem.equations is not None
-    return _equations_digest(problem.equations, problem.grid, problem.dt)
+    return _equations_digest(problem.system, problem.grid, problem.dt)
 
 
 @functools.lru_cache(maxsize=4)

@@ -358,6 +358,7 @@ class Separable:
         sums: eigenvalues of A - 1 per axis, (n,), of neighbours along that axis alone.
         products: (weight, order of the cosine per axis) of neighbours along several axes.
         forcing: None for none.
+        continuous: whether A - 1 is dt times an operator of which jumps are exponentials.
     """
 
     axes: tuple[SpectralAxis, ...]
@@ -365,6 +366,7 @@ class Separable:
     sums: tuple[Numbers, ...]
     products: tuple[tuple[float, tuple[int, ...]], ...]
     forcing: Forcing | None
+    continuous: bool = False
 
 
 @dataclass(frozen=True, eq=False)

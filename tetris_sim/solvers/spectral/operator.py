@@ -348,7 +348,7 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
         )
     excess = math.fsum([*terms.values(), -1.0])
     forcing = thin_forcing(problem, None) if with_forcing else None
-    return Separable(tuple(axes), excess, tuple(sums), products, forcing)
+    return Separable(tuple(axes), excess, tuple(sums), products, forcing, problem.continuous)
 
 
 def _axis_of_stencil(

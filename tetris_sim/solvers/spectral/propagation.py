@@ -53,24 +53,32 @@ def lasting_modes(operator: Separable, place: int, steps: int) -> Modes:
         low, high = low + ends.min(axis=0), high + ends.max(axis=0)
 
     with np.errstate(divide="ignore"):
-        largest = np.log(np.maximum(np.abs(1 + low), np.abs(1 + high)))
+        steps_of = np.log(np.maximum(np.abs(1 + low), np.abs(1 + high)))
+    largest = high if operator.continuous else steps_of
     modes = np.flatnonzero(steps * largest > _NOTHING)
     return modes if modes.size else np.array([0])
 
 
-def after(xp: Any, rate: Any, steps: int, *, sums: bool) -> tuple[Any, Any]:
-    """Return (g^n, 1 + g + ... + g^(n - 1)) of arrays of g - 1.
+def after(
+    xp: Any, rate: Any, steps: int, *, sums: bool, continuous: bool = False
+) -> tuple[Any, Any]:
+    """Return (g^n, 1 + g + ... + g^(n - 1)) of arrays of g - 1; of a continuous operator z = g - 1
+    exp(n z) and (exp(n z) - 1)/z instead, the solution of u' = z u + f after a time n.
 
     Args:
         xp: their library.
         rate: g - 1.
         steps: n, at least 1.
         sums: whether the second is needed.
+        continuous: whether the operator is that of an equation, not of a step.
     """
     with np.errstate(divide="ignore"):  # of g = 0
         # |g| = -g = 1 + (-2 - rate) where g is negative.
         positive = rate > -1
         growth = steps * xp.log1p(xp.where(positive, rate, -2 - rate))
+    # Nothing of an exponential is negative, however fast a wave decays.
+    if continuous:
+        positive, growth = rate <= xp.inf, steps * rate
     power = xp.exp(growth)
     if steps % 2:
         power = xp.where(positive, power, -power)
@@ -193,7 +201,13 @@ class SeparablePropagation:
         rate = self._rate(chosen)
 
         def work(part: slice) -> None:
-            power, total = after(xp, rate(part), steps, sums=forcing is not None)
+            power, total = after(
+                xp,
+                rate(part),
+                steps,
+                sums=forcing is not None,
+                continuous=self._operator.continuous,
+            )
             c[part] *= power
             if forcing is not None:
                 c[part] += total * forcing.part(part)
