@@ -362,8 +362,7 @@ def split(problem: Problem) -> Splitting:
         for (name, tree), (taps, rest) in zip(stage.formulas.items(), parts, strict=True):
             made.take(name, tree, taps, rest)
     ends = {name: face_ends(problem, name) for name in equations.fields}
-    rest = made.equations()
-    return Splitting(made.weights, equations.results, rest, ends)
+    return Splitting(made.weights, equations.results, made.equations(), ends)
 
 
 def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:

@@ -87,6 +87,8 @@ class Systems:
             ]
             for stage in problem.equations.stages
         ]
+        # By name and offset; they are the same for all states.
+        self._shifts: dict[tuple[str, Offset], tuple[npt.NDArray[np.int64], Numbers]] = {}
         self.iterations = 0
 
     def at(self, u: Numbers, time: float, tau: float) -> Solve:
@@ -209,7 +211,7 @@ class Systems:
         """Return the derivatives of every name by its taps at a state; where one is no number, as
         beside the root of 0, it is 0.
         """
-        found = []
+        found: list[tuple[str, Mapping[tuple[str, Offset], Node], list[Any]]] = []
         for (stage, seen), rows in zip(
             self._evaluated.stages(u, time, {}), self._slopes, strict=True
         ):
@@ -224,7 +226,6 @@ class Systems:
         from scipy.sparse import coo_matrix, csr_matrix
 
         fields, n = self._equations.fields, math.prod(u.shape[1:])
-        points = np.arange(n)
         rows: dict[str, dict[int, Any]] = {}
         for name, slopes, values in self._evaluate(u, time):
             rows[name] = {}
@@ -239,24 +240,25 @@ class Systems:
                     before = rows[name].get(column)
                     rows[name][column] = part if before is None else before + part
 
-        entries, places = list[Any](), list[Any]()
+        # All blocks as one matrix.
+        numbers, where = list[Any](), list[Any]()
         for row, field in enumerate(fields):
             for column, block in rows[self._equations.results[field]].items():
                 own = block.tocoo()
-                entries.append(own.data)
-                places.append((own.row * len(fields) + row, own.col * len(fields) + column))
+                numbers.append(own.data)
+                where.append((own.row * len(fields) + row, own.col * len(fields) + column))
         size = n * len(fields)
-        if not entries:
+        if not numbers:
             return coo_matrix((size, size)).tocsr()
-        where = tuple(np.concatenate(it) for it in zip(*places, strict=True))
-        del points
-        return coo_matrix((np.concatenate(entries), where), shape=(size, size)).tocsr()
+        both = tuple(np.concatenate(it) for it in zip(*where, strict=True))
+        return coo_matrix((np.concatenate(numbers), both), shape=(size, size)).tocsr()
 
-    @functools.cache  # noqa: B019 - one object per run
     def _shift(self, name: str, offset: Offset) -> tuple[npt.NDArray[np.int64], Numbers]:
         """Return for all points the point that a tap reads, and by how much it counts: that which
         a ghost mirrors, and b.
         """
+        if (name, offset) in self._shifts:
+            return self._shifts[name, offset]
         grid, boundary = self._problem.grid, self._equations.boundaries.get(name)
         where, factor = np.zeros((1,) * grid.ndim, np.int64), np.ones((1,) * grid.ndim)
         for axis, (shift, n) in enumerate(zip(offset, grid.shape, strict=True)):
@@ -275,7 +277,9 @@ class Systems:
                 along[beyond] = number if shift < 0 else n - 1 - number
             shape = [-1 if k == axis else 1 for k in range(grid.ndim)]
             where, factor = where * n + along.reshape(shape), factor * weights.reshape(shape)
-        return where.reshape(-1), np.broadcast_to(factor, grid.shape).reshape(-1)
+        weights = np.broadcast_to(factor, grid.shape).reshape(-1)
+        self._shifts[name, offset] = where.reshape(-1), weights
+        return self._shifts[name, offset]
 
 
 def _by_point(values: Numbers) -> Numbers:
@@ -399,6 +403,8 @@ def newton_steps(problem: Problem, arrays: Any) -> DividedSteps:
 _FIRST = 0.1  # of the largest value: by how much the first step may change a state
 _GROWS = 10.0  # most by which a step is longer than the one before
 _SHRINKS = 0.1
+_LEAST_GROWTH = 1.5
+_LONGEST = 1e15  # of the first step: nothing is steady that still changes after it
 _MOST = 500  # steps
 
 
@@ -434,9 +440,12 @@ class SteadyState:
         begun = size = float(np.linalg.norm(f))
         largest = float(np.abs(f).max())
         tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
+        first = tau
         for number in range(_MOST):
             if self.heard():
                 raise LeftOffError
+            if tau > _LONGEST * first:
+                break
             if size <= self._tolerance * begun:
                 self.notes = (
                     f"Steady state: {number} steps of Newton's method, the right-hand sides are "
@@ -452,13 +461,17 @@ class SteadyState:
             if not now < 10 * size:
                 tau *= _SHRINKS
                 continue
-            # As far as rounding lets it shrink.
-            still = float(np.abs(new - u).max()) <= _ROUNDING * float(np.abs(u).max())
-            tau *= min(max(size / now, _SHRINKS), _GROWS) if now > 0 else _GROWS
+            # As far as rounding lets it shrink; a shorter step would show nothing.
+            still = tau >= first and float(np.abs(new - u).max()) <= _ROUNDING * float(
+                np.abs(u).max()
+            )
+            # In inverse proportion to what is left, and longer wherever that shrinks.
+            ratio = size / now if now > 0 else _GROWS
+            tau *= min(max(ratio, 1.0 if ratio < 1 else _LEAST_GROWTH), _GROWS)
             u, f, size = new, after, 0.0 if still else now
 
         msg = (
-            f"time.scheme: steady: after {_MOST} steps of Newton's method the state still changes: "
+            f"time.scheme: steady: after {number} steps of Newton's method the state still moves, "
             f"right-hand sides are {size / begun:.2g} of what they were. Does the state swing for "
             "ever, or grow? Begin nearer to the steady state, or use scheme implicit"
         )

@@ -115,18 +115,17 @@ class Modes:
             total = total + (part if even else part + 1j * weight * xp.sin(phase))
         return total
 
-    @functools.cache  # noqa: B019 - one object per run
     def _angles(self, number: int) -> list[Any]:
         """Phases between neighbours of each wave, per axis, shaped to broadcast."""
-        mirrored = {it.place: it.axis.theta for it in self._mirrored[number]}
+        mirrored: dict[int, Any] = {it.place: it.axis.theta for it in self._mirrored[number]}
         found = []
         for axis, n in enumerate(self._shape):
-            theta = mirrored.get(axis)
-            if theta is None:
+            # The last periodic axis is that of real transforms, which keep half of the waves.
+            if axis not in mirrored:
                 last = axis == self._periodic[-1]
-                theta = 2 * math.pi / n * np.arange(n // 2 + 1 if last else n)
+                mirrored[axis] = 2 * math.pi / n * np.arange(n // 2 + 1 if last else n)
             shape = [-1 if k == axis else 1 for k in range(len(self._shape))]
-            found.append(self._arrays.xp.asarray(theta).reshape(shape))
+            found.append(self._arrays.xp.asarray(mirrored[axis]).reshape(shape))
         return found
 
 
