@@ -45,7 +45,7 @@ from tetris_sim.support.wording import gib
 
 
 @dataclass(frozen=True)
-class Rates:
+class Throughput:
     """Rates of a device for the parts of a spectral propagation; predictions are right within a
     factor of two.
 
@@ -69,9 +69,9 @@ class Rates:
         return math.fsum(getattr(work, name) / getattr(self, name) for name in names)
 
 
-# Rates of one CPU thread and of a GPU.
-PER_THREAD = Rates(5e7, 1e10, 2e7, 1e9, 2e7)
-SPECTRAL_ON_GPU = Rates(3e9, 3e13, 5e9, 2e11, 5e9)
+# Throughput of one CPU thread and of a GPU.
+PER_THREAD = Throughput(5e7, 1e10, 2e7, 1e9, 2e7)
+SPECTRAL_ON_GPU = Throughput(3e9, 3e13, 5e9, 2e11, 5e9)
 
 
 @dataclass(frozen=True)

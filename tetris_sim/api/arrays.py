@@ -45,8 +45,9 @@ from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import laplacian_names
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.planner import make_plan, plan_rates
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.preparation import plan_rates
 
 _SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then
 _MOST_PLANS = 64

@@ -17,7 +17,7 @@ import re
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,15 +96,11 @@ class Expression:
         return result if result.ndim else float(result)
 
 
-def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value:
-    """Evaluate a tree to a float64 array or scalar; a shared part is computed once."""
-    return _evaluate(node, values, {})
-
-
-def evaluate_each(nodes: Sequence[Node], values: Mapping[str, Value]) -> list[Value]:
-    """Evaluate several trees; what they share is computed once."""
-    known: dict[int, Value] = {}
-    return [_evaluate(node, values, known) for node in nodes]
+def evaluate(
+    node: Node, values: Mapping[str, Value], known: dict[int, Value] | None = None
+) -> Value:
+    """Evaluate a tree to a float64 array or scalar; a shared or `known` part is computed once."""
+    return _evaluate(node, values, {} if known is None else known)
 
 
 def _evaluate(

@@ -10,9 +10,8 @@ formula are differentiated once; `tangent` makes Jacobian-vector products of tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from tetris_sim.model.formula import (
     Node,
     Operation,
     Variable,
-    evaluate_each,
 )
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Programs
@@ -223,6 +221,7 @@ def tangent(equations: Equations) -> Equations:
     results |= {f"{field}.d": f"{results[field]}.d" for field in equations.fields}
     stages = []
 
+    # Chain rule, stage after stage: the direction of a result is the sum over what it reads.
     for stage in equations.stages:
         formulas = dict(stage.formulas)
         for name, slopes in zip(stage.formulas, gradients(stage.programs), strict=True):
@@ -380,6 +379,8 @@ def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
         if boundary is None:
             found.append((1.0, 1.0))
             continue
+
+        # Ghosts are mirror images of all points only if b is the same for each of them.
         width = max(radius, 1)
         pairs = [boundary.reflections(axis, it, spacing=spacing, width=width) for it in SIDES]
         same = [{b for _, b in pair} for pair in pairs]
@@ -484,6 +485,8 @@ class _Splitter:
         boundaries = dict(equations.boundaries)
         stages: list[Stage] = []
         for stage in reversed(equations.stages):
+            # A name between is computed whole where something reads it that is not linear, and
+            # without its linear part where L has that.
             formulas: dict[str, Node] = {}
             for name in stage.formulas:
                 if name in wanted:
@@ -524,6 +527,7 @@ def reading(stages: Sequence[Stage], field: str, ndim: int) -> list[Stage]:
     """
     if any(stage.taps for stage in stages):
         return [*stages]
+    # Kernels find the points of a step by what it reads.
     *before, last = stages
     nothing = _call("multiply", _ZERO, tap(field, (0,) * ndim))
     formulas = {name: _call("add", tree, nothing) for name, tree in last.formulas.items()}
@@ -554,73 +558,3 @@ def even_taps(taps: Taps, ends: tuple[Ends | None, ...]) -> Taps:
 
 def _of_box(values: Numbers) -> Callable[[Ranges], Numbers]:
     return lambda box: values[tuple(slice(low, high) for low, high in box)]
-
-
-# Evaluation: right-hand sides and their derivatives as operations on whole arrays.
-
-
-class ArrayRates:
-    """Right-hand sides by an array library.
-
-    Args:
-        problem: by right-hand sides.
-        xp: NumPy or CuPy.
-    """
-
-    def __init__(self, problem: Problem, xp: Any = np) -> None:
-        assert problem.equations is not None
-        assert problem.rates is not None
-        self._problem, self._equations, self._xp = problem, problem.equations, xp
-        self._numbers, grid = problem.rates.numbers, problem.grid
-        self._coordinates = {}
-        for axis, name in enumerate(grid.axis_names):
-            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
-            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
-            self._coordinates[name] = here.reshape(along)
-        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
-
-    def __call__(self, u: Any, time: float) -> Any:
-        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
-        values: dict[str, Any] = {}
-        for stage, seen in self.stages(u, time, values):
-            del stage, seen
-        results = self._equations.results
-        return self._xp.stack([values[results[name]] for name in self._equations.fields])
-
-    def stages(
-        self, u: Any, time: float, values: dict[str, Any]
-    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
-        """Yield each stage with all inputs of its formulas; `values` takes every name."""
-        equations, numbers, xp = self._equations, self._numbers(time), self._xp
-        values |= dict(zip(equations.fields, u, strict=True))
-        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
-        shape = self._problem.grid.shape
-        for stage in equations.stages:
-            seen: dict[str, Any] = given | self._coordinates
-            for name, offsets in stage.taps.items():
-                radii = stage.radii(name)
-                around = self._around(name, radii, values)
-                for offset in offsets:
-                    window = zip(radii, offset, shape, strict=True)
-                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
-                    seen[tap(name, offset).name] = around[moved]
-            with np.errstate(all="ignore"):  # both sides of a condition are computed
-                found = evaluate_each([*stage.formulas.values()], seen)
-            for name, new in zip(stage.formulas, found, strict=True):
-                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
-            yield stage, seen
-
-    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
-        """Return a name with as many points beyond faces as a stage reads."""
-        problem = self._problem
-        if name in (self._equations.coefficients or {}):
-            if (name, radii) not in self._known:
-                spans = zip(radii, problem.grid.shape, strict=True)
-                box = tuple((-r, n + r) for r, n in spans)
-                coefficient = problem.padded_coefficient(name, box)
-                self._known[name, radii] = self._xp.asarray(coefficient)
-            return self._known[name, radii]
-        if not any(radii):
-            return values[name]
-        faces = self._equations.boundaries[name]
-        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +27,9 @@ import numpy.typing as npt
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.equations import Offset, Rates, as_tap
-from tetris_sim.model.formula import Node, evaluate_each
+from tetris_sim.model.equations import Offset, Rates, Stage, as_tap, tap
+from tetris_sim.model.formula import Node, evaluate
 from tetris_sim.model.linearisation import (
-    ArrayRates,
     FaceError,
     Splitting,
     Taps,
@@ -41,16 +40,10 @@ from tetris_sim.model.linearisation import (
     tangent,
 )
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.reference import with_ghosts
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
-from tetris_sim.solvers.spectral.exponential import (
-    DividedSteps,
-    Inverses,
-    Modes,
-    Tried,
-    apply_each,
-    linear_matrix,
-    product,
-)
+from tetris_sim.solvers.spectral.exponential import DividedSteps, Tried
+from tetris_sim.solvers.spectral.waves import Inverses, Modes, apply_each, linear_matrix, product
 
 Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
 _DIRECT = 20_000  # unknowns of a system that is factorised
@@ -61,6 +54,82 @@ _FILL, _DROP = 10.0, 1e-4  # of incomplete factorisations
 
 class SolveFailedError(Exception):
     """Raised where a system or Newton's method does not converge, so the step is too long."""
+
+
+# Evaluation: right-hand sides and their derivatives as operations on whole arrays.
+
+
+class ArrayRates:
+    """Right-hand sides by an array library.
+
+    Args:
+        problem: by right-hand sides.
+        xp: NumPy or CuPy.
+    """
+
+    def __init__(self, problem: Problem, xp: Any = np) -> None:
+        assert problem.equations is not None
+        assert problem.rates is not None
+        self._problem, self._equations, self._xp = problem, problem.equations, xp
+        self._numbers, grid = problem.rates.numbers, problem.grid
+        self._coordinates = {}
+        for axis, name in enumerate(grid.axis_names):
+            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
+            self._coordinates[name] = here.reshape(along)
+        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+    def __call__(self, u: Any, time: float) -> Any:
+        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
+        values: dict[str, Any] = {}
+        for stage, seen in self.stages(u, time, values):
+            del stage, seen
+        results = self._equations.results
+        return self._xp.stack([values[results[name]] for name in self._equations.fields])
+
+    def stages(
+        self, u: Any, time: float, values: dict[str, Any]
+    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
+        """Yield each stage with all inputs of its formulas; `values` takes every name."""
+        equations, numbers, xp = self._equations, self._numbers(time), self._xp
+        values |= dict(zip(equations.fields, u, strict=True))
+        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
+
+        # Every tap is a shifted window of an array with its ghosts.
+        shape = self._problem.grid.shape
+        for stage in equations.stages:
+            seen: dict[str, Any] = given | self._coordinates
+            for name, offsets in stage.taps.items():
+                radii = stage.radii(name)
+                around = self._around(name, radii, values)
+                for offset in offsets:
+                    window = zip(radii, offset, shape, strict=True)
+                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
+                    seen[tap(name, offset).name] = around[moved]
+            known: dict[int, Any] = {}
+            for name, tree in stage.formulas.items():
+                with np.errstate(all="ignore"):  # both sides of a condition are computed
+                    new = evaluate(tree, seen, known)
+                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
+            yield stage, seen
+
+    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
+        """Return a name with as many points beyond faces as a stage reads."""
+        problem = self._problem
+        if name in (self._equations.coefficients or {}):
+            if (name, radii) not in self._known:
+                spans = zip(radii, problem.grid.shape, strict=True)
+                box = tuple((-r, n + r) for r, n in spans)
+                coefficient = problem.padded_coefficient(name, box)
+                self._known[name, radii] = self._xp.asarray(coefficient)
+            return self._known[name, radii]
+        if not any(radii):
+            return values[name]
+        faces = self._equations.boundaries[name]
+        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]
+
+
+# Systems: 1 - tau J, and how they are solved.
 
 
 class Systems:
@@ -75,6 +144,8 @@ class Systems:
         assert problem.equations is not None
         self._problem, self._equations, self._arrays = problem, problem.equations, arrays
         self._evaluated = ArrayRates(problem)
+
+        # Derivatives by taps; coefficients do not change.
         self._slopes = [
             [
                 {
@@ -192,6 +263,8 @@ class Systems:
         for name, slopes, values in self._evaluate(u, time):
             field = next((f for f, new in equations.results.items() if new == name), None)
             basis = face_ends(problem, name) if field is None else ends[field]
+
+            # It only has to be near, so parts that are not diagonal are left out.
             weights[name] = {}
             for read in dict.fromkeys(key[0] for key in slopes):
                 own = {
@@ -215,9 +288,10 @@ class Systems:
         for (stage, seen), rows in zip(
             self._evaluated.stages(u, time, {}), self._slopes, strict=True
         ):
+            known: dict[int, Any] = {}
             with np.errstate(all="ignore"):
                 for name, slopes in zip(stage.formulas, rows, strict=True):
-                    values = evaluate_each([*slopes.values()], seen)
+                    values = [evaluate(it, seen, known) for it in slopes.values()]
                     found.append((name, slopes, [np.nan_to_num(it) for it in values]))
         return found
 
@@ -250,6 +324,7 @@ class Systems:
         size = n * len(fields)
         if not numbers:
             return coo_matrix((size, size)).tocsr()
+        # Entries of equal places are added up.
         both = tuple(np.concatenate(it) for it in zip(*where, strict=True))
         return coo_matrix((np.concatenate(numbers), both), shape=(size, size)).tocsr()
 
@@ -265,6 +340,7 @@ class Systems:
             along, weights = np.arange(n) + shift, np.ones(n)
             if shift and self._problem.boundary.periodic(axis):
                 along %= n
+            # Beyond a face, ghost number j mirrors the point number j inside.
             elif shift:
                 assert boundary is not None
                 side = SIDES[0] if shift < 0 else SIDES[1]
@@ -275,6 +351,8 @@ class Systems:
                 number = np.where(shift < 0, -along, along - n + 1)[beyond] - 1
                 weights[beyond] = np.array([b for _, b in pairs])[number]
                 along[beyond] = number if shift < 0 else n - 1 - number
+
+            # Corners follow from both of their axes.
             shape = [-1 if k == axis else 1 for k in range(grid.ndim)]
             where, factor = where * n + along.reshape(shape), factor * weights.reshape(shape)
         weights = np.broadcast_to(factor, grid.shape).reshape(-1)
@@ -380,7 +458,8 @@ class TrBdf2:
             w = w + change
             size = float((_sizes(change) / np.where(scale > 0, scale, 1.0)).max())
             # What is left after a change that shrank by some factor shrinks by it again.
-            if size <= least or (size < last and size * (size / last) <= least * (1 - size / last)):
+            ratio = size / last if math.isfinite(last) else 1.0
+            if size <= least or (ratio < 1 and size * ratio <= least * (1 - ratio)):
                 return w
             if size > _SLOW * last:
                 self._solve = None

@@ -240,6 +240,8 @@ class IntegratingMethod(WithoutParameters):
         """Say why right-hand sides cannot be integrated so; None if they can."""
         if problem.rates is None:
             return "it integrates right-hand sides, and this problem is a step"
+
+        # A steady state is of no time.
         equations = problem.equations
         if self.scheme == "steady" and any(it.changes for it in equations.parameters):  # type: ignore[union-attr]
             return "formulas or faces change with time, so nothing stays as it is; give numbers"
@@ -249,6 +251,7 @@ class IntegratingMethod(WithoutParameters):
                     "equations of this kind are solved on CPU threads; let compute.devices name cpu"
                 )
             return None
+        # Only the split itself knows whether faces allow it.
         try:
             split(problem)
         except FaceError as error:
