@@ -15,6 +15,8 @@ from scipy.integrate import solve_ivp
 
 from tests.support.pde_cases import config, field
 from tetris_sim import Dirichlet, Neumann, Periodic, Robin, solve_pde
+from tetris_sim.__main__ import main
+from tetris_sim.commands.init import template_text
 from tetris_sim.config import Config, make_config
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.spectral import CpuArrays
@@ -285,6 +287,19 @@ def test_what_never_stands_still_is_said(tmp_path: Path) -> None:
         launch(case(tmp_path / "t", {"u": field("laplace(u) - u**3 + sin(t)", 0.0)}, time=time))
 
 
+def test_a_plan_says_how_and_that_substeps_are_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rolls.yaml"
+    file.write_text(template_text("swift_hohenberg"))
+    assert main(["plan", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "cpu.etdrk4: the linear part of the equations is propagated exactly" in said
+    assert "whose number is not known" not in said
+    assert main(["plan", str(file), "--set", "time={scheme: imex, t_end: 9}"]) == 0
+    assert "times substeps a step, whose number is not known" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("scheme", ["etdrk4", "imex"])
 def test_faces_without_transforms_are_refused(scheme: str, tmp_path: Path) -> None:
     walls = {"*": {"type": "robin", "h": 0.3, "ambient": 1.0}}
@@ -318,7 +333,7 @@ def test_a_run_is_continued_with_the_same_bits(
     checkpoints = sorted((tmp_path / "a" / "checkpoints").glob("*.h5"))
     assert len(checkpoints) > 1
     again = case(tmp_path / "b", PAIR, **sections)
-    found = last(tmp_path / "b", launch(again, resume=str(checkpoints[0])))
+    found = last(tmp_path / "b", launch(again, resume=checkpoints[0]))
     for name in whole:
         np.testing.assert_array_equal(found[name], whole[name])
 
