@@ -44,7 +44,7 @@ def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:
         boundaries: the section, by key.
         name: of the face, for example "x-".
     """
-    return next((key for key in (name, name[0], "*") if key in boundaries), None)
+    return next((key for key in (name, name[:-1], "*") if key in boundaries), None)
 
 
 def patches(
@@ -69,7 +69,7 @@ def is_constant(condition: FaceCondition) -> bool:
 
 
 def conductivity_gaps(
-    boundaries: Mapping[str, FaceCondition], ndim: int
+    boundaries: Mapping[str, FaceCondition], ndim: int, axes: Sequence[str] = AXIS_NAMES
 ) -> Iterator[tuple[str, str]]:
     """Find the faces that cannot be computed without the conductivity of the body.
 
@@ -78,7 +78,7 @@ def conductivity_gaps(
     seen: set[str] = set()
 
     # Several faces may share a key (`x` or `*`); each key is reported once.
-    for axis in AXIS_NAMES[:ndim]:
+    for axis in axes[:ndim]:
         for sign in "-+":
             key = find_face(boundaries, axis + sign)
             if key is None or key in seen:
@@ -105,6 +105,7 @@ def make_boundary(
     ndim: int,
     *,
     conductivity: float | Sequence[float] | None,
+    axes: Sequence[str] = AXIS_NAMES,
 ) -> Boundary:
     """Build the boundary of a problem in which every face has one condition of numbers.
 
@@ -113,6 +114,7 @@ def make_boundary(
             rest.
         ndim: number of axes of the grid.
         conductivity: of the body [W/(m K)], one or per axis in array order, if it is known.
+        axes: names of the axes, in the order of the configuration.
 
     Raises:
         ConfigError: a face has no condition, lacks the conductivity, or is periodic while its
@@ -123,7 +125,7 @@ def make_boundary(
     # A scalar conductivity holds along every axis.
     along = conductivity if isinstance(conductivity, Sequence) else (conductivity,) * ndim
     # The configuration lists x, y, z; arrays (z, y, x).
-    for axis, own in zip(reversed(AXIS_NAMES[:ndim]), along, strict=True):
+    for axis, own in zip(reversed(axes[:ndim]), along, strict=True):
         low, high = (_face(boundaries, axis + sign, own) for sign in "-+")
         refuse_half_ring(axis, isinstance(low, Periodic), isinstance(high, Periodic))
         faces.append((low, high))
@@ -149,8 +151,8 @@ def condition_of(boundaries: Mapping[str, FaceCondition], name: str) -> tuple[st
     key = find_face(boundaries, name)
     if key is None:
         msg = (
-            f"boundaries: nothing is said about the face {name}; name it, its axis `{name[0]}`, or "
-            "`*` for the rest"
+            f"boundaries: nothing is said about the face {name}; name it, its axis `{name[:-1]}`, "
+            "or `*` for the rest"
         )
         raise ConfigError(msg)
     return key, boundaries[key]
@@ -170,8 +172,11 @@ def _face(boundaries: Mapping[str, FaceCondition], name: str, conductivity: floa
         # A face may override the conductivity of the body.
         case NeumannFace(flux=float(flux), conductivity=own):
             return Neumann(flux, _known(own or conductivity, key))
-        case RobinFace(h=float(h), ambient=float(ambient), conductivity=own):
-            return Robin(h, ambient, _known(own or conductivity, key))
+        # A flux besides is convection from what is warmer by flux / h.
+        case RobinFace(h=float(h), ambient=float(ambient), conductivity=own, flux=float(flux)):
+            if h == 0 and flux != 0:
+                return Neumann(flux, _known(own or conductivity, key))
+            return Robin(h, ambient + (flux / h if h else 0.0), _known(own or conductivity, key))
         case PeriodicFace():
             return Periodic()
         case NoFluxFace():

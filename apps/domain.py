@@ -15,11 +15,12 @@ import numpy as np
 
 from tetris_sim.apps.heat.materials import from_temperatures
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.config.sections.schema import GridSection, Request, TimeSection
+from tetris_sim.config.sections.grid import GridSection
+from tetris_sim.config.sections.schema import Request, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.model.conduction import Conduction, Numbers, RuledFace
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import (
     PAIRS,
     Field,
@@ -293,10 +294,16 @@ def make_grid(section: GridSection) -> Grid:
     # The configuration lists x, y, z; arrays are (z, y, x).
     shape = section.shape[::-1]
     try:
-        if section.size is not None and section.graded:
-            names = AXIS_NAMES[: len(shape)][::-1]
-            edges = [section.graded[n].ends if n in section.graded else None for n in names]
-            grid = Grid.graded(shape, section.size[::-1], edges)
+        if section.graded or section.system.is_curved:
+            lows = [section.origin.get(name, 0.0) for name in section.names]
+            edges = [
+                section.graded[name].ends(low) if name in section.graded else None
+                for name, low in zip(section.names, lows, strict=True)
+            ]
+            size = [high - low for low, high in section.bounds]
+            if section.size is not None:
+                size = [*section.size]
+            grid = Grid.graded(shape, size[::-1], edges[::-1], lows[::-1], section.system)
         elif section.size is not None:
             grid = Grid.box(shape, section.size[::-1])
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,7 @@ def _make_source(section: InitialSection, grid: Grid, variable: str) -> Source:
 
 def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
     center = (
-        tuple(length / 2 for length in grid.size)
+        tuple(math.fsum(grid.bounds(axis)) / 2 for axis in range(grid.ndim))
         if section.center is None
         else section.center[::-1]
     )
@@ -255,7 +255,7 @@ def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
 def _expression(section: ExpressionInitial, grid: Grid) -> Source:
     lengths = {f"L{name}": length for name, length in zip(grid.axis_names, grid.size, strict=True)}
     for name in section.constants:
-        why_not = unusable_constant(name)
+        why_not = unusable_constant(name, grid.axis_names)
         if why_not is not None:
             msg = f"initial.constants: {why_not}"
             raise ConfigError(msg)
@@ -275,9 +275,15 @@ def _expression(section: ExpressionInitial, grid: Grid) -> Source:
     return values
 
 
-def unusable_constant(name: str) -> str | None:
-    """Why `name` cannot be a constant of an initial expression; None if it can."""
-    if name in (*AXIS_NAMES, *(f"L{axis}" for axis in AXIS_NAMES)):
+def unusable_constant(name: str, axes: Sequence[str] = ()) -> str | None:
+    """Why `name` cannot be a constant of an initial expression; None if it can.
+
+    Args:
+        name: of the constant.
+        axes: of the grid, besides x, y and z.
+    """
+    places = {*AXIS_NAMES, *axes}
+    if name in places or name in {f"L{axis}" for axis in places}:
         return f"{name!r} already means a position or a length; choose another name"
     return usable_name(name)
 
@@ -398,7 +404,8 @@ def first_place(marked: npt.NDArray[np.bool_], grid: Grid, box: Box) -> tuple[tu
     place = tuple(int(i) for i in np.argwhere(marked)[0])
     index = [start + i for (start, _), i in zip(box, place, strict=True)]
     where = ", ".join(
-        f"{name} = {float(grid.coordinates(axis, index[axis], index[axis] + 1)[0]):.6g} m"
+        f"{name} = {float(grid.coordinates(axis, index[axis], index[axis] + 1)[0]):.6g} "
+        f"{grid.system.unit(name)}"
         for axis, name in reversed(list(enumerate(grid.axis_names)))
     )
     return place, f"{where} (array index {index})"

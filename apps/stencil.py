@@ -34,7 +34,12 @@ from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.support.wording import suggestion
 
-_GIVEN = ("dirichlet", "fixed", "periodic")  # faces that prescribe the field, not a flux
+_GIVEN = (
+    "dirichlet",
+    "temperature",
+    "fixed",
+    "periodic",
+)  # faces that prescribe the field, not a flux
 _ROUNDING = 1e-12  # how far rounding of the weights may lift the spectral radius above 1
 _LARGEST = 1e100  # beyond it a symbol cannot be squared
 _MOST_WORK = 1 << 30  # waves tried times points of the stencil: some ten seconds

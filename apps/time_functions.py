@@ -18,6 +18,7 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.config.sections.varying import Given, TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
+from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import (
     Comparison,
     Constant,
@@ -32,7 +33,7 @@ from tetris_sim.model.grid import Grid
 
 # Names reserved in formulas: time [s] and the coordinates [m].
 TIME = "t"
-PLACE = frozenset("xyz")
+PLACE = frozenset(PLACES)
 _NOUGHT = Constant(0.0)
 _PERIODS = 20_000  # of a remainder, in which times are known
 
@@ -102,7 +103,7 @@ def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
             msg = f"{key}: {error}"
             raise ConfigError(msg) from error
     if isinstance(given, str):
-        return TimeFunction(compile_expression(given, kind.names).tree)
+        return TimeFunction(compile_expression(given, kind.known).tree)
     return TimeFunction(Constant(float(given)))
 
 

@@ -12,21 +12,30 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from tetris_sim.config.sections.schema import ComputeSection
+from tetris_sim.config.sections.schema import SPLIT, ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere, measure_link, on_root
 from tetris_sim.scheduler.facts.domain import FREE, Domain, Link
 from tetris_sim.scheduler.facts.shares import Draft, GpuMessages, Plan, Reason, about
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.placement import own_part
+from tetris_sim.scheduler.plan.block import responsive_block
 from tetris_sim.scheduler.plan.find import find_offers
 from tetris_sim.scheduler.plan.offer import GUESSES, Measures, WorkerCandidate, refuse_shortages
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
-from tetris_sim.scheduler.plan.words import describe_messages, describe_unopened
-from tetris_sim.scheduler.tuning.candidates import TuningRequest
+from tetris_sim.scheduler.plan.solving import (
+    PER_THREAD,
+    SPECTRAL_ON_GPU,
+    open_alone,
+    share_of_all,
+    solving_devices,
+)
+from tetris_sim.scheduler.plan.words import describe_gpu, describe_messages, describe_unopened
+from tetris_sim.scheduler.tuning.candidates import TuningRequest, usable_bytes
 from tetris_sim.scheduler.workers.direct import OPENING_SECONDS, between_gpus, possible_ways
 from tetris_sim.scheduler.workers.measuring import (
     LONG_BYTES,
@@ -34,6 +43,7 @@ from tetris_sim.scheduler.workers.measuring import (
     measure_exchange,
     measure_messages,
 )
+from tetris_sim.support.wording import gib
 
 
 def make_plan(
@@ -193,3 +203,53 @@ def _saved_at_most(
         combine(problem, offers, each, compute).seconds_per_step for each in (link, FREE)
     )
     return problem.steps * (as_it_is - without)
+
+
+# Right-hand sides that are integrated in time, on one device.
+
+_TRANSFORMS = 9  # of a state in a substep of a split scheme, there and back
+_PER_NEWTON = 2e5  # unknowns that a step of Newton's method solves for [1/s]
+
+
+def plan_rates(problem: Problem, machine: Machine, compute: ComputeSection) -> Plan:
+    """Plan a run of a problem by right-hand sides.
+
+    Raises:
+        UnsupportedError: faces do not allow it, or no device holds the grid.
+    """
+    rates = problem.rates
+    assert rates is not None
+    split = rates.scheme in SPLIT
+    device = solving_devices(machine, compute, rates.scheme)[0 if split else -1]
+    gpu, place, why_threads = open_alone(machine, compute, device)
+    method, whole = place.integrating(rates.scheme), Slab.whole(problem.grid)
+    why_not = method.refusal(problem)
+    needed, usable = method.memory(problem, whole, {}), usable_bytes(machine, compute, device, gpu)
+    if why_not is None and needed > usable:
+        why_not = f"the whole grid takes {gib(needed)}, and {gib(usable)} can be had on {device}"
+    if why_not is not None:
+        msg = f"time.scheme is {rates.scheme}, but {why_not}"
+        raise UnsupportedError(msg)
+
+    n_values = problem.n_fields * problem.grid.n_points
+    seconds = n_values / _PER_NEWTON
+    if split:
+        speed = PER_THREAD if gpu is None else SPECTRAL_ON_GPU
+        numbers = n_values * _TRANSFORMS * problem.grid.ndim
+        seconds = numbers / (speed.transformed * place.threads)
+    often = (
+        f"; substeps have errors of {rates.tolerance:g} at most, how many is known afterwards, and "
+        "the times here are those of one"
+    )
+    return Plan(
+        shares=(share_of_all(problem, device, place, method, 1 / seconds, needed, gpu),),
+        time_block=1 if rates.adaptive else responsive_block(n_values, n_values / seconds),
+        seconds_per_step=seconds,
+        redundant=0.0,
+        copy_for_checkpoints=False,
+        reasons=(
+            why_threads if gpu is None else describe_gpu(gpu, usable),
+            f"{method.name}: {method.how}{often if rates.adaptive else ''}.",
+        ),
+        scheme=rates.scheme,
+    )

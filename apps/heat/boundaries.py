@@ -50,7 +50,7 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
 from tetris_sim.model.formula import Constant, Node, Variable
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import Grid
 
 # Beams: a moving spot of heat flux on a face.
 
@@ -73,7 +73,7 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
     Raises:
         ConfigError: a table cannot be read.
     """
-    axes = [axis for axis in AXIS_NAMES[: grid.ndim] if axis != beam.face[0]]
+    axes = [axis for axis in grid.axis_names[::-1] if axis != beam.face[:-1]]
     w = beam.d4sigma / 2
 
     # One normalized Gaussian factor per axis of the face: 1, 2 or none (in 1D).
@@ -114,7 +114,7 @@ def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> TimeFunction:
     # By default the beam points at the middle of the face.
     given = getattr(beam.path, axis)
     if given is None:
-        given = grid.size[grid.axis_names.index(axis)] / 2
+        given = math.fsum(grid.bounds(grid.axis_names.index(axis))) / 2
     return read_course(given, Varying(LENGTH, _OF_TIME), f"{key}.path.{axis}")
 
 
@@ -207,7 +207,7 @@ class FaceMaker:
         if isinstance(condition, PeriodicFace):
             return Periodic()
         sections = condition if isinstance(condition, tuple) else (condition,)
-        plane = self._plane(axis, name[1])
+        plane = self._plane(axis, name[-1])
         patches = self._patches(sections, plane, key) if isinstance(condition, tuple) else None
 
         # One rule per entry of a list, joined below into one program with tables by patch.
@@ -218,9 +218,9 @@ class FaceMaker:
             rules.append(self._rule(section, axis, name, (at, plane, marked)))
         face = join(rules, patches, axis, len(self._found.occurring))
 
-        # Ghosts filled once for a block of steps would need mirrored cell widths on graded axes;
-        # with sources only an insulated face stays right.
-        if self.grid.is_graded or (self._heated and face.lasting != (0.0, 1.0)):
+        # Ghosts filled once for a block of steps would need mirrored cells where cells differ; with
+        # sources only an insulated face stays right.
+        if not self.grid.is_even or (self._heated and face.lasting != (0.0, 1.0)):
             face = dataclasses.replace(face, lasting=None)
         return face
 
@@ -318,17 +318,18 @@ class FaceMaker:
         at = dict(zip(self.grid.axis_names, positions(self.grid, plane), strict=True))
 
         # Formulas are evaluated on the face, half a cell away from the points beside it.
-        at[name[0]] = np.full([1] * self.grid.ndim, self._position(axis, name[1]))
+        at[name[:-1]] = np.full([1] * self.grid.ndim, self._position(axis, name[-1]))
         check_in_space(course, (at, plane, self.grid), self._times, key, marked)
 
     def _position(self, axis: int, sign: str) -> float:
-        return 0.0 if sign == "-" else self.grid.size[axis]
+        return self.grid.bounds(axis)[sign == "+"]
 
     def _surface(self, axis: int, name: str, own: float | None) -> Surface:
         direction = self.grid.ndim - 1 - axis  # of x, y, z
-        position: dict[str, Node] = {name[0]: Constant(self._position(axis, name[1]))}
+        position: dict[str, Node] = {name[:-1]: Constant(self._position(axis, name[-1]))}
         widths, enthalpy = self.grid.widths(axis), self._found.enthalpy
-        distance = float(widths[0 if name[1] == "-" else -1])
+        distance = float(widths[0 if name[-1] == "-" else -1])
+        by_radius = name[:-1] == "theta"
 
         # Ghosts lie as far beyond the face as the mirror point lies inside: one cell width apart.
         if enthalpy is None:
@@ -336,7 +337,7 @@ class FaceMaker:
                 1.0 if it.substance is None else own or it.substance.conductivity[direction]
                 for it in self._found.fillings
             ]
-            return Surface(distance, np.array(k), position)
+            return Surface(distance, np.array(k), position, by_radius=by_radius)
 
         # With enthalpy the conductivity follows from the state; only its anisotropy is constant.
         factors = [

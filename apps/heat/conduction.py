@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 # Conduction between cells that differ in width: every face has its own conductance.
 #
 # Through the face between cells a and b, of area A, flows A (u_b - u_a) / (d_a / (2 k_a) + R_ab +
-# d_b / (2 k_b)); beyond a face of the domain lies a cell like the one inside.
+# d_b / (2 k_b)); beyond a face of the domain lies a cell like the one inside. Around an axis or a
+# centre, areas and volumes are those of bodies of revolution (`coordinates.py`).
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class GradedCoefficients:
     """See `conduction.Coefficients`.
 
     Attributes:
-        grid: with graded axes.
+        grid: whose cells differ in width, volume or the areas of faces.
         medium: ids and capacities.
         conductivity: along each axis by id, (ndim, n_ids); 0 lets nothing pass [W/(m K)].
         film: by axis and id, resistance of what has no width of its own (a fluid: 1 / h), NaN for
@@ -82,29 +83,22 @@ class GradedCoefficients:
 
         first, last = int(min(low.min(), high.min())), int(max(low.max(), high.max())) + 1
         along = np.moveaxis(self.medium.ids(_with(box, axis, (first, last))), axis, 0)
-        widths = self.grid.widths(axis, first, last)
+        wider = _with(box, axis, (first, last))
+        widths = np.moveaxis(self.grid.distances(axis, wider), axis, 0)
         halves = self._halves(axis, along, widths)
         a, b = low - first, high - first
         total = halves[a] + halves[b] + self.resistance[axis][along[a], along[b]]
 
         with np.errstate(divide="ignore"):
             per_area = np.moveaxis(1 / total, 0, axis)
-        return np.asarray(per_area * self._areas(axis, box))
+        return np.asarray(per_area * self.grid.areas(axis, box))
 
     def _halves(self, axis: int, ids: Ids, widths: Numbers) -> Numbers:
         """Resistance from the centres of cells to their faces [m^2 K/W]."""
-        own = widths.reshape(-1, *[1] * (ids.ndim - 1))
         with np.errstate(divide="ignore"):
-            halves = own / (2 * self.conductivity[axis][ids])
+            halves = widths / (2 * self.conductivity[axis][ids])
         film = self.film[axis][ids]
         return np.asarray(np.where(np.isnan(film), halves, film))
-
-    def _areas(self, axis: int, box: Ranges) -> Numbers:
-        found = np.ones(())
-        for other, span in enumerate(box):
-            part = np.ones(span[1] - span[0]) if other == axis else self.grid.widths(other, *span)
-            found = np.multiply.outer(found, part)
-        return found
 
     def capacity(self, box: Ranges) -> Numbers:
         """Rho c times volume of the points of a box [J/K]; infinite where the state is held."""
@@ -123,7 +117,7 @@ def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients
     """Those of a body, by id.
 
     Args:
-        found: the body, on a grid with graded axes.
+        found: the body, on a grid whose cells differ.
         beyond: what lies beyond the faces.
     """
     grid, fillings = found.painting.grid, found.fillings
@@ -315,7 +309,7 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])
     heatings = dict(zip(dict(volumes), made[0], strict=True))
     beyond = openness(request, grid)
-    graded = graded_coefficients(found, beyond) if grid.is_graded else None
+    graded = None if grid.is_even else graded_coefficients(found, beyond)
     limit, limiting = found.dt_limit, found.limiting
     if graded is not None:
         limit, number = largest_stable_step(graded, tuple(painting.blocks()), beyond.insulated)

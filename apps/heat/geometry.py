@@ -66,6 +66,7 @@ class RasterizedBody:
         bases: by filling, the number of the one that it is a variant of.
         states: (filling, numbers of the sources) by number.
         covered: numbers of the regions and of the sources found at some point so far.
+        left: numbers of the regions that no later one covers at some point so far.
         mistakes: found so far, by key.
         gains: by filling that is no variant, the volume between its true surface and the faces of
             its cells [m^3].
@@ -97,6 +98,7 @@ class RasterizedBody:
         self.fillings: list[Filling] = [Filling(it.name, substance=it) for it in substances]
         self.layers: list[Layer] = []
         self.covered: tuple[set[int], set[int]] = (set(), set())
+        self.left: set[int] = set()
         self.mistakes: dict[str, str] = {}
 
         # Opening the shapes appends to `layers` and `fillings`; the table below needs all of them.
@@ -181,6 +183,7 @@ class RasterizedBody:
                 layers[inside] = layer_of[number]
                 self.covered[0].add(number)
 
+        self.left |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
         bare = layers == _NOTHING
         if bare.any():
             first = [int(it[k]) for it, k in zip(axes, np.argwhere(bare)[0], strict=True)]
@@ -232,7 +235,7 @@ class RasterizedBody:
         """Return where the region of a number is seen in a box."""
         # A region with labels has several layers.
         of_layer = np.array([it.region == region for it in self.layers], np.bool_)
-        layers, _ = self._wide(box)
+        layers, _ = self.layers_in(box)
         return np.asarray(of_layer[layers], np.bool_)
 
     def blocks(self) -> Iterator[Box]:
@@ -374,6 +377,7 @@ class RasterizedBody:
         for number in range(len(self._shapes)):
             self._paint(number, box, layers)
 
+        self.left |= {self.layers[it].region for it in np.unique(layers) if it != _NOTHING}
         bare = layers == _NOTHING
         if bare.any():
             self._complain_of_bare(bare, box)
@@ -474,10 +478,9 @@ class RasterizedBody:
 
     def _faces(self, axis: int, below: Places, crossings: Crossings) -> CrossedFaces:
         grid = self.grid
-        area = np.ones(len(below))
-        for other in (it for it in range(grid.ndim) if it != axis):
-            area *= grid.widths(other)[below[:, other]]
+        area = grid.areas_at(axis, below)
         beyond = np.nan_to_num(crossings.place - grid.ends(axis)[below[:, axis] + 1])
+        beyond *= grid.scale_at(axis, below)
         # The squares of the shares of all axes add up to 1 on a surface, and where a surface is
         # hardly seen along an axis its place is inaccurate and its share small.
         return CrossedFaces(below, crossings, area, crossings.share**2 * beyond * area)

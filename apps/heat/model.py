@@ -42,6 +42,7 @@ from tetris_sim.config.sections.quantities import (
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.conduction import star_mean
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
@@ -214,7 +215,9 @@ class HeatModel(Section):
 
         yield from body_problems(self, request)
         if self._of_one and self.body().conductivity is None:
-            for key, kind in conductivity_gaps(request.boundaries, request.ndim):
+            for key, kind in conductivity_gaps(
+                request.boundaries, request.ndim, request.grid.names
+            ):
                 yield (
                     ("boundaries", key),
                     (
@@ -253,9 +256,11 @@ class HeatModel(Section):
                     "what melts or depends on temperature keeps its heat content in J/m^3, which "
                     "float16 cannot hold; take float64 or float32",
                 )
-            if request.grid.graded:
+            for key in ("graded",) * bool(request.grid.graded) + ("coordinates",) * (
+                request.grid.system.is_curved
+            ):
                 yield (
-                    ("grid", "graded"),
+                    ("grid", key),
                     "what melts or depends on temperature is computed on equal cells; leave it out",
                 )
 
@@ -264,7 +269,7 @@ class HeatModel(Section):
         if self._is_plain(request):
             return ()
         body, _ = examine(self, request)
-        return () if body is None else body.found.extents()
+        return () if body is None else (*body.found.hidden(), *body.found.extents())
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.
@@ -289,7 +294,12 @@ class HeatModel(Section):
     @staticmethod
     def _is_even(request: Request) -> bool:
         """Whether each face has one constant condition, and all cells have the same size."""
-        return not request.grid.graded and all(map(is_constant, request.boundaries.values()))
+        grid = request.grid
+        return (
+            not grid.graded
+            and not grid.system.is_curved
+            and all(map(is_constant, request.boundaries.values()))
+        )
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """Build the problem that the configuration describes.
@@ -356,9 +366,7 @@ class HeatModel(Section):
             grid=grid,
             stencil=euler_step(operator, chosen[0] / cfl_unit),
             boundary=make_boundary(request.boundaries, grid.ndim, conductivity=conductivity),
-            variable=StateVariable(
-                "temperature", "degC", "temperature", _total(grid.ndim, capacity)
-            ),
+            variable=StateVariable("temperature", "degC", "temperature", _total(grid, capacity)),
             time=chosen,
             dt_limit=_limit(request, dt_limit),
             continued=dt is not None,
@@ -388,12 +396,12 @@ class HeatModel(Section):
 
         # With enthalpy as the state, users still see temperature and liquid fraction.
         conduction = body.conduction()
-        variable = StateVariable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+        variable = StateVariable("temperature", "degC", "temperature", _total(grid, math.nan))
         view = view_around_voids(variable, conduction.medium)
 
         # An integral of enthalpy is heat itself, so its factor is 1.
         if conduction.enthalpy is not None:
-            variable, view = make_view(conduction, found.painting.fillings, _total(grid.ndim, 1.0))
+            variable, view = make_view(conduction, found.painting.fillings, _total(grid, 1.0))
         return assemble(
             request,
             grid=grid,
@@ -430,7 +438,8 @@ def _other_use(name: str) -> str:
     )
 
 
-def _total(ndim: int, capacity: float | None) -> Total:
+def _total(grid: Grid, capacity: float | None) -> Total:
+    ndim = grid.dimensions
     # Without a heat capacity the integral of temperature has no meaning as heat.
     if capacity is None:
         return Total("integral", f"degC m^{ndim}" if ndim > 1 else "degC m", 1.0)

@@ -64,17 +64,27 @@ class Surface:
     """Where on the grid a face lies.
 
     Attributes:
-        distance: between mirror point and ghost [m].
+        distance: between mirror point and ghost [m], or the angle between them [rad].
         conductivity: along the axis by id; any positive number where K is 0 [W/(m K)]. With
             enthalpy by how much it is larger than along x.
         position: coordinate of the face by the name of its axis [m].
         enthalpy: if heat content is the state.
+        by_radius: whether the distance is an angle, so that r times it is meant.
     """
 
     distance: float
     conductivity: Numbers
     position: dict[str, Node]
     enthalpy: Enthalpy | None = None
+    by_radius: bool = False
+
+    @property
+    def apart(self) -> Node:
+        """The distance of the ghost [m]."""
+        # The radius of the mirror point: both ends of the arc lie on one circle.
+        if not self.by_radius:
+            return Constant(self.distance)
+        return Operation("multiply", (Variable("r"), Constant(self.distance)))
 
     @property
     def mirror(self) -> Node:
@@ -144,13 +154,13 @@ def flowing(
     """
     h, ambient = h or TimeFunction(), ambient or TimeFunction()
     given, flows = [*flux, h, ambient], h.value == 0 and emissivity == 0
-    linear = surface.enthalpy is None or flows
+    linear = (surface.enthalpy is None or flows) and (not surface.by_radius or _is_nothing(flux, h))
     if linear and emissivity == 0 and not beams and not any(it.in_space for it in given):
         return _linear(surface, flux, h, ambient)
 
     parts: dict[str, Node] = {
         "mirror": surface.mirror,
-        "d": Constant(surface.distance),
+        "d": surface.apart,
         "k": surface.k,
     }
     parameters = [Parameter("k", surface.conductivity)]
@@ -225,6 +235,10 @@ def _radiating(parts: dict[str, Node], s: float) -> Node:
         cube = formula("s*t**3", s=Constant(s), t=t)
         t = formula("(3*c*t + b)/(w + 4*c)", c=cube, t=t, b=b, w=whole)
     return formula("2*(t - zero) - mirror", t=t, zero=Constant(_ZERO), mirror=parts["mirror"])
+
+
+def _is_nothing(flux: Sequence[TimeFunction], h: TimeFunction) -> bool:
+    return h.value == 0 and all(it.value == 0 for it in flux)
 
 
 def _constant(courses: Sequence[TimeFunction]) -> bool:

@@ -9,9 +9,17 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
@@ -19,6 +27,7 @@ from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fas
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
+    POWER,
     SPECIFIC_HEAT,
     Conductivity,
     ContactResistance,
@@ -26,6 +35,7 @@ from tetris_sim.config.sections.quantities import (
     HeatTransferCoefficient,
     LatentHeat,
     Length,
+    Position,
     PositiveLength,
     Section,
     SpecificHeat,
@@ -40,6 +50,7 @@ from tetris_sim.config.sections.varying import (
     VaryingLength,
     VaryingPower,
 )
+from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.support.wording import listed, suggestion
@@ -93,12 +104,31 @@ _JUMP = 1e-9  # of the range of a table over temperature, at least of 1 K: how w
 
 
 class AxesSection(Section):
-    """Conductivity along x, y and z of an anisotropic material, as fibres or circuit boards."""
+    """Conductivity along x, y and z of an anisotropic material, as fibres or circuit boards; along
+    all axes of the grid where these are others, as in windings.
+    """
 
-    x: Conductivity
-    y: Conductivity
+    x: Conductivity | None = None
+    y: Conductivity | None = None
     z: Conductivity | None = None
     """Equal to y if not given."""
+    r: Conductivity | None = None
+    theta: Conductivity | None = None
+
+    @model_validator(mode="after")
+    def _all_of_a_kind(self) -> AxesSection:
+        straight = self.x is not None and self.y is not None and not (self.r or self.theta)
+        if not straight and (self.r is None or self.x or self.y or len(self.along) < 2):
+            msg = "give x and y, or r and the other axes of the grid"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def along(self) -> dict[str, float]:
+        """The conductivities that were given, in the order of the axes."""
+        # z is the last axis of both kinds, so one order serves them.
+        order = ("x", "y", "r", "theta", "z")
+        return {name: k for name in order if (k := getattr(self, name)) is not None}
 
 
 class MaterialSection(Section):
@@ -146,7 +176,8 @@ class MaterialSection(Section):
         k, density, c = cast("tuple[Any, float, Any]", tuple(numbers.values()))
 
         # One conductivity per axis; a table holds along all of them.
-        along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
+        given = tuple(k.along.values()) if isinstance(k, AxesSection) else (k,)
+        along = (*given, *given[-1:] * (3 - len(given)))
         melting = make_melting(self.latent_heat, self.solidus, self.liquidus)
 
         # Constant properties need no curves: the state stays temperature.
@@ -196,12 +227,15 @@ def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]
 class BoxSection(Section):
     """A box: it contains the cells whose centres lie in it, and extends over any axis not given."""
 
-    x: tuple[Length, Length] | None = None
+    x: tuple[Position, Position] | None = None
     """From, to [m]."""
-    y: tuple[Length, Length] | None = None
-    z: tuple[Length, Length] | None = None
+    y: tuple[Position, Position] | None = None
+    z: tuple[Position, Position] | None = None
+    r: tuple[Position, Position] | None = None
+    theta: tuple[Position, Position] | None = None
+    """From, to [rad], or with a unit."""
 
-    @field_validator("x", "y", "z", mode="after")
+    @field_validator(*PLACES, mode="after")
     @classmethod
     def _ascends(cls, span: tuple[float, float] | None) -> tuple[float, float] | None:
         if span is not None and not span[0] < span[1]:
@@ -295,6 +329,21 @@ class VolumeSource(Location):
     over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
     """A table, a CSV file or a list of [time, factor], by which the heat is multiplied."""
 
+    _per: str = PrivateAttr(default="")  # what the power was given per: "", "m" or "m^2"
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _per_length_or_area(cls, values: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take a power per metre of depth, or per square metre, as which it is meant anyway."""
+        given = values.get("power") if isinstance(values, Mapping) else None
+        per = POWER.per(given, ("m", "m^2"))
+        if per is None:
+            return read(values)
+        assert isinstance(values, Mapping)
+        source = read({**values, "power": per[0]})
+        source._per = per[1]
+        return source
+
     @model_validator(mode="after")
     def _one_strength(self) -> VolumeSource:
         if (self.power is None) == (self.density is None):
@@ -351,14 +400,12 @@ Mistakes = Iterator[tuple[KeyPath, str]]
 
 def body_problems(model: HeatModel, request: Request) -> Mistakes:
     """Yield unknown names, missing axes and contradicting keys, each with its key path."""
-    axes = AXIS_NAMES[: request.ndim]
+    axes = request.grid.names
     known = {*model.materials, *MATERIALS}
+    yield from _anisotropic(model, axes, curved=request.grid.system.is_curved)
     if model.materials and not model.regions and len(model.materials) > 1:
-        yield (
-            ("model", "materials"),
-            f"{len(model.materials)} materials and no regions were found; say in model.regions "
-            "where each is",
-        )
+        found = f"{len(model.materials)} materials and no regions were found"
+        yield ("model", "materials"), f"{found}; say in model.regions where each is"
 
     for number, region in enumerate(model.regions):
         yield from _region(region, ("model", "regions", number), known, axes)
@@ -376,9 +423,22 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
         if isinstance(source, BeamSource):
             yield from _beam(source, path, request)
         else:
-            yield from _volume(source, path, model)
+            yield from _volume(source, path, model, request.ndim)
             yield from _place(source, path, axes)
     yield from _formulas(model, request, axes)
+
+
+def _anisotropic(model: HeatModel, axes: Sequence[str], *, curved: bool) -> Mistakes:
+    """Yield conductivities along other axes than those of the grid."""
+    for name, section in model.materials.items():
+        given = getattr(section, "conductivity", None)
+        if not isinstance(given, AxesSection):
+            continue
+        path, along = ("model", "materials", name, "conductivity"), given.along
+        wanted = axes if curved else AXIS_NAMES
+        if {*along} - {*wanted} or (curved and {*along} != {*wanted}):
+            told = f"it is given along {listed([*along], 'and')}"
+            yield path, f"{told}; {listed(axes, 'and')} is wanted"
 
 
 def _over(model: HeatModel, request: Request) -> Mistakes:
@@ -425,7 +485,7 @@ def _region(
 
 def _place(place: Location, path: KeyPath, axes: Sequence[str]) -> Mistakes:
     # Keys of axes beyond those of the grid would be ignored silently.
-    for axis in set(AXIS_NAMES) - set(axes):
+    for axis in set(PLACES) - set(axes):
         if place.box is not None and getattr(place.box, axis) is not None:
             yield (*path, "box", axis), f"the grid has the axes {listed(axes, 'and')} only"
     if place.where is not None:
@@ -444,7 +504,11 @@ def _contacts(contacts: Sequence[ContactSection], known: Iterable[str]) -> Mista
             yield path, f"{contact.between[0]} touches itself everywhere; name two materials"
 
 
-def _volume(source: VolumeSource, path: KeyPath, model: HeatModel) -> Mistakes:
+def _volume(source: VolumeSource, path: KeyPath, model: HeatModel, ndim: int) -> Mistakes:
+    wanted = {1: "m^2", 2: "m", 3: ""}[ndim]
+    if source._per not in ("", wanted):
+        meant = f" per {wanted}" if wanted else ""
+        yield (*path, "power"), f"it is in W per {source._per}; in {ndim}D it is W{meant}"
     if source.material is not None:
         yield from _known(source.material, {*model.materials, *MATERIALS}, (*path, "material"))
     names = [region.name for region in model.regions if region.name is not None]
@@ -457,7 +521,13 @@ def _volume(source: VolumeSource, path: KeyPath, model: HeatModel) -> Mistakes:
 
 
 def _beam(beam: BeamSource, path: KeyPath, request: Request) -> Mistakes:
-    axes = AXIS_NAMES[: request.ndim]
+    axes = request.grid.names
+    if request.grid.system.is_curved:
+        told = (
+            "a beam falls on a plane face of a box; around an axis write it as the flux of a face"
+        )
+        yield (*path, "type"), f"{told}, flux: 2*P/(pi*w**2)*exp(-2*(r/w)**2) with numbers in it"
+        return
     if len(beam.face) != 2 or beam.face[0] not in axes:
         faces = listed([axis + sign for axis in axes for sign in "-+"])
         yield (*path, "face"), f"{beam.face!r} is no face of this grid; {faces} is wanted"

@@ -60,6 +60,7 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import Grid
+from tetris_sim.support.wording import listed
 
 _STEP = 1e-3  # of a cell, for the gradient of a condition
 _EVALUATED = 1 << 13  # points of a box that is no longer divided
@@ -283,7 +284,10 @@ class Condition:
                 at = low[axis] + across * np.clip(ends[0] / (ends[0] - ends[1]), 0.0, 1.0)
                 point = [*low]
                 point[axis] = at
-                slopes = [self._slope(difference, point, k) for k in range(len(low))]
+                slopes = [
+                    self._slope(difference, point, k) / self._grid.scale_at(k, below)
+                    for k in range(len(low))
+                ]
                 cosine = np.abs(slopes[axis]) / functools.reduce(np.hypot, slopes)
             share += np.where(turns, np.where(np.isfinite(cosine), cosine, 1.0), 0.0)
             place += np.where(turns, np.where(np.isfinite(cosine), at, np.nan), 0.0)
@@ -474,6 +478,12 @@ def open_labels(region: RegionSection, grid: Grid, key: str) -> Surfaces:
         raise ConfigError(msg)
 
     if suffix == ".stl":
+        if grid.system.is_curved:
+            msg = (
+                f"{at}: {path} is a surface in x, y and z, and the grid has the axes "
+                f"{listed(grid.axis_names[::-1], 'and')}; write a condition of these (where)"
+            )
+            raise ConfigError(msg)
         return TriangleSurface(path, region.scale, region.offset, grid, at)
     if suffix == ".npy":
         return Voxels(open_npy(path, grid, at), grid)

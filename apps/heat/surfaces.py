@@ -341,9 +341,12 @@ class Voxels:
         moments = near.moments()
         square = np.zeros(len(below))
         for other in (it for it in range(self.grid.ndim) if it != axis):
-            ratio = (
-                self.grid.widths(axis)[below[:, axis]] / self.grid.widths(other)[below[:, other]]
+            heights, lengths = (
+                self.grid.widths(it)[below[:, it]] * self.grid.scale_at(it, below)
+                for it in (axis, other)
             )
+            ratio = heights / lengths
+
             with np.errstate(invalid="ignore", divide="ignore"):
                 in_ball = np.abs(moments[other] / moments[axis])
             slope = near.slope(other, in_ball) * ratio

@@ -152,7 +152,7 @@ class GridScan:
     def medium(self) -> Medium:
         """The tables by id."""
         of_id = np.array(self.of_id)
-        number = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
+        number: Ids = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
         number[list(self.occurring)] = np.arange(len(of_id))
 
         shape = self.painting.grid.shape
@@ -160,7 +160,7 @@ class GridScan:
         def compute(index: tuple[int, ...]) -> Ids:
             if self.painting.segments is not None:
                 return self.painting.spread(index, number)
-            return number[self.painting(block_box(shape, index))]
+            return np.asarray(number[self.painting(block_box(shape, index))])
 
         block = functools.lru_cache(maxsize=_KEPT_BLOCKS)(compute)
 
@@ -179,6 +179,16 @@ class GridScan:
             names=tuple(filling.name for filling in self.fillings),
             void=void if void.any() else None,
             regions=self._regions(),
+        )
+
+    def hidden(self) -> tuple[str, ...]:
+        """Say which regions have no point left, as later ones cover all of them."""
+        painting = self.painting
+        return tuple(
+            f"model.regions.{number}{f' ({it.name})' if it.name else ''}: later regions cover all "
+            "of it, so nothing of it is left; put it behind them if it is to be seen"
+            for number, it in enumerate(painting.regions)
+            if number not in painting.left
         )
 
     def _regions(self) -> PointLabels:
@@ -298,7 +308,7 @@ def survey(
         inside = states[(slice(1, -1),) * grid.ndim]
         flat = inside.reshape(-1)
         own: npt.NDArray[Any] = np.bincount(flat, cells, len(painting.states))
-        own = own if grid.is_graded else own * grid.cell_volume
+        own = own * grid.cell_volume if grid.is_even else own
         own[: len(volumes)] += volumes
         volumes = own
         if not is_new:
@@ -341,7 +351,7 @@ class _Surroundings:
     def __init__(self, painting: RasterizedBody, periodic: tuple[bool, ...]) -> None:
         self._painting, self._grid, self._periodic = painting, painting.grid, periodic
         # Volumes of graded cells are added point by point.
-        self._in_segments = painting.segments is not None and not painting.grid.is_graded
+        self._in_segments = painting.segments is not None and painting.grid.is_even
         self._numbered: set[tuple[int, ...]] = set()
         self._kept: dict[bytes, States] = {}  # states by segments, the newest last
 
@@ -351,7 +361,7 @@ class _Surroundings:
         """
         grid, wider = self._grid, tuple((low - 1, high + 1) for low, high in box)
         if not self._in_segments:
-            cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
+            cells = None if grid.is_even else grid.volumes(box).reshape(-1)
             return padded(self._painting, wider, grid.shape, self._periodic), cells, True
 
         axes, counts = [], np.ones(1)

@@ -16,14 +16,13 @@ from tetris_sim.apps.pde.language import (
     Advection,
     Language,
     name_mistakes,
-    operators,
     read_constant,
     read_constants,
 )
 from tetris_sim.apps.pde.model import variable
 from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.time_functions import substitute
-from tetris_sim.config.sections.schema import SPLIT, TimeSection
+from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.formula import (
@@ -201,7 +200,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
     Raises:
         ConfigError: it has other parameters, or does what cannot be traced.
     """
-    usable = operators(language.ndim)
+    usable = language.operators
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         arity = usable.get(name)
@@ -240,9 +239,7 @@ def _operator(
     return apply
 
 
-_EXPLICIT: tuple[Scheme, ...] = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
-_STIFF = (*SPLIT, "implicit")  # whose steps no stability limits
-SCHEMES = (*_EXPLICIT, *_STIFF)
+SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
 RightSide = str | Callable[..., Any]
 
 
@@ -308,22 +305,15 @@ def equations_problem(
     parts = Parts(
         grid=grid,
         system=system,
-        scheme=scheme if scheme in _EXPLICIT else "euler",
+        scheme=scheme,  # type: ignore[arg-type]
         boundaries=boundaries,
         initial=initial,
         variables=tuple(variable(name, "1", name, grid.ndim) for name in system.right_sides),
         dtype=np.dtype(state.dtype),
     )
     taken: Any = dt if dt is not None else "auto" if tolerance is None else 1.0
-    if scheme not in _STIFF:
-        time = TimeSection(dt=taken, steps=steps, tolerance=tolerance)
-        return assemble_equations(parts, time, grows=grows)
-    if taken == "auto":
-        msg = f"{scheme} has no largest stable step; give dt, or tolerance"
-        raise ConfigError(msg)
-    solved: Any = scheme
-    time = TimeSection(dt=taken, steps=steps, tolerance=tolerance, scheme=solved)
-    return assemble_equations(parts, time, adaptive=tolerance is not None)
+    time = TimeSection(dt=taken, steps=steps, tolerance=tolerance)
+    return assemble_equations(parts, time, grows=grows)
 
 
 def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:
@@ -340,7 +330,7 @@ def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:
     if scheme == "leapfrog" and not alone:
         msg = "leapfrog is for fields with second_order only; take rk4"
         raise ConfigError(msg)
-    if tolerance is not None and scheme not in (*PAIRS, *_STIFF):
+    if tolerance is not None and scheme not in PAIRS:
         msg = f"{scheme} has no estimate of its error, so tolerance means nothing; take rk4"
         raise ConfigError(msg)
     if tolerance is not None and not 0 < tolerance < 1:

@@ -35,7 +35,7 @@ from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.conduction import Numbers, star_mean
 from tetris_sim.model.equations import Equations, Offset, Rates, Substeps, as_tap
 from tetris_sim.model.formula import Node
-from tetris_sim.model.grid import Grid
+from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
 from tetris_sim.model.slab import Slab
@@ -160,7 +160,9 @@ class Parts:
 
     def values(self, dt: float) -> dict[str, float]:
         """The numbers that scalars are made of."""
-        spacing = zip(self.grid.axis_names, self.grid.spacing, strict=True)
+        # Spacings have the letters of straight axes, whatever axes are called.
+        letters = AXIS_NAMES[: self.grid.ndim][::-1]
+        spacing = zip(letters, self.grid.spacing, strict=True)
         return {**self.system.values, "dt": dt} | {spacing_name(a): h for a, h in spacing}
 
 

@@ -29,7 +29,7 @@ from tetris_sim.apps.pde.fluxes import (
     per_spacing,
     with_carried,
 )
-from tetris_sim.apps.pde.language import Accuracy, Advection, linear, rewritten
+from tetris_sim.apps.pde.language import Accuracy, Advection, face_weight, linear, rewritten
 from tetris_sim.apps.pde.simplify import (
     BUILT,
     ONE,
@@ -49,6 +49,7 @@ from tetris_sim.apps.pde.simplify import (
 )
 from tetris_sim.apps.time_functions import formula, names_in
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.equations import as_tap, tap
 from tetris_sim.model.formula import (
     OPERATIONS,
@@ -77,6 +78,7 @@ class Space:
         spacing: array order [m].
         accuracy: order of the operators.
         advection: how `advect` looks upstream.
+        system: what the axes mean.
         frozen: whether fluxes are those of waves on a uniform state, for the time step.
     """
 
@@ -84,6 +86,7 @@ class Space:
     accuracy: Accuracy = 2
     advection: Advection = "upwind"
     frozen: bool = False
+    system: Coordinates = CARTESIAN
 
     @property
     def ndim(self) -> int:
@@ -253,7 +256,7 @@ class Discretiser:
     def _read(self, node: Variable, offset: Offset) -> Node:
         if node.name in self._built:
             return self._built[node.name]
-        if node.name not in AXIS_NAMES:
+        if node.name not in self.space.system.axes:
             return self.read(node.name, offset)
         # Beyond a face lies what is mirrored, and a coefficient is.
         return tap(self.hoist.coefficient(node), offset) if any(offset) else node
@@ -340,7 +343,7 @@ class Discretiser:
         name.
         """
         space, nowhere = self.space, (0,) * self.space.ndim
-        other = rewritten(node, space.ndim, space.advection)
+        other = rewritten(node, space.ndim, space.advection, space.system)
         if other is not None or (other := as_plate(node, self.closures, self)) is not None:
             return self.terms(other, nowhere)
         name, _, option = node.name.partition("(")
@@ -440,6 +443,9 @@ class Discretiser:
         order; the arithmetic one then is wrong at the jump, and of first order.
         """
         scalar, point = self._point(u)
+        if self.hoist.kind(k) is Dependence.SCALAR and self.space.system.is_curved:
+            even = Operation("laplace", (u,))
+            return [term.scaled(k) for term in self.terms(even, (0,) * self.space.ndim)]
         if self.hoist.kind(k) is Dependence.SCALAR:
             sums = linear("laplace", self.space.spacing, self.space.accuracy)
             return [
@@ -456,7 +462,8 @@ class Discretiser:
                 sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
                 low, high = map(point, sides if sign > 0 else sides[::-1])
                 series = formula(_IN_SERIES, a=conductivity(sides[0]), b=conductivity(sides[1]))
-                return Operation("multiply", (series, Operation("subtract", (high, low))))
+                flow = Operation("multiply", (series, Operation("subtract", (high, low))))
+                return self._through(axis, face, flow)
             parts = [
                 chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
                 for it, read in ((mean, conductivity), (_scaled(slope, sign), point))
@@ -469,7 +476,7 @@ class Discretiser:
             if len(mean) > 2 and names_in(k) & self.closures.keys():
                 ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
                 between = bounded_mean(between, ends[0], ends[1], 0.5 / parts[0][0])
-            return Operation("multiply", (between, parts[1][1]))
+            return self._through(axis, face, Operation("multiply", (between, parts[1][1])))
 
         terms: list[Term] = []
         groups: dict[float, list[tuple[str, int]]] = {}
@@ -486,6 +493,15 @@ class Discretiser:
             }
             terms += self._sum(both, flows, lambda key: through(*key))
         return terms
+
+    def _through(self, axis: int, face: int, flow: Node) -> Node:
+        """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""
+        name = self.space.system.axes[self.space.ndim - 1 - axis]
+        weight = face_weight(self.space.system, name, 1 if face == 0 else -1)
+        if weight == ONE:
+            return flow
+        factor = tap(self.hoist.coefficient(weight), (0,) * self.space.ndim)
+        return Operation("multiply", (factor, flow))
 
 
 def _scaled(weights: Mapping[int, Fraction], factor: int) -> dict[int, Fraction]:

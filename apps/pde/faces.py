@@ -222,6 +222,7 @@ class _Flows:
         name, _, option = part.name.partition("(")
         of = part.arguments[0]
 
+        # What flows through a face is known of divergences only; anything else is refused.
         if is_flux(name):
             flow = flow_of(part, axis, self.by)
             return None if flow is None else self.by.hold(flow.through(face))
@@ -238,6 +239,7 @@ class _Flows:
         if name == "advect":
             return self._carried(part, axis, face)
 
+        # dx, dxx and dxy: only those along the axis of the wall cross it.
         letters = name[1:]
         if name[0] != "d" or not {*letters} <= {*AXIS_NAMES[:ndim]}:
             self._refuse()
@@ -403,6 +405,7 @@ class Closure:
             moved = sign * (number - layer)
             return tuple(moved if k == self.wall.axis else shift for k, shift in enumerate(offset))
 
+        # The polynomial through the conditions on the face and the points beside it.
         total: Node = Constant(0.0)
         for number, weight in of_points.items():
             read = by.hold(by.read(name, beside(number), without))

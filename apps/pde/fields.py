@@ -17,6 +17,7 @@ from tetris_sim.apps.pde.language import Language, Mistake
 from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, TimeFunction, formula, names_in, read_course
 from tetris_sim.config.sections.conditions import (
+    AxisFace,
     CurvatureFace,
     ExpressionInitial,
     FaceCondition,
@@ -25,6 +26,7 @@ from tetris_sim.config.sections.conditions import (
     FreeFace,
     GaussianInitial,
     InitialSection,
+    NeumannFace,
     PeriodicFace,
     RadiationFace,
     RobinFace,
@@ -57,7 +59,7 @@ from tetris_sim.model.formula import (
     evaluate,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field as State
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.slab import Ranges, Slab
@@ -207,14 +209,14 @@ def drives_of(
         ConfigError: a table cannot be read.
     """
     found = []
-    for axis, side, name, condition in _each(faces, language.ndim):
+    for axis, side, name, condition in _each(faces, language):
         # Polynomials take their numbers at each stage; a ghost ring is no polynomial.
         key = changing_key(condition, language)
         if key is None or (accuracy > 2 and not isinstance(condition, FixedFace)):
             continue
         course = _course(getattr(condition, key), key, language)
         others = {face: with_numbers(it, float(face == name)) for face, it in faces.items()}
-        unit = make_boundary(others, language.ndim, conductivity=1.0)
+        unit = make_boundary(others, language.ndim, conductivity=1.0, axes=language.axes)
         found.append(Drive(f"{field} at {name}", axis, side, course, unit))
     return found
 
@@ -224,7 +226,7 @@ def givens_of(
 ) -> dict[tuple[int, int], tuple[Node | None, ...]]:
     """The formulas of faces that are no mirrors, by axis and side."""
     found: dict[tuple[int, int], tuple[Node | None, ...]] = {}
-    for axis, side, _, condition in _each(faces, language.ndim):
+    for axis, side, _, condition in _each(faces, language):
         given = _given(condition)
         if all(isinstance(it, float) for it in given.values()):
             continue
@@ -238,10 +240,10 @@ def givens_of(
 
 
 def _each(
-    faces: Mapping[str, FaceCondition], ndim: int
+    faces: Mapping[str, FaceCondition], language: Language
 ) -> Iterator[tuple[int, int, str, FaceCondition]]:
     """(axis, side, name, section) of each face."""
-    for axis, letter in enumerate(reversed(AXIS_NAMES[:ndim])):
+    for axis, letter in enumerate(reversed(language.axes)):
         for side, sign in enumerate("-+"):
             if (condition := faces.get(letter + sign)) is not None:
                 yield axis, side, letter + sign, condition
@@ -313,20 +315,18 @@ def faces_of(
 ) -> dict[str, FaceCondition]:
     """What holds for a field on each face, by face."""
     found = {}
-    for name in (axis + sign for axis in AXIS_NAMES[: language.ndim] for sign in "-+"):
-        for section in (own, common):
-            if (key := find_face(section, name)) is not None:
-                found[name] = settled(section[key], language)
-                break
+    for name in (axis + sign for axis in language.axes for sign in "-+"):
+        if (condition := _one_of(own, common, name)) is not None:
+            found[name] = settled(condition, language)
     return found
 
 
-def field_boundary(faces: Mapping[str, FaceCondition], ndim: int) -> Boundary:
+def field_boundary(faces: Mapping[str, FaceCondition], axes: Sequence[str]) -> Boundary:
     """The ghosts of a field, without what changes with time; a flux is its slope along the outward
     normal.
     """
     numbers = {name: with_numbers(it, 0.0) for name, it in faces.items()}
-    return make_boundary(numbers, ndim, conductivity=1.0)
+    return make_boundary(numbers, len(axes), conductivity=1.0, axes=axes)
 
 
 def resting(boundary: Boundary) -> Boundary:
@@ -358,15 +358,17 @@ def boundary_mistakes(
     language: Language,
 ) -> Iterator[Mistake]:
     """What is wrong with the faces of one field."""
-    axes = AXIS_NAMES[: language.ndim]
+    axes = language.axes
     for key, condition in own.items():
-        if key != "*" and key[0] not in axes:
+        if key != "*" and key.rstrip("+-") not in axes:
             told = f"the grid has {len(axes)} axes, so there is no face {key}"
             yield (*path, key), told, None
         else:
             yield from face_mistakes((*path, key), condition, language)
 
     faces = {name: _one_of(own, common, name) for name in (a + b for a in axes for b in "-+")}
+    if language.round_axes:
+        yield from _around(path, own, faces, language)
     for axis in axes:
         kinds = [isinstance(faces[axis + sign], PeriodicFace) for sign in "-+"]
         joined = [isinstance(_common(common, axis + sign), PeriodicFace) for sign in "-+"]
@@ -378,8 +380,35 @@ def boundary_mistakes(
 def _one_of(
     own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], name: str
 ) -> FaceCondition | None:
-    key = find_face(own, name)
+    key = find_face(own, name)  # what closes by itself does so for every field
+    if key in (None, "*") and isinstance(common.get(name), AxisFace | PeriodicFace):
+        return common[name]
     return own[key] if key is not None else _common(common, name)
+
+
+def _around(
+    path: KeyPath,
+    own: Mapping[str, FaceCondition],
+    faces: Mapping[str, FaceCondition | None],
+    language: Language,
+) -> Iterator[Mistake]:
+    """What faces around an axis or a centre cannot be."""
+    mirrors = ("dirichlet", "fixed", "neumann", "robin", "periodic")
+
+    for name, face in faces.items():
+        if face is None or isinstance(face, tuple):
+            continue
+        where = (*path, key) if (key := find_face(own, name)) else ("boundaries", name)
+        texts = [it for it in _given(face).values() if isinstance(it, str)]
+        if face.type not in mirrors:
+            yield where, f"{face.type} is for straight axes; take {', '.join(mirrors)}", None
+        elif any(not names_in(language.read_face(it)) <= {TIME, *language.numbers} for it in texts):
+            yield where, "around an axis a face takes numbers, or formulas of t", None
+        # A ghost is mirrored with one slope for the whole face, and arcs differ in length.
+        elif name.startswith("theta") and (
+            isinstance(face, RobinFace) or (isinstance(face, NeumannFace) and face.flux != 0)
+        ):
+            yield where, f"{name} takes a value of the field, or no slope (neumann)", None
 
 
 _NUMBERS = (
@@ -411,6 +440,8 @@ def face_mistakes(path: KeyPath, condition: FaceCondition, language: Language) -
             told = "a fixed face of equations takes a number or a formula of t; take dirichlet"
             yield (*path, key), told, None
 
+    if isinstance(condition, RobinFace) and condition.flux != 0:
+        yield (*path, "flux"), "a flux beside convection is for heat; put it into ambient", None
     if isinstance(getattr(condition, "h", 0.0), TimeTable):
         yield (*path, "h"), "h of equations is a number, or a formula of constants", None
     if isinstance(condition, FreeFace) and language.ndim > 1:
@@ -493,19 +524,26 @@ def _without_operators(tree: Node) -> Node:
 
 
 def initial_mistakes(
-    path: KeyPath, section: InitialSection, constants: Mapping[str, float], ndim: int
+    path: KeyPath,
+    section: InitialSection,
+    constants: Mapping[str, float],
+    axes: Sequence[str],
 ) -> Iterator[Mistake]:
     """What is wrong with an initial section, as far as it can be seen without the grid."""
     center = section.center if isinstance(section, GaussianInitial) else None
-    if center is not None and len(center) != ndim:
-        yield (*path, "center"), f"it has {len(center)} entries; the grid has {ndim} axes", None
+    if center is not None and len(center) != len(axes):
+        told = f"it has {len(center)} entries; the grid has {len(axes)} axes"
+        yield (*path, "center"), told, None
+    if isinstance(section, GaussianInitial) and "theta" in axes:
+        told = "a gaussian takes the distance along straight axes; write it as type: expression"
+        yield (*path, "type"), told, None
     if not isinstance(section, ExpressionInitial):
         return
     for name in section.constants:
-        if (why_not := unusable_constant(name)) is not None:
+        if (why_not := unusable_constant(name, axes)) is not None:
             yield (*path, "constants", name), why_not, None
 
-    positions = AXIS_NAMES[:ndim]
+    positions = axes
     lengths = (f"L{axis}" for axis in positions)
     try:
         names = [*positions, *lengths, *constants, *section.constants]
@@ -532,7 +570,9 @@ def make_initials(
         ConfigError: a file is missing or has another shape.
     """
     makers = [
-        None if section is None else make_initial(_known(section, constants), grid, dtype, name)
+        None
+        if section is None
+        else make_initial(_known(section, constants, grid.axis_names), grid, dtype, name)
         for name, section in sections
     ]
 
@@ -546,10 +586,14 @@ def make_initials(
     return initial
 
 
-def _known(section: InitialSection, constants: Mapping[str, float]) -> InitialSection:
+def _known(
+    section: InitialSection, constants: Mapping[str, float], axes: Sequence[str]
+) -> InitialSection:
     if not isinstance(section, ExpressionInitial):
         return section
-    usable = {name: value for name, value in constants.items() if unusable_constant(name) is None}
+    usable = {
+        name: value for name, value in constants.items() if unusable_constant(name, axes) is None
+    }
     return section.model_copy(update={"constants": {**usable, **section.constants}})
 
 

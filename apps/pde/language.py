@@ -15,15 +15,18 @@ from typing import Literal
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.fluxes import LIMITERS, per_spacing
-from tetris_sim.apps.pde.simplify import ONE, Offset, Weight, scalar_value
-from tetris_sim.apps.time_functions import TIME, names_in, substitute
-from tetris_sim.config.sections.quantities import Quantity, UnitError, looks_like_quantity, to_si
+from tetris_sim.apps.pde.simplify import ONE, Offset, Weight, scalar_value, spacing_name
+from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
+from tetris_sim.config.sections.quantities import Quantity, looks_like_quantity
+from tetris_sim.config.sections.units import UnitError, to_si
+from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.formula import (
     Constant,
     ExpressionError,
     Node,
     Operation,
     Operators,
+    Variable,
     compile_expression,
     usable_name,
     walk,
@@ -32,7 +35,7 @@ from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.model.stencils.entry import along, central, compose
 from tetris_sim.model.stencils.entry import scaled as times_number
-from tetris_sim.support.wording import describe
+from tetris_sim.support.wording import describe, listed
 
 # The differential operators: which neighbours with which weights, and what is made of others.
 #
@@ -47,8 +50,15 @@ _PAIRS = ("xy", "xz", "yz")
 
 
 @functools.cache
-def operators(ndim: int) -> Operators:
-    """What formulas on a grid of so many axes may call."""
+def operators(ndim: int, axes: tuple[str, ...] = ()) -> Operators:
+    """What formulas on a grid of so many axes may call.
+
+    Args:
+        ndim: number of axes.
+        axes: their names, where they are not x, y and z.
+    """
+    if axes:
+        return _around_operators(axes)
     axes = AXIS_NAMES[:ndim]
     known: dict[str, tuple[float, float] | str] = {
         **dict.fromkeys(("laplace", "grad_squared", "biharmonic"), (1, 1)),
@@ -78,32 +88,137 @@ def operators(ndim: int) -> Operators:
     return known
 
 
+def _around_operators(axes: tuple[str, ...]) -> Operators:
+    """Those around an axis or a centre."""
+    known: dict[str, tuple[float, float] | str] = {
+        **dict.fromkeys(("laplace", "grad_squared", "biharmonic"), (1, 1)),
+        "div_grad": (2, 2),
+        **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
+        "advect": (len(axes) + 1, len(axes) + 1),
+    }
+    every = (*axes, *(axis for axis in AXIS_NAMES if axis not in axes))
+    for parts in derivatives(every):
+        missing = next((axis for axis in parts if axis not in axes), None)
+        fits: tuple[float, float] | str = (1, 1)
+        if missing is not None:
+            fits = f"the grid has no axis {missing}"
+        known |= dict.fromkeys(("d" + "".join(parts), "d_" + "".join(parts)), fits)
+
+    # All others add up what flows through equal faces, or read neighbours at equal distances.
+    told = f"it is for straight axes, and the grid has {listed(axes, 'and')}"
+    return {name: told for name in operators(len(axes))} | known
+
+
+def derivatives(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The axes of all derivatives."""
+    yield from ((axis,) for axis in axes)
+    yield from itertools.combinations_with_replacement(axes, 2)
+
+
 @functools.cache
 def _catalogue_names() -> Mapping[str, str]:
     return {name.replace("-", "_"): name for name in catalogue()}
 
 
-def rewritten(node: Operation, ndim: int, advection: Advection) -> Node | None:
+def rewritten(
+    node: Operation, ndim: int, advection: Advection, system: Coordinates = CARTESIAN
+) -> Node | None:
     """An operator written with others; None if it is one of those."""
     axes = AXIS_NAMES[:ndim]
+    # Around an axis operators are written with derivatives along the axes, by their numbers.
+    arcs = {axis for axis, name in zip(axes, system.axes, strict=False) if name == "theta"}
     if node.name == "grad_squared":
-        first = [Operation(f"d{axis}", node.arguments) for axis in axes]
+        first = [_slope(axis, axis in arcs, node.arguments) for axis in axes]
         squares: list[Node] = [Operation("multiply", (it, it)) for it in first]
+
     elif node.name == "advect":
         *velocity, field = node.arguments
         squares = []
 
         for axis, speed in zip(axes, velocity, strict=True):
             if advection == "central":
-                squares.append(Operation("multiply", (speed, Operation(f"d{axis}", (field,)))))
+                slope = _slope(axis, axis in arcs, (field,))
+                squares.append(Operation("multiply", (speed, slope)))
                 continue
             for limit, side in (("max", "-"), ("min", "+")):
                 part = Operation(limit, (speed, Constant(0.0)))
-                slope = Operation(f"d{axis}{side}", (field,))
+                slope = _slope(axis + side, axis in arcs, (field,))
                 squares.append(Operation("multiply", (part, slope)))
-    else:
+    elif not system.is_curved:
         return None
+    elif node.name == "laplace":
+        squares = [
+            _second(system, *it, node.arguments) for it in zip(axes, system.axes, strict=False)
+        ]
+    elif node.name == "biharmonic":
+        return Operation("laplace", (Operation("laplace", node.arguments),))
+    else:
+        return _by_letters(node, axes, system.axes)
     return functools.reduce(lambda a, b: Operation("add", (a, b)), squares)
+
+
+# Around an axis or a centre. The Laplacian is the difference of what flows through the faces of a
+# cell by its volume, all exact (`coordinates.py`). With h the spacing along r, that is around an
+# axis the same as central differences in d_rr u + d_r u / r; around a centre, where 3 r^2 + h^2/4
+# is the volume of a shell by h, they get factors that are 1 for small h. Beyond the axis lies the
+# mirror point with weight 0.
+
+_SPACINGS = {"h": Variable(spacing_name("x")), "a": Variable(spacing_name("y"))}  # of r and theta
+_PLACES = {name: Variable(name) for name in ("r", "theta")}
+
+
+def _slope(axis: str, is_arc: bool, of: tuple[Node, ...]) -> Node:
+    """A derivative; by an angle as one by the length of the arc."""
+    slope = Operation(f"d{axis}", of)
+    return formula("slope/r", slope=slope, r=Variable("r")) if is_arc else slope
+
+
+def _by_letters(node: Operation, axes: Sequence[str], names: Sequence[str]) -> Node | None:
+    """A derivative along r, theta and z as one along x, y and z."""
+    word = node.name.removeprefix("d").removeprefix("_")
+    letters = dict(zip(names, axes, strict=False))
+    found = next((it for it in derivatives(names) if "".join(it) == word), None)
+    if found is None or not node.name.startswith("d"):
+        return None
+    # What is written with letters already stays as it is.
+    written = "d" + "".join(letters[name] for name in found)
+    return None if written == node.name else Operation(written, node.arguments)
+
+
+def _second(system: Coordinates, letter: str, axis: str, of: tuple[Node, ...]) -> Node:
+    """The part of the Laplacian along an axis."""
+    first, second = Operation(f"d{letter}", of), Operation(f"d{letter}{letter}", of)
+    if axis == "z":
+        return second
+
+    # Both factors of a sphere are those of exact areas and volumes.
+    text = {
+        ("cylindrical", "r"): "second + first/r",
+        ("cylindrical", "theta"): "second/r**2",
+        ("spherical", "r"): (
+            "(r**2 + h**2/4)/(r**2 + h**2/12)*second + 2*r/(r**2 + h**2/12)*first"
+        ),
+        ("spherical", "theta"): (
+            "(a/2)/tan(a/2)/(r**2 + h**2/12)*second + 1/tan(theta)/(r**2 + h**2/12)*first"
+        ),
+    }[system.kind, axis]
+    return formula(text, **_SPACINGS, **_PLACES, first=first, second=second)
+
+
+def face_weight(system: Coordinates, axis: str, side: int) -> Node:
+    """By how much more flows through the upper (1) or lower (-1) face of a cell along an axis, per
+    volume, than between straight ones.
+    """
+    if not system.is_curved or axis == "z":
+        return ONE
+
+    text = {
+        ("cylindrical", "r"): "1 + s*h/r",
+        ("cylindrical", "theta"): "1/r**2",
+        ("spherical", "r"): "(r + s*h)**2/(r**2 + h**2/12)",
+        ("spherical", "theta"): "sin(theta + s*a)*a/(2*sin(a/2)*sin(theta))/(r**2 + h**2/12)",
+    }[system.kind, axis]
+    return formula(text, **_SPACINGS, **_PLACES, s=Constant(side / 2))
 
 
 def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
@@ -200,6 +315,7 @@ class Language:
         numbers: constants that are numbers.
         named: constants that are formulas, of numbers, coordinates and time alone.
         defined: formulas of fields too, with operators.
+        round_axes: of the grid, where they are not x, y and z.
     """
 
     ndim: int
@@ -207,11 +323,22 @@ class Language:
     numbers: Mapping[str, float] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
     defined: Mapping[str, Node] = field(default_factory=dict)
+    round_axes: tuple[str, ...] = ()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of the grid, in the order of the configuration."""
+        return self.round_axes or AXIS_NAMES[: self.ndim]
 
     @property
     def places(self) -> tuple[str, ...]:
         """The coordinates and time."""
-        return (*AXIS_NAMES[: self.ndim], TIME)
+        return (*self.axes, TIME)
+
+    @property
+    def operators(self) -> Operators:
+        """The functions that formulas may call besides the usual ones."""
+        return operators(self.ndim, self.round_axes)
 
     def read_face(self, text: str) -> Node:
         """The tree of what a face is given: a formula without operators.
@@ -229,7 +356,7 @@ class Language:
             ExpressionError: it cannot be used.
         """
         names = [*self.fields, *self.numbers, *self.named, *self.defined, *self.places]
-        tree = compile_expression(text, names, operators(self.ndim)).tree
+        tree = compile_expression(text, names, self.operators).tree
         whole = substitute(tree, {**self.named, **self.defined})
         if sum(1 for _ in walk(whole)) > _MOST_NODES:
             msg = "the formula becomes too long with its constants put in"
@@ -237,23 +364,28 @@ class Language:
         return whole
 
 
-def name_mistakes(names: Collection[str], ndim: int, what: str) -> Iterator[tuple[str, str]]:
+def name_mistakes(
+    names: Collection[str], ndim: int, what: str, axes: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
     """Names that already mean something: (name, sentence)."""
     for name in names:
         why_not = usable_name(name)
-        if name in (*AXIS_NAMES, TIME, "dt") or name in operators(ndim):
+        if name in (*AXIS_NAMES, *axes, TIME, "dt") or name in operators(ndim, axes):
             why_not = f"{name!r} already means something in equations; choose another name"
         if why_not is not None:
             yield name, f"{why_not} for the {what}"
 
 
 def read_constants(
-    given: Mapping[str, float | str], fields: tuple[str, ...], ndim: int
+    given: Mapping[str, float | str],
+    fields: tuple[str, ...],
+    ndim: int,
+    axes: tuple[str, ...] = (),
 ) -> tuple[Language, list[Mistake]]:
     """The language with some constants, and what is wrong with these."""
     path: KeyPath = ("model", "constants")
     numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
-    places = (*AXIS_NAMES[:ndim], TIME)
+    places = (*(axes or AXIS_NAMES[:ndim]), TIME)
     trees: dict[str, Node] = {}
     mistakes: list[Mistake] = []
     for name, text in given.items():
@@ -282,7 +414,7 @@ def read_constants(
             if not abs(value) < float("inf"):
                 told = f"it comes out as {value}; a finite number is wanted"
                 mistakes.append(((*path, name), told, None))
-    return Language(ndim, fields, numbers, named), mistakes
+    return Language(ndim, fields, numbers, named, round_axes=axes), mistakes
 
 
 def with_definitions(
@@ -297,7 +429,7 @@ def with_definitions(
     mistakes: list[Mistake] = []
     for name, text in given.items():
         try:
-            tree = compile_expression(text, known, operators(language.ndim)).tree
+            tree = compile_expression(text, known, language.operators).tree
             trees[name] = substitute(tree, language.named)
         except ExpressionError as error:
             mistakes.append(((*path, name), str(error), error.column))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -45,7 +45,7 @@ from tetris_sim.apps.pde.schemes import (
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, Request
-from tetris_sim.model.formula import ExpressionError, Node
+from tetris_sim.model.formula import OPERATIONS, ExpressionError, Node, Operation, walk
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
@@ -79,13 +79,14 @@ class PdeModel(Section):
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
         """What does not fit between this section and the others, with its key path."""
         ndim, time = request.ndim, request.time
+        axes = request.grid.names if request.grid.system.is_curved else ()
         yield from self._misplaced(request)
         for key, section, what in (
             ("fields", self._state_names, "field"),
             ("constants", self.constants, "constant"),
             ("definitions", self.definitions, "definition"),
         ):
-            for name, sentence in name_mistakes(section, ndim, what):
+            for name, sentence in name_mistakes(section, ndim, what, axes):
                 yield ("model", key, name), sentence
         for name in self.constants.keys() & {*self._state_names}:
             yield ("model", "constants", name), f"{name} is a field already; choose another name"
@@ -96,10 +97,12 @@ class PdeModel(Section):
         for name in velocities & self.fields.keys():
             yield ("model", "fields", name), f"{name} is the velocity of a field already"
 
-        language, mistakes = self._language(ndim)
+        language, mistakes = self._language(request)
         yield from mistakes
         if not mistakes:
-            yield from self._formulas(language)[1]
+            trees, wrong = self._formulas(language)
+            yield from wrong
+            yield from self._around(request, trees)
             for key, condition in request.boundaries.items():
                 yield from face_mistakes(("boundaries", key), condition, language)
         for name, it in self.fields.items():
@@ -109,7 +112,9 @@ class PdeModel(Section):
             )
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
-                    yield from initial_mistakes((*path, key), section, language.numbers, ndim)
+                    yield from initial_mistakes(
+                        (*path, key), section, language.numbers, language.axes
+                    )
         if time.scheme == "spectral" and time.tolerance is not None:
             yield ("time", "tolerance"), "a jump has no errors that it could bound; leave it out"
         elif not time.solves and time.scheme not in SPLIT:
@@ -121,9 +126,10 @@ class PdeModel(Section):
                 "rk4",
             )
 
-    def _language(self, ndim: int) -> tuple[Language, list[Mistake]]:
+    def _language(self, request: Request) -> tuple[Language, list[Mistake]]:
         """The names that formulas may have, and what is wrong with them."""
-        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        axes = request.grid.names if request.grid.system.is_curved else ()
+        language, mistakes = read_constants(self.constants, self._state_names, request.ndim, axes)
         if mistakes:
             return language, mistakes
         return with_definitions(language, self.definitions)
@@ -138,6 +144,31 @@ class PdeModel(Section):
                 ("compute", "precision"),
                 "equations are computed in float64 or float32, not in float16",
             )
+
+    def _around(self, request: Request, trees: Mapping[str, Node]) -> Iterator[tuple[KeyPath, str]]:
+        """Yield what cannot be computed around an axis or a centre."""
+        grid = request.grid
+        if not grid.system.is_curved:
+            return
+        if self.accuracy != 2:
+            yield ("model", "accuracy"), f"it is 2 with grid.coordinates: {grid.coordinates}"
+
+        # Beyond r = 0 lies the cell at the opposite angle, which only symmetry makes the mirror.
+        bounds = dict(zip(grid.names, grid.bounds, strict=True))
+        if "theta" not in grid.names or bounds["r"][0] > 0:
+            return
+        known = ("laplace", "div_grad", "biharmonic")
+        for name, tree in trees.items():
+            for part in walk(tree):
+                if not isinstance(part, Operation) or part.name in OPERATIONS:
+                    continue
+                if part.name.partition("(")[0] not in (*known, "dtheta", "d_theta"):
+                    key = "equation" if name in self._first else "second_order"
+                    yield (
+                        ("model", "fields", name, key),
+                        f"{part.name} is a difference along r, which does not reach across r = 0 "
+                        "to the opposite angle; let grid.origin.r be above 0, or leave theta out",
+                    )
 
     @property
     def _state_names(self) -> tuple[str, ...]:
@@ -172,7 +203,7 @@ class PdeModel(Section):
         """The scheme asked for, or the simplest that fits."""
         if request.time.scheme in _SCHEMES:
             return request.time.scheme  # type: ignore[return-value]
-        language, _ = self._language(request.ndim)
+        language, _ = self._language(request)
         trees, _ = self._formulas(language)
         first, second = (
             [trees[name] for name in it if name in trees] for it in (self._first, self._second)
@@ -214,19 +245,19 @@ class PdeModel(Section):
 
     def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
-        language, _ = self._language(grid.ndim)
+        language, _ = self._language(request)
         trees, _ = self._formulas(language)
         system = System(
             {name: trees[name] for name in self._first},
             {name: trees[name] for name in self._second},
             language.numbers,
-            Space(grid.spacing, self.accuracy, self.advection),
+            Space(grid.spacing, self.accuracy, self.advection, system=grid.system),
         )
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
         for name, it in self.fields.items():
             faces = faces_of(it.boundaries, request.boundaries, language)
-            boundaries[name] = field_boundary(faces, grid.ndim)
+            boundaries[name] = field_boundary(faces, language.axes)
             drives[name] = drives_of(name, faces, language, self.accuracy)
             givens[name] = givens_of(faces, language, self.accuracy)
             if it.second_order is not None:
@@ -244,7 +275,7 @@ class PdeModel(Section):
             scheme=self.scheme(request),
             boundaries=boundaries,
             initial=initial,
-            variables=self._variables(grid.ndim),
+            variables=self._variables(grid.dimensions),
             dtype=dtype,
         )
 
@@ -277,7 +308,7 @@ class PdeModel(Section):
             dt: the step [s].
         """
         time = request.time
-        if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto", *SPLIT):
+        if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto"):
             return
         error = error_of_a_step(self._parts(request, continued=False), dt)
         if error > 0:

@@ -168,7 +168,7 @@ def velocity_of(name: str) -> str:
 
 def nothing_yet(system: System) -> SchemeStages:
     """No stages."""
-    hoist = Hoist(system.right_sides, system.values)
+    hoist = Hoist(system.right_sides, system.values, system.space.system.axes)
     return SchemeStages((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
 
 

@@ -99,11 +99,14 @@ class Hoist:
     Args:
         fields: names of the state.
         taken: names that may not be given to anything else.
+        axes: names of the coordinates.
     """
 
-    def __init__(self, fields: Collection[str], taken: Collection[str]) -> None:
-        self._fields = frozenset(fields)
-        self._taken = {*fields, *taken, *AXIS_NAMES, TIME, "dt"}
+    def __init__(
+        self, fields: Collection[str], taken: Collection[str], axes: Sequence[str] = AXIS_NAMES
+    ) -> None:
+        self._fields, self._axes = frozenset(fields), frozenset(axes)
+        self._taken = {*fields, *taken, *AXIS_NAMES, *axes, TIME, "dt"}
         self.scalars: dict[Node, str] = {}
         self.coefficients: dict[Node, str] = {}
         self._kinds: dict[int, tuple[Node, Dependence]] = {}  # by identity, of trees that are kept
@@ -119,7 +122,7 @@ class Hoist:
         built = any(name.startswith(BUILT) for name in names)
         if names & self._fields or built or has_operators(tree):
             return Dependence.VALUE
-        if not names.intersection(AXIS_NAMES):
+        if not names & self._axes:
             return Dependence.SCALAR
         return Dependence.MOVING if TIME in names else Dependence.PLACE
 

@@ -232,7 +232,7 @@ class _Samples:
     ) -> None:
         self._grid = grid
         self._second = [*system.second]
-        self._hoist = Hoist(system.right_sides, system.values)
+        self._hoist = Hoist(system.right_sides, system.values, system.space.system.axes)
         # What faces are given is no part of how a difference grows.
         space = replace(system.space, frozen=True)
         frozen = replace(system, drives={}, closures={}, space=space)
@@ -283,6 +283,8 @@ class _Samples:
         """What lies around some points of the initial state, by tap, (samples,)."""
         rng = np.random.default_rng(0)
         given: dict[str, list[Array]] = {}
+
+        # Extreme values, and random points besides.
         share = max(1, _POINTS // len(self._boxes))
         for box, state in zip(self._boxes, self._states, strict=True):
             shape = state.shape[1:]
@@ -290,6 +292,9 @@ class _Samples:
             ends = [*flat.argmin(axis=1), *flat.argmax(axis=1)]
             picked = [np.array(np.unravel_index(k, shape)) for k in ends]
             picked += [rng.integers(0, shape) for _ in range(share)]
+            # Cells at an axis are the smallest.
+            if self._grid.system.is_curved:
+                picked += map(np.array, itertools.product(*((0, n - 1) for n in shape)))
             where = np.array(picked).T
             self._take(given, box, state, where)
         return {name: np.concatenate(parts) for name, parts in given.items()}
@@ -307,6 +312,8 @@ class _Samples:
                 for index, shift, n in zip(where, offset, values.shape, strict=True)
             )
             given.setdefault(text, []).append(np.asarray(values[place], np.float64))
+
+        # Coordinates are given where the states were taken.
         for axis, name in enumerate(self._grid.axis_names):
             along = self._grid.coordinates(axis, *box[axis])
             given.setdefault(name, []).append(along[where[axis]])

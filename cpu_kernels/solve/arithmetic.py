@@ -1,4 +1,6 @@
-"""CpuArithmetic: the passes of a solver over arrays in memory, by a team of threads."""
+"""Solvers on CPU threads: the passes of a solver over arrays in memory (`CpuArithmetic`), and jumps
+and integrations with SciPy's transforms and NumPy's matrix products (`CpuArrays`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.solvers.krylov import Arithmetic, Cycle, LevelWork, cycle_of, in_single, largest_of
 from tetris_sim.solvers.multigrid import (
     GridLevel,
@@ -24,7 +28,72 @@ from tetris_sim.solvers.multigrid import (
     coarsen,
     every_other,
 )
+from tetris_sim.solvers.spectral.stepper import IntegratingMethod, SpectralMethod, as_substep
 from tetris_sim.solvers.stepper import SolvingMethod
+
+
+class CpuArrays:
+    """NumPy on a team of threads; see the Protocol `DeviceArrays`.
+
+    Matrix products use as many threads as the BLAS of NumPy takes.
+    """
+
+    xp: Any = np
+    types = frozenset({1, 2, 3, 4})
+
+    def __init__(self, team: ThreadTeam) -> None:
+        import scipy.fft
+
+        self.fft: Any = scipy.fft
+        self.options: dict[str, Any] = {"workers": team.size}
+        self._team = team
+
+    def each(self, parts: Sequence[slice], work: Callable[[slice], None]) -> None:
+        """Every thread takes its share of the parts."""
+
+        def serve(thread: int) -> None:
+            for part in parts[thread :: self._team.size]:
+                work(part)
+
+        self._team.run(serve)
+
+    def use(self) -> contextlib.AbstractContextManager[Any]:
+        """There is only one host."""
+        return contextlib.nullcontext()
+
+    def on_host(self, array: Any) -> Field:
+        """A copy."""
+        return np.array(array)
+
+    def rates(self, problem: Problem) -> Callable[[Any, float], Any]:
+        """Right-hand sides by the sweeps of `cpu.plain`."""
+        from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
+
+        stepper = CpuPlainMethod().prepare(
+            as_substep(problem), Slab.whole(problem.grid), {}, self._team
+        )
+
+        def of(u: Any, time: float) -> Any:
+            stepper.load(lambda slab: u[(slice(None), *(slice(*span) for span in slab.spans))])
+            stepper.substep(time, 0.0)
+            return stepper.interior()
+
+        return of
+
+    def wait(self) -> None:
+        """Nothing is under way between two calls."""
+
+    def release(self) -> None:
+        """Memory goes back by itself."""
+
+
+SPECTRAL = SpectralMethod("cpu.spectral", "cpu", CpuArrays, CpuArrays.types)
+
+
+def integrating(scheme: str) -> IntegratingMethod:
+    """The method that integrates right-hand sides by a scheme."""
+    return IntegratingMethod(scheme, "cpu", CpuArrays)
+
 
 Values = npt.NDArray[Any]
 _TINY = 1e-30  # of a diagonal, relative to the largest

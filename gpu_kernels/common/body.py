@@ -149,7 +149,7 @@ _FACE = np.dtype([("begin", np.int64), ("stride", np.int32, 3), ("rule", np.int3
 def body_defines(problem: Problem) -> dict[str, str | int]:
     """Macros of body.cuh and rules.cuh, the same for all slabs."""
     conduction = conduction_of(problem)
-    text, programs = print_rules(_rules_of(problem), problem.grid.ndim)
+    text, programs = print_rules(_rules_of(problem), problem.grid.ndim, problem.grid.axis_names)
     return {
         "TS_REAL": STORED[problem.dtype.name],
         "TS_ID": {1: "unsigned char", 2: "unsigned short"}[id_dtype(problem).itemsize],
@@ -217,7 +217,7 @@ class DeviceBody:
         self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
         self._conduction = conduction_of(problem)
         rules = _rules_of(problem)
-        self._programs = print_rules(rules, problem.grid.ndim)[1]
+        self._programs = print_rules(rules, problem.grid.ndim, problem.grid.axis_names)[1]
         self.numbers = RuleNumbers(rules, problem, device, steps=depth * PASSES)
 
         n, arithmetic = layout.field_pitch, problem.arithmetic

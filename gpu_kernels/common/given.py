@@ -133,8 +133,7 @@ def _numbers_of_steps(problem: Problem) -> dict[str, str]:
     constant, changing = _parted(equations_of(problem))
     found = {it.name: f"at.constant({k})" for k, it in enumerate(constant)}
     found |= {it.name: f"at.changing({k})" for k, it in enumerate(changing)}
-    # The last axis is x.
-    for name, three in zip("xyz", reversed(LAST[problem.grid.ndim]), strict=False):
+    for name, three in zip(problem.grid.axis_names, LAST[problem.grid.ndim], strict=True):
         found[name] = f"at.coordinate({three})"
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tetris_sim.model import program as programs
 from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
-from tetris_sim.model.grid import LAST
+from tetris_sim.model.grid import AXIS_NAMES, LAST
 from tetris_sim.model.program import LOGICAL, Instruction, Program, Programs, print_lines
 
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "and": "&&", "or": "||"}
@@ -81,7 +81,9 @@ def print_constant(value: float) -> str:
     return f"wide({value.hex()})"
 
 
-def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
+def print_rules(
+    rules: Sequence[Rule], ndim: int, axes: Sequence[str] = ()
+) -> tuple[str, list[int]]:
     """The programs of rules as cases of a `switch`, and the case of each rule.
 
     Rules with the same text share a case, since the values of parameters are arguments.
@@ -89,11 +91,11 @@ def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
     Args:
         rules: the rules of a problem.
         ndim: number of axes of the grid, which determines where coordinates come from.
+        axes: their names, array order; those of x, y and z if not given.
     """
-    # The last axis is x.
     places = {
         name: f"given.coordinate({three})"
-        for name, three in zip("xyz", reversed(LAST[ndim]), strict=False)
+        for name, three in zip(axes or AXIS_NAMES[:ndim][::-1], LAST[ndim], strict=True)
     }
     seen = {name: f"given.{name}" for name in (MIRROR, TEMPERATURE, CONDUCTIVITY)}
 

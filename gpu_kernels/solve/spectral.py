@@ -8,7 +8,7 @@ from typing import Any
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.solvers.newton import ArrayRates
+from tetris_sim.solvers.spectral.exponential import ArrayRates
 from tetris_sim.solvers.spectral.stepper import (
     IntegratingMethod,
     SpectralMethod,

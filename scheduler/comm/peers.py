@@ -294,6 +294,7 @@ class Heart:
                 if len(word) != _WORD.size:
                     continue
 
+                # Words of others, and of other runs, are not heard.
                 secret, rank, leaves = _WORD.unpack(word)
                 if secret != self._secret or rank not in self._hosts:
                     continue

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.solve import arithmetic as cpu_solve
-from tetris_sim.cpu_kernels.solve.spectral import METHOD as CPU_SPECTRAL
-from tetris_sim.cpu_kernels.solve.spectral import integrating as cpu_integrating
+from tetris_sim.cpu_kernels.solve.arithmetic import SPECTRAL as CPU_SPECTRAL
+from tetris_sim.cpu_kernels.solve.arithmetic import integrating as cpu_integrating
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels.solve import arithmetic as gpu_solve
 from tetris_sim.gpu_kernels.solve.spectral import METHOD as GPU_SPECTRAL

@@ -21,7 +21,7 @@ from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads
 from tetris_sim.scheduler.plan.offer import GUESSES, WorkerCandidate, planes_in
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.words import describe_gpu, describe_simulated
-from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest
+from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest, usable_bytes
 from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
@@ -340,14 +340,6 @@ def _asked_of(device: Device, devices: Sequence[Device], asked: TuningRequest) -
     others = {other.computes_on for other in devices} - {device.computes_on}
     for_others = any(asked.method.startswith(f"{kind}.") for kind in others)
     return TuningRequest() if for_others else asked
-
-
-def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
-    """Bytes of a device's memory that the state may take."""
-    if device.kind == "cpu":
-        return machine.memory - RESERVE
-    free = int(compute.simulated.memory) if gpu is None else gpu.memory - RESERVE
-    return free if compute.gpu_memory == "auto" else min(free, int(compute.gpu_memory))
 
 
 def _limited(gpu: Gpu | None, usable: int) -> Gpu | None:

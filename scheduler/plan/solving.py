@@ -22,10 +22,9 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads
-from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 from tetris_sim.scheduler.plan.words import describe_gpu
-from tetris_sim.scheduler.tuning.candidates import RESERVE
+from tetris_sim.scheduler.tuning.candidates import RESERVE, usable_bytes
 from tetris_sim.scheduler.tuning.measure import (
     SolvingRate,
     check_method,
@@ -45,7 +44,7 @@ from tetris_sim.support.wording import gib
 
 
 @dataclass(frozen=True)
-class Throughput:
+class SpectralRates:
     """Rates of a device for the parts of a spectral propagation; predictions are right within a
     factor of two.
 
@@ -69,9 +68,9 @@ class Throughput:
         return math.fsum(getattr(work, name) / getattr(self, name) for name in names)
 
 
-# Throughput of one CPU thread and of a GPU.
-PER_THREAD = Throughput(5e7, 1e10, 2e7, 1e9, 2e7)
-SPECTRAL_ON_GPU = Throughput(3e9, 3e13, 5e9, 2e11, 5e9)
+# Rates of one CPU thread and of a GPU.
+PER_THREAD = SpectralRates(5e7, 1e10, 2e7, 1e9, 2e7)
+SPECTRAL_ON_GPU = SpectralRates(3e9, 3e13, 5e9, 2e11, 5e9)
 
 
 @dataclass(frozen=True)

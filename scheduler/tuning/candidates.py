@@ -7,10 +7,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.method import Method, Parameters, ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.scheduler.machine.devices import Device
+from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.support.wording import gib, listed, suggestion
@@ -20,6 +23,14 @@ log = logging.getLogger("tetris_sim")
 # Bytes kept free for the interpreter, libraries and output buffers, beyond what is in use already.
 RESERVE = 256 << 20
 _LARGEST = 1 << 20  # parameter value: more than the steps of any block or the points of any tile
+
+
+def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
+    """Bytes of a device's memory that the state may take."""
+    if device.kind == "cpu":
+        return machine.memory - RESERVE
+    free = int(compute.simulated.memory) if gpu is None else gpu.memory - RESERVE
+    return free if compute.gpu_memory == "auto" else min(free, int(compute.gpu_memory))
 
 
 @dataclass(frozen=True)

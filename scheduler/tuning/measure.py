@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.errors import NumericsError
 from tetris_sim.model import reference
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters, roundings
 from tetris_sim.model.problem import Field, InitialField, Problem
@@ -166,9 +167,11 @@ def _ranges(problem: Problem) -> list[tuple[float, float]]:
         begins = [int(share * max(n - width, 0)) for n in problem.grid.shape]
         spans = zip(begins, problem.grid.shape, strict=True)
         box = Slab.box(tuple((begin, min(begin + width, n)) for begin, n in spans))
-        parts.append(problem.initial(box).reshape(problem.n_fields, -1).astype(np.float64))
+        if (state := _begun(problem, box)) is not None:
+            parts.append(state.reshape(problem.n_fields, -1).astype(np.float64))
 
     found = []
+    parts = parts or [np.zeros((problem.n_fields, 0))]
     for values in np.concatenate(parts, axis=1):
         values = values[np.isfinite(values)]
         low, high = (values.min(), values.max()) if values.size else (0.0, 1.0)
@@ -177,6 +180,16 @@ def _ranges(problem: Problem) -> list[tuple[float, float]]:
             low, high = (0.9 * low, 1.1 * low) if low else (0.0, 1.0)
         found.append((min(low, high), max(low, high)))
     return _with_knots(problem, found)
+
+
+def _begun(problem: Problem, box: Slab) -> Field | None:
+    """The initial state of a box; None if it has none, which is no fault of a method: the run says
+    so when it loads it.
+    """
+    try:
+        return problem.initial(box)
+    except NumericsError:
+        return None
 
 
 def _with_knots(problem: Problem, found: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -200,7 +213,8 @@ def _half_random(problem: Problem, shape: tuple[int, ...]) -> InitialField:
         box = tuple((0, n) for n in shape)
         state = random(Slab.box(box))
         half = (*box[:axis], (0, -(-shape[axis] // 2)), *box[axis + 1 :])
-        state[(slice(None), *(slice(*span) for span in half))] = problem.initial(Slab.box(half))
+        if (begun := _begun(problem, Slab.box(half))) is not None:
+            state[(slice(None), *(slice(*span) for span in half))] = begun
         return state
 
     return lambda slab: whole()[(slice(None), *(slice(*span) for span in slab.spans))]

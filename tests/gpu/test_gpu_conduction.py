@@ -12,6 +12,7 @@ import pytest
 
 from tests.gpu.test_gpu_streamed import HostCopies, streamed
 from tests.support import exact
+from tests.support.body_samples import revolved
 from tests.support.conduction_cases import (
     CASES,
     RADIATION,
@@ -232,6 +233,8 @@ def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: C
 PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION)} | {
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
+    "cylinder": revolved("r z", (9, 14)),
+    "disc": revolved("r theta", (13, 8)),
 }
 HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
     ("ring", ((6, 5),)),
@@ -276,7 +279,7 @@ def cut(box: Ranges) -> tuple[slice, ...]:
     return tuple(slice(*span) for span in box)
 
 
-@pytest.mark.parametrize("name", ["rod", "graded"])
+@pytest.mark.parametrize("name", ["rod", "graded", "disc"])
 def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> None:
     problem = PROBLEMS[name]
     gpu: Any = HostGpu()
@@ -289,7 +292,7 @@ def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> 
     np.testing.assert_array_equal(stepper.interior(), wanted)
 
 
-@pytest.mark.parametrize("name", ["plate, ring", "graded"])
+@pytest.mark.parametrize("name", ["plate, ring", "graded", "cylinder"])
 def test_pieces_have_the_bits_of_the_whole(name: str) -> None:
     problem = PROBLEMS[name]
     gpu: Any = HostGpu()

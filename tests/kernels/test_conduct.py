@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support import exact
+from tests.support.body_samples import revolved
 from tests.support.cases import run
 from tests.support.conduction_cases import (
     CASES,
@@ -34,6 +35,8 @@ HALF = Case("plate, float16", (19, 23), 5, mixed_faces, heating(5, changes=True)
 PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION, HALF)} | {
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
+    "cylinder": revolved("r z", (9, 14)),
+    "disc": revolved("r theta", (13, 8)),
 }
 STEPS = 12
 BLOCKS = (1, 7, 4)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support import exact
+from tests.support.body_samples import revolved
 from tests.support.cases import run
 from tests.support.conduction_cases import (
     CASES,
@@ -92,6 +93,8 @@ PROBLEMS = {case.name: case.problem() for case in (*CASES, WIDE, SHORT)} | {
     "scattered": scattered(),
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
+    "cylinder": revolved("r z", (9, 14)),
+    "disc": revolved("r theta", (13, 8)),
     "melting": melting(MELTING, FEW),
     "melting, rod": melting(replace(MELTING, shape=(137,), dtype=np.float32), FEW),
     "melting, block": melting(Case("", (7, 9, 37), 4, radiating_rings), MANY),
@@ -122,7 +125,7 @@ def the_whole(problem: Problem) -> Field:
 @pytest.mark.parametrize(
     "name",
     [
-        *("wide", "block", "short rows", "graded", "graded, ring"),
+        *("wide", "block", "short rows", "graded", "graded, ring", "cylinder", "disc"),
         *("formulas", "melting, rod", "melting", "melting, block"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 from tests.support.pde_cases import config, field
 from tetris_sim.api.arrays import run_problem
 from tetris_sim.api.pde import solve_pde
+from tetris_sim.apps.pde.model import PdeModel
 from tetris_sim.errors import ConfigError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model import reference
@@ -206,6 +207,7 @@ def test_mistakes_in_fluxes_are_told(equation: str, told: str) -> None:
 def test_a_field_that_carries_itself_is_noted() -> None:
     fields = {"u": field("-advect(u, u)", "x"), "c": field("-advect(u, c)", "x")}
     it = config(fields, shape=(20,), boundaries=OPEN)
+    assert isinstance(it.model, PdeModel)
     (note,) = it.model.notes(it)
     assert "u in the equation of u is carried by itself" in note
     assert "flux(u**2/2)" in note

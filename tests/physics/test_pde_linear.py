@@ -9,9 +9,11 @@ import pytest
 
 from tests.support.pde_cases import config, field, second
 from tetris_sim.apps.pde import build
+from tetris_sim.apps.pde.model import PdeModel
+from tetris_sim.config import Config
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.solve.spectral import METHOD as SPECTRAL
+from tetris_sim.cpu_kernels.solve.arithmetic import SPECTRAL
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
@@ -168,11 +170,16 @@ def test_a_scheme_that_is_asked_for_is_repeated() -> None:
     assert found == [False, False, True, True]
 
 
+def pde_model(it: Config) -> PdeModel:
+    assert isinstance(it.model, PdeModel)
+    return it.model
+
+
 @pytest.mark.parametrize(("scheme", "order"), [("euler", 2), ("rk2", 3), ("rk4", 5)])
 def test_notes_tell_the_error_of_a_step(scheme: str, order: int) -> None:
     """Of u' = -u it is the next term of the exponential, within a factor of two."""
     it = config({"u": field("-u", 1.0)}, time={"steps": 9, "dt": 0.125, "scheme": scheme})
-    (note,) = it.model.notes_of_steps(it, 0.125)
+    (note,) = pde_model(it).notes_of_steps(it, 0.125)
     assert f"a step of {scheme} of 0.125 s" in note
     error = float(note.split("about ")[1].split()[0])
     exact = 0.125**order / float(np.prod(np.arange(1, order + 1)))
@@ -183,5 +190,5 @@ def test_notes_look_at_the_middle_of_a_large_grid() -> None:
     it = config(
         {"u": field("-x*u", 1.0)}, shape=(400, 300), size=(2.0, 3.0), time={"steps": 9, "dt": 0.1}
     )
-    (note,) = it.model.notes_of_steps(it, 0.1)
+    (note,) = pde_model(it).notes_of_steps(it, 0.1)
     assert "is off by about 0.00" in note

@@ -73,3 +73,42 @@ def heat_in(problem: Problem, u: npt.NDArray[Any]) -> float:
     ids = medium.ids(tuple((0, n) for n in problem.grid.shape))
     capacity = np.where(np.isfinite(medium.capacity), medium.capacity, 0.0)
     return float((capacity[ids] * u).sum() * problem.grid.cell_volume)
+
+
+ROUND = {
+    "brick": {"conductivity": 0.7, "density": 2.0, "specific_heat": 3.0},
+    "board": {"conductivity": 0.2, "density": 1.0, "specific_heat": 2.0},
+}
+
+
+def revolved(axes: str, shape: tuple[int, ...]) -> Problem:
+    """A body around an axis: two materials, a contact, a source, and fluxes by place."""
+    names, around = axes.split(), "spherical" if axes == "r theta" else "cylindrical"
+    spans = {"r": "0.7 m", "theta": "1.5 rad", "z": "0.9 m"}
+    faces: dict[str, Any] = {
+        "r+": {"type": "robin", "h": 3, "ambient": "cos(t) + r" if len(names) == 1 else "cos(4*t)"},
+        "z-": {"type": "dirichlet", "value": "1 + r"},
+        "z+": {"type": "radiation", "emissivity": 0.8, "ambient": 40},
+        "theta+": {"type": "neumann", "flux": "r + t"},
+        "theta-": {"type": "dirichlet", "value": 2},
+    }
+    if around == "spherical":
+        del faces["theta-"]
+    return build(
+        grid={
+            "coordinates": around,
+            "axes": names,
+            "shape": list(shape),
+            "size": [spans[name] for name in names],
+        },
+        model=heat_model(
+            {"material": "brick"},
+            {"material": "board", "box": {"r": [0.3, 0.5]}},
+            materials=ROUND,
+            contacts=[{"between": ["brick", "board"], "resistance": 0.2}],
+            sources=[{"density": "5*r + t", "material": "brick"}],
+        ),
+        initial={"type": "expression", "expression": "5*sin(9*r)"},
+        boundaries={name: face for name, face in faces.items() if name[:-1] in names},
+        time={"dt": "auto", "steps": 10},
+    )

@@ -5,7 +5,7 @@ that count reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,6 +85,7 @@ class FakeSnapshot:
     values: Field
     largest: int = 0
     boxes: list[Box] = field(default_factory=list)
+    moved: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def time(self) -> float:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from tests.support.body_samples import PLAIN, build, finish
 from tetris_sim.apps.boundaries import conductivity_gaps, find_face, make_boundary
 from tetris_sim.config.sections.conditions import FaceSection
 from tetris_sim.errors import ConfigError
@@ -93,3 +95,34 @@ def test_a_face_of_which_nothing_is_said_is_refused() -> None:
 def test_an_axis_periodic_on_one_side_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"only one of the faces x- and x[+] is periodic"):
         make_boundary(sections(rest=fixed(0), x_low={"type": "periodic"}), 2, conductivity=None)
+
+
+@pytest.mark.parametrize("emissivity", [0.0, 0.9])
+@pytest.mark.parametrize("flux", [700.0, "700 + 0*t"])
+def test_flux_convection_and_radiation_of_one_face_add_up(emissivity: float, flux: Any) -> None:
+    from scipy.optimize import brentq
+
+    kind = {"type": "radiation", "emissivity": emissivity} if emissivity else {"type": "robin"}
+    problem = build(
+        boundaries={
+            "x-": {"type": "dirichlet", "value": 20},
+            "x+": {**kind, "h": 8, "ambient": -5, "flux": flux},
+        },
+        model={"type": "heat", **PLAIN, "conductivity": 2},
+        time={"dt": "auto", "steps": 3000},
+    )
+    u, sigma = finish(problem), 5.670374419e-8
+
+    def gained(t: float) -> float:
+        radiated = emissivity * sigma * (268.15**4 - (t + 273.15) ** 4)
+        return 700 + 8 * (-5 - t) + radiated - 2 * (t - 20) / 1.2
+
+    surface = brentq(gained, 0, 200)
+    np.testing.assert_allclose(u, 20 + (surface - 20) * (np.arange(12) + 0.5) / 12, rtol=1e-7)
+
+
+def test_a_flux_beside_no_convection_is_that_flux() -> None:
+    face = {"type": "robin", "h": 0, "ambient": 5, "flux": 3}
+    assert make_boundary(sections(rest=face), 1, conductivity=2.0) == Boundary(
+        ((Neumann(3.0, 2.0), Neumann(3.0, 2.0)),)
+    )

@@ -405,7 +405,7 @@ def test_other_faces_go_on_from_the_state_and_the_time(tmp_path: Path) -> None:
     assert "200" in (tmp_path / "resolved.yaml").read_text()
 
 
-HEATED = {
+HEATED: dict[str, Any] = {
     "grid": {"shape": [8], "size": ["8 cm"]},
     "model": {"type": "heat", "material": "steel", "sources": [{"power": "1e3*t"}]},
     "initial": {"type": "constant", "value": 20},

@@ -147,7 +147,7 @@ def test_the_tree_is_data() -> None:
         ("1 + yy", 5, "unknown name 'yy'"),
         ("x + temprature", 5, "'temprature' (did you mean 'temperature'?); known are e, pi, temperature, x"),
         ("  é + x", 3, "unknown name 'é'"),
-        ("x*é*qq", 3, "unknown name 'é'"),
+        ("x*é*qq", 3, "unknown names 'qq' and 'é'"),
         ("sin", 1, "sin is a function; write sin(...)"),
         ("x(2)", 1, "x is not a function; write * to multiply"),
         ("1 + 2(x)", 5, "only a function's name can stand before '('"),

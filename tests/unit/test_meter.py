@@ -130,13 +130,16 @@ def test_implicit_steps_are_counted_to_the_tolerance_of_their_solver(
 def test_what_jumps_between_two_records_is_not_taken_as_a_line(tmp_path: Path) -> None:
     """A pulse of a flux that is over before the first record."""
     flux = "1e4 if 3 < t < 5.5 else 0"
-    config = {
+    config: dict[str, Any] = {
         **ROD,
         "boundaries": {"x-": {"type": "neumann", "flux": flux}, "x+": {"type": "neumann"}},
     }
-    for number, time in enumerate(
-        ({"dt": "0.1 s"}, {"dt": "20 s", "scheme": "implicit"}, {"tolerance": 1e-6})
-    ):
+    times: tuple[dict[str, Any], ...] = (
+        {"dt": "0.1 s"},
+        {"dt": "20 s", "scheme": "implicit"},
+        {"tolerance": 1e-6},
+    )
+    for number, time in enumerate(times):
         if "tolerance" in time:
             time = {**time, "scheme": "implicit"}
         config["time"] = {"t_end": "60 s", **time}

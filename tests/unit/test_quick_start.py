@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tetris_sim.config.sections import quantities
+from tetris_sim.config.sections import units
 from tetris_sim.model.stencil import Stencil, _descend, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import laplacian_names, named_stencil
 
 NUMBERS = ("1", "15.3", "-4e-3", "0.1", "123456.789012345", "3e300", "7e-11")
 ENTRIES = [
-    *((unit, target) for target, some in quantities._COMMON.items() for unit in some),
-    *quantities._ZEROS,
+    *((unit, target) for target, some in units.COMMON.items() for unit in some),
+    *units.ZEROS,
 ]
 
 
@@ -25,19 +25,19 @@ def test_common_units_convert_as_pint_has_them_to_the_bit(
     unit: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     difference = target == "delta_degC"
-    quick = [quantities.convert(number, unit, target, difference=difference) for number in NUMBERS]
-    monkeypatch.setattr(quantities, "_COMMON", {})
-    monkeypatch.setattr(quantities, "_ZEROS", {})
+    quick = [units.convert(number, unit, target, difference=difference) for number in NUMBERS]
+    monkeypatch.setattr(units, "COMMON", {})
+    monkeypatch.setattr(units, "ZEROS", {})
     assert quick == [
-        quantities.convert(number, unit, target, difference=difference) for number in NUMBERS
+        units.convert(number, unit, target, difference=difference) for number in NUMBERS
     ]
 
 
 def test_a_table_of_units_says_nothing_of_other_dimensions() -> None:
-    assert quantities.convert("1", "inch", "m") == float(Decimal("0.0254"))
+    assert units.convert("1", "inch", "m") == float(Decimal("0.0254"))
     for unit, target in (("mm", "s"), ("K", "m"), ("W", "W/m^2")):
-        with pytest.raises(quantities.UnitError):
-            quantities.convert("1", unit, target)
+        with pytest.raises(units.UnitError):
+            units.convert("1", unit, target)
 
 
 def scipy_descend(objective: Any, simplex: Any) -> float:

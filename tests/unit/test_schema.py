@@ -21,11 +21,11 @@ from tetris_sim.config.section_checks import (
     wanted,
 )
 from tetris_sim.config.sections.conditions import GaussianInitial
+from tetris_sim.config.sections.grid import GridSection
 from tetris_sim.config.sections.quantities import Every, Section
 from tetris_sim.config.sections.schema import (
     CheckpointSection,
     ComputeSection,
-    GridSection,
     OutputSection,
     Request,
     TimeSection,

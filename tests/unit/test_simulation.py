@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,13 @@ class Saver(Recorder):
     def remember(self, step: int, change: float) -> None:
         pass
 
+    def count(self, step: int, moved: Mapping[str, float]) -> None:
+        pass
+
     def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:
+        raise AssertionError
+
+    def forget(self) -> None:
         raise AssertionError
 
     def restart_clock(self) -> None:

@@ -18,7 +18,7 @@ from tests.support.body_samples import PLAIN, build, heat_model
 from tests.support.cases import make_problem
 from tests.support.jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.solve.spectral import METHOD
+from tetris_sim.cpu_kernels.solve.arithmetic import SPECTRAL
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.problem import Problem
@@ -236,7 +236,7 @@ def test_a_state_of_float32_is_computed_in_float64_and_rounded() -> None:
     problem, _ = make_problem(star(2, 0.9), boundary, shape=(9, 8), dtype=np.float32)
     problem = with_weights(problem, star(2, 0.9))
     team = ThreadTeam(2)
-    stepper = METHOD.prepare(problem, Slab.whole(problem.grid), {}, team)
+    stepper = SPECTRAL.prepare(problem, Slab.whole(problem.grid), {}, team)
     stepper.load(problem.initial)
     stepper.advance(300)
     got = stepper.interior()
@@ -331,4 +331,4 @@ def test_a_jump_wants_the_whole_grid() -> None:
     problem, _ = make_problem(star(1, 0.5), Boundary(((Neumann(), Neumann()),)), mirrored=True)
     half = Slab((0,), (5,), ((0, 1),))
     with pytest.raises(ValueError, match="whole grid"):
-        METHOD.prepare(problem, half, {}, SimpleNamespace(size=1))
+        SPECTRAL.prepare(problem, half, {}, SimpleNamespace(size=1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tetris_sim.config import load_config, make_config
+from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.errors import ConfigError
 
 SHEET = """T [K],k [W/(m K)],c,note
@@ -32,12 +32,17 @@ def config(**steel: Any) -> dict[str, Any]:
     }
 
 
+def mine(config: Config) -> Any:
+    model: Any = config.model
+    return model.materials["mine"]
+
+
 def test_columns_are_taken_by_name_and_unit_and_may_jump(tmp_path: Path) -> None:
     sheet = tmp_path / "steel.csv"
     sheet.write_text(SHEET)
     k = {"file": str(sheet), "column": "k", "temperature": "T"}
     c = {"file": str(sheet), "column": "c", "temperature": "T", "unit": "kJ/(kg K)", "hold": True}
-    found = make_config(config(conductivity=k, specific_heat=c)).model.materials["mine"]
+    found = mine(make_config(config(conductivity=k, specific_heat=c)))
     assert found.conductivity.table == ((20.0, 60.0), (800.0, 30.0), (800.0, 25.0))
     assert found.specific_heat.table[1] == (800.0, pytest.approx(800.0))
     assert found.specific_heat.hold
@@ -45,7 +50,7 @@ def test_columns_are_taken_by_name_and_unit_and_may_jump(tmp_path: Path) -> None
     # What it resolves to has the rows, and means the same without the file.
     resolved = make_config(config(conductivity=k, specific_heat=c)).resolved()
     sheet.unlink()
-    assert make_config(resolved).model.materials["mine"] == found
+    assert mine(make_config(resolved)) == found
 
 
 def test_a_file_of_two_columns_lies_beside_the_configuration(tmp_path: Path) -> None:
@@ -66,7 +71,7 @@ boundaries: {x: {type: neumann}}
 time: {t_end: 1 s}
 """
     (tmp_path / "run.yaml").write_text(text)
-    found = load_config(tmp_path / "run.yaml").model.materials["mine"]
+    found = mine(load_config(tmp_path / "run.yaml"))
     assert found.conductivity.table == ((20.0, 60.0), (100.0, 50.0))
     assert found.specific_heat.table == ((0.0, 400.0), (50.0, 420.0))
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tetris_sim.config.sections import quantities
+from tetris_sim.config.sections import units
 
 
 def number(rng: random.Random) -> str:
@@ -25,8 +25,8 @@ def number(rng: random.Random) -> str:
 
 
 PAIRS = [
-    *((unit, target) for target, known in quantities._COMMON.items() for unit in known),
-    *quantities._ZEROS,
+    *((unit, target) for target, known in units.COMMON.items() for unit in known),
+    *units.ZEROS,
 ]
 
 
@@ -39,19 +39,18 @@ def test_a_known_unit_gives_the_bits_that_pint_gives(
 
     def converted() -> list[float]:
         return [
-            quantities.convert(it, unit, target, difference=target == "delta_degC")
-            for it in numbers
+            units.convert(it, unit, target, difference=target == "delta_degC") for it in numbers
         ]
 
     ours = converted()
-    monkeypatch.setattr(quantities, "_COMMON", {})
-    monkeypatch.setattr(quantities, "_ZEROS", {})
+    monkeypatch.setattr(units, "COMMON", {})
+    monkeypatch.setattr(units, "ZEROS", {})
     if unit in ("degC", "°C"):
         # pint goes by way of kelvins, and loses what is far below them.
         assert ours == pytest.approx(converted(), rel=1e-15, abs=1e-24)
     else:
         assert ours == converted()
-    assert quantities._registry.cache_info().currsize == 1
+    assert units._registry.cache_info().currsize == 1
 
 
 def test_an_ordinary_configuration_does_not_need_pint() -> None:

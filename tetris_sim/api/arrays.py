@@ -47,7 +47,6 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.simulation.loop import open_simulation
-from tetris_sim.simulation.preparation import plan_rates
 
 _SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then
 _MOST_PLANS = 64
@@ -151,8 +150,6 @@ def run_problem(problem: Problem, method: str, threads: int | None) -> Field:
 
 def _plan(problem: Problem, compute: ComputeSection) -> Plan:
     """The plan; of a small problem that of an earlier call for an equal one, but for the field."""
-    if problem.rates is not None:
-        return plan_rates(problem, find_machine(), compute)
     if problem.conduction is not None or problem.equations is not None:
         return make_plan(problem, find_machine(), compute)
     if problem.state_bytes > _SMALL:

@@ -23,7 +23,8 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from tetris_sim.config import Config, load_config
-from tetris_sim.config.sections.quantities import Quantity, UnitError, convert
+from tetris_sim.config.sections.quantities import Quantity
+from tetris_sim.config.sections.units import UnitError, convert
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
@@ -109,10 +110,11 @@ def make_dataset(opened: Opened, folder: object = None) -> xarray.Dataset:
             "step": ("time", np.array(series.steps), {"units": "1", "long_name": "time steps"}),
         }
         for axis, name in enumerate(grid.axis_names):
-            attributes = {"units": "m", "long_name": f"position along {name}"}
+            attributes = {"units": grid.system.unit(name), "long_name": f"position along {name}"}
             coordinates[name] = (name, grid.coordinates(axis), attributes)
         for name, place in grid.cut:
-            coordinates[name] = ((), place, {"units": "m", "long_name": f"position along {name}"})
+            attributes = {"units": grid.system.unit(name), "long_name": f"position along {name}"}
+            coordinates[name] = ((), place, attributes)
 
         for k, it in enumerate(series.maps):
             lazy = indexing.LazilyIndexedArray(_Lazy(opened, series, folder, map=k))

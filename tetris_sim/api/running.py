@@ -190,7 +190,7 @@ def _vary(
         kept = {
             name: face
             for name, face in data["boundaries"].items()
-            if "*" not in given and name[0] not in given
+            if "*" not in given and name.rstrip("+-") not in given
         }
         data["boundaries"] = {**kept, **given}
 

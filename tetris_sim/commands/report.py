@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -40,12 +41,12 @@ def sketches(facts: Facts) -> list[str]:
         return []
     spacing = grid.get("spacing") or [1.0] * len(shape)
     size = grid.get("size") or [n * h for n, h in zip(shape, spacing, strict=True)]
-    axes = "xyz"[: len(shape)]
+    axes = tuple(grid.get("axes") or "xyz"[: len(shape)])
     planes, names = material_planes(facts["problem"])
 
-    pairs: list[tuple[str, ...]] = [("x",)] if len(axes) == 1 else [("x", "y")]
+    pairs: list[tuple[str, ...]] = [axes]
     if len(axes) == 3:
-        pairs = [("x", "y"), ("x", "z"), ("y", "z")]  # as default_cuts: normal to z, y, x
+        pairs = [*itertools.combinations(axes, 2)]  # as default_cuts: normal to z, y, x
     colours = _colours(names)
     drawn = []
     for k, pair in enumerate(pairs):
@@ -126,6 +127,8 @@ def _sketch(
     for face, x, y, anchor in spots:
         key = find_face(faces, face)
         said = face_words(faces[key]) if key else ["?"]
+        if face == "r-" and not (config["grid"].get("origin") or {}).get("r"):
+            said = ["axis"]
         shown = [f"{face} {said[0]}", *said[1:2]]
         lines = "".join(
             f'<tspan x="{x:.1f}" dy="{1.2 * (k > 0):.1f}em">{escape(line)}</tspan>'
@@ -134,9 +137,13 @@ def _sketch(
         parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{lines}</text>')
 
     for probe in (config.get("output") or {}).get("probes") or ():
-        at = dict(zip("xyz", probe["at"], strict=False))
-        x = _SIDE + at[axes[0]] / lengths[0] * width
-        y = middle_y if len(axes) == 1 else bottom - at[axes[1]] / lengths[1] * height
+        grid = config["grid"]
+        at = dict(zip(grid.get("axes") or "xyz", probe["at"], strict=False))
+        shares = [
+            (at[axis] - (grid.get("origin") or {}).get(axis, 0.0)) / size[axis] for axis in axes
+        ]
+        x = _SIDE + shares[0] * width
+        y = middle_y if len(axes) == 1 else bottom - shares[1] * height
         name = escape(str(probe.get("name", "")))
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="probe"><title>{name}</title></circle>'

@@ -208,4 +208,5 @@ def material_planes(problem: Problem | None) -> tuple[tuple[Plane, ...], tuple[s
         return np.asarray(medium.ids(box), np.float64)
 
     cuts = default_cuts(problem.grid)
-    return sample(read, problem.grid, cuts, most=_POINTS), tuple(medium.names)
+    planes = sample(read, problem.grid, cuts, most=_POINTS, turned=False)
+    return planes, tuple(medium.names)

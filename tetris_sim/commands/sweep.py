@@ -123,6 +123,12 @@ def read_over(text: str) -> tuple[str, list[Any]]:
     ends = [_NUMBER.fullmatch(end) for end in evenly.group(1, 2)] if evenly else []
     if evenly and all(ends):
         return key, _between(text, [(it[1], it[2]) for it in ends if it], evenly)
+    if _looks_even(given):
+        msg = (
+            f"--over {text}: a whole number of values is missing at the end of FROM:TO:COUNT; "
+            f"{key}={':'.join(given.split(':')[:2])}:5 makes five of them"
+        )
+        raise ConfigError(msg)
     try:
         root, mistakes = read_yaml(f"[{given}]", f"--over {text}")
     except ConfigMistakesError as error:
@@ -132,6 +138,12 @@ def read_over(text: str) -> tuple[str, list[Any]]:
         msg = f"--over {text}: {describe(given)} is no list of values, such as copper,steel"
         raise ConfigError(msg)
     return key, values
+
+
+def _looks_even(given: str) -> bool:
+    """Whether values look like a range that is not complete: 10:50, 1 mm:5 mm, 10:50:0.5."""
+    ends = given.strip().removesuffix(":").split(":")
+    return len(ends) in (2, 3) and all(_NUMBER.fullmatch(end) for end in ends)
 
 
 def _between(text: str, ends: Sequence[tuple[str, str]], spec: re.Match[str]) -> list[Any]:

@@ -16,6 +16,7 @@ from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted
 from tetris_sim.config.sections.conditions import (
     OF_EQUATIONS,
+    AxisFace,
     ConstantInitial,
     ExpressionInitial,
     FaceCondition,
@@ -25,19 +26,19 @@ from tetris_sim.config.sections.conditions import (
     PeriodicFace,
     RandomInitial,
 )
+from tetris_sim.config.sections.grid import GridSection, closed_faces
+from tetris_sim.config.sections.quantities import ANGLES, split_unit
 from tetris_sim.config.sections.schema import (
     SPLIT,
     CheckpointSection,
     ComputeSection,
     FieldsSection,
-    GridSection,
     OutputSection,
     Request,
     TimeSection,
 )
 from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.formula import ExpressionError, compile_expression
-from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
 from tetris_sim.support.wording import describe, listed
 
@@ -53,6 +54,13 @@ def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
             ("grid", "graded"),
             f"model.type: {model.type} makes the same step at every point, so its cells are alike; "
             "leave graded out",
+            at_key=True,
+        )
+    if grid.system.is_curved and model.type == "stencil":
+        yield Finding(
+            ("grid", "coordinates"),
+            "model.type: stencil makes the same step at every point, and around an axis steps "
+            "differ; take model.type: heat or pde, or leave coordinates out",
             at_key=True,
         )
 
@@ -188,9 +196,11 @@ def mixed_units(values: Mapping[str, Any]) -> Iterator[Finding]:
         lengths = grid.get(name) if isinstance(grid, Mapping) else None
         if not isinstance(lengths, list):
             continue
+
         # Looks at the text, because validated lengths are all plain numbers.
         bare = [it for it in lengths if isinstance(it, int | float)]
         united = [it for it in lengths if isinstance(it, str) and it.strip()[-1:].isalpha()]
+        united = [it for it in united if split_unit(it)[1] not in ANGLES]
         if bare and united:
             yield Finding(
                 ("grid", name),
@@ -199,21 +209,16 @@ def mixed_units(values: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def _box(grid: GridSection) -> tuple[float, ...]:
-    """Edge lengths along x, y, z [m]."""
-    spacing = grid.spacing or (1.0,) * len(grid.shape)
-    return grid.size or tuple(n * h for n, h in zip(grid.shape, spacing, strict=True))
-
-
 def _axes(grid: GridSection) -> str:
-    names = AXIS_NAMES[: len(grid.shape)]
+    names = grid.names
     return f"{len(names)} {'axis' if len(names) == 1 else 'axes'} ({listed(names, 'and')})"
 
 
 def _lengths(grid: GridSection) -> Iterator[Finding]:
     # Report the length at the key that the user wrote.
     name = "size" if grid.size is not None else "spacing" if grid.spacing is not None else "shape"
-    for axis, (n, length) in enumerate(zip(grid.shape, _box(grid), strict=True)):
+    for axis, (n, (low, high)) in enumerate(zip(grid.shape, grid.bounds, strict=True)):
+        length = high - low
         if not (length / n > _SMALLEST and length < _LARGEST):
             yield Finding(
                 ("grid", name, axis),
@@ -223,9 +228,11 @@ def _lengths(grid: GridSection) -> Iterator[Finding]:
 
 
 def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
-    axes = AXIS_NAMES[: len(grid.shape)]
+    axes = grid.names
+    yield from _closed(grid, boundaries)
+    boundaries = {**boundaries, **closed_faces(grid, boundaries)}
     for key in boundaries:
-        if key != "*" and key[0] not in axes:
+        if key != "*" and key.rstrip("+-") not in axes:
             yield Finding(
                 ("boundaries", key),
                 f"the grid has {_axes(grid)}, so there is no face {key}",
@@ -267,6 +274,31 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
             )
 
 
+def _closed(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
+    """Conditions where a body of revolution has no face: at its axis, and across a full circle."""
+    system = grid.system
+    # By face, why it takes no condition.
+    closed: dict[str, str] = {}
+    for name, (low, high) in zip(grid.names, grid.bounds, strict=True):
+        for face, at in ((f"{name}-", low), (f"{name}+", high)):
+            if system.is_ring(name, high - low):
+                closed[face] = f"a full circle of {name} is periodic by itself"
+            elif system.is_pole(name, at):
+                where = f"{name} = {at:g}" if not at else "theta = 180 deg"
+                closed[face] = f"{where} is the axis, which has no face and takes no condition"
+                if name == "r" and grid.coordinates == "spherical":
+                    closed[face] = "r = 0 is the centre, which has no face and takes no condition"
+
+    for key, condition in boundaries.items():
+        faces = [key] if key[-1] in "+-" else [key + sign for sign in "-+"]
+        told = next((closed[face] for face in faces if face in closed), None)
+        fits = AxisFace if told is None or "periodic" not in told else PeriodicFace
+        if told is not None and key != "*" and not isinstance(condition, fits):
+            others = [face for face in faces if face not in closed]
+            advice = f"write {others[0]}" if others else "leave it out"
+            yield Finding(("boundaries", key), f"{told}; {advice}", at_key=True)
+
+
 def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> Iterator[Finding]:
     if len(position) != len(grid.shape):
         message = (
@@ -276,18 +308,26 @@ def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> 
         yield Finding(path, message)
         return
 
-    for axis, (coordinate, length) in enumerate(zip(position, _box(grid), strict=True)):
-        if not 0 <= coordinate <= length:
-            yield Finding(
-                (*path, axis),
-                (
-                    f"{AXIS_NAMES[axis]} = {coordinate:g} m is outside the box, which reaches from "
-                    f"0 to {length:g} m"
-                ),
-            )
+    for axis, (coordinate, ends) in enumerate(zip(position, grid.bounds, strict=True)):
+        if not ends[0] <= coordinate <= ends[1]:
+            yield Finding((*path, axis), _outside(grid, grid.names[axis], coordinate, ends))
+
+
+def _outside(grid: GridSection, axis: str, coordinate: float, ends: tuple[float, float]) -> str:
+    unit = grid.system.unit(axis)
+    return (
+        f"{axis} = {coordinate:g} {unit} is outside the box, which reaches from {ends[0]:g} to "
+        f"{ends[1]:g} {unit}"
+    )
 
 
 def _center(grid: GridSection, initial: InitialSection | None) -> Iterator[Finding]:
+    if isinstance(initial, GaussianInitial) and "theta" in grid.names:
+        yield Finding(
+            ("initial", "type"),
+            "a gaussian takes the distance along straight axes, and theta is an angle; write it as "
+            "type: expression",
+        )
     if isinstance(initial, GaussianInitial) and initial.center is not None:
         yield from _position(("initial", "center"), initial.center, grid)
 
@@ -298,7 +338,7 @@ def _probes(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
 
 
 def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
-    lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
+    lengths = dict(zip(grid.names, grid.bounds, strict=True))
     for number, part in enumerate(output.parts):
         path: KeyPath = ("output", "parts", number)
         # Axes that the grid does not have, then positions outside the box, in ranges and in cuts.
@@ -311,32 +351,30 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
         cuts = [("slice", axis, place) for axis, place in part.slice.items()]
         for key, axis, place in (*bounds, *cuts):
             # Faces belong to the box, so positions on them are allowed.
-            if not 0 <= place <= lengths.get(axis, math.inf):
-                yield Finding(
-                    (*path, key, axis),
-                    (
-                        f"{axis} = {place:g} m is outside the box, which reaches from 0 to "
-                        f"{lengths[axis]:g} m"
-                    ),
-                )
+            ends = lengths.get(axis)
+            if ends is not None and not ends[0] <= place <= ends[1]:
+                yield Finding((*path, key, axis), _outside(grid, axis, place, ends))
 
         if part.slice.keys() >= lengths.keys():
             yield Finding((*path, "slice"), "no axis is left uncut; a probe is for a single place")
 
 
 def _over(grid: GridSection, output: OutputSection, model: Any) -> Iterator[Finding]:
-    lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
+    lengths = dict(zip(grid.names, grid.bounds, strict=True))
     over = {} if output.statistics is None else output.statistics.over
     for name, part in over.items():
         path: KeyPath = ("output", "statistics", "over", name)
         if not part.box and model.type != "heat":
             yield Finding(path, f"model.type: {model.type} has no bodies; give a box")
+
         for axis, (low, high) in part.box.items():
             if axis not in lengths:
                 message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
                 yield Finding((*path, "box", axis), message, at_key=True)
-            elif low < 0 or high > lengths[axis]:
-                message = f"the box of the grid reaches from 0 to {lengths[axis]:g} m along {axis}"
+            elif low < lengths[axis][0] or high > lengths[axis][1]:
+                ends = " to ".join(f"{end:g}" for end in lengths[axis])
+                unit = grid.system.unit(axis)
+                message = f"the box of the grid reaches from {ends} {unit} along {axis}"
                 yield Finding((*path, "box", axis), message)
 
 
@@ -367,11 +405,11 @@ def _moments(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
 def _expression(grid: GridSection, initial: InitialSection | None) -> Iterator[Finding]:
     if not isinstance(initial, ExpressionInitial):
         return
-    positions = AXIS_NAMES[: len(grid.shape)]
+    positions = grid.names
     lengths = tuple(f"L{axis}" for axis in positions)
     for name in initial.constants:
         # The constants join the names that the expression may use, so check their names first.
-        why_not = unusable_constant(name)
+        why_not = unusable_constant(name, grid.names)
         if why_not is not None:
             yield Finding(("initial", "constants", name), why_not, at_key=True)
 

@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config.checks import check_in_space, check_initial, check_together, mixed_units
+from tetris_sim.config.checks import (
+    check_in_space,
+    check_initial,
+    check_together,
+    mixed_units,
+)
 from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, SourcePosition
 from tetris_sim.config.overrides import (
     Override,
@@ -25,7 +30,7 @@ from tetris_sim.config.overrides import (
     read_environment,
     read_override,
 )
-from tetris_sim.config.section_checks import as_written, check_sections
+from tetris_sim.config.section_checks import as_written, check_axes, check_sections
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.config.yaml import (
     MOST_CHARACTERS,
@@ -68,12 +73,13 @@ def _drawing(request: Request) -> str:
     width = max(40.0, 180.0 * sizes[0] / longest)
     height = max(24.0, 180.0 * sizes[1] / longest) if request.ndim > 1 else 24.0
     left, top = 84.0, 34.0
+    first, *others = request.grid.names
 
     def face(name: str) -> str:
         # The same precedence as everywhere: the face's own name before its axis before `*`.
         kinds = [
             found
-            for key in (name, name[0], "*")
+            for key in (name, name[:-1], "*")
             if (found := request.boundaries.get(key)) is not None
         ]
         kind = kinds[0] if kinds else None
@@ -82,16 +88,17 @@ def _drawing(request: Request) -> str:
     shapes = [
         f'<rect x="{left}" y="{top}" width="{width:.1f}" height="{height:.1f}" '
         'fill="currentColor" fill-opacity="0.08"/>',
-        label(left - 6, top + height / 2 + 4, face("x-"), "end"),
-        label(left + width + 6, top + height / 2 + 4, face("x+"), "start"),
+        label(left - 6, top + height / 2 + 4, face(f"{first}-"), "end"),
+        label(left + width + 6, top + height / 2 + 4, face(f"{first}+"), "start"),
     ]
     if request.ndim > 1:
-        shapes.append(label(left + width / 2, top + height + 14, face("y-")))
-        shapes.append(label(left + width / 2, top - 6, face("y+")))
+        shapes.append(label(left + width / 2, top + height + 14, face(f"{others[0]}-")))
+        shapes.append(label(left + width / 2, top - 6, face(f"{others[0]}+")))
     size = " x ".join(f"{length:g}" for length in sizes)
     shapes.append(label(left + width / 2, top + height + 34, f"{size} m"))
     if request.ndim > 2:
-        shapes.append(label(left + width / 2, top - 20, f"z-: {face('z-')}, z+: {face('z+')}"))
+        ends = ", ".join(f"{others[1]}{sign}: {face(others[1] + sign)}" for sign in "-+")
+        shapes.append(label(left + width / 2, top - 20, ends))
     return svg(left + width + 84, top + height + 40, shapes)
 
 
@@ -411,7 +418,11 @@ def _check(
     findings = expand_paths(values, environ=environ, base=base)
     sections, wrong = check_sections(Config, values)
     findings += wrong
-    further = [*check_together(sections), *check_initial(sections, values)]
+    further = [
+        *check_together(sections),
+        *check_initial(sections, values),
+        *check_axes(sections, values),
+    ]
     # Suspicious but allowed: a warning, at the position of the override if there was one.
     for finding in mixed_units(values):
         place = _origin(finding, used) or locate(finding)

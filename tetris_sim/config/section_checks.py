@@ -12,7 +12,7 @@ import copy
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union
 
@@ -21,7 +21,14 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from tetris_sim.config.errors import Finding, KeyPath
-from tetris_sim.config.sections.quantities import IntervalText, Quantity, Section
+from tetris_sim.config.sections.grid import GridSection
+from tetris_sim.config.sections.quantities import (
+    ANGLES,
+    IntervalText,
+    Quantity,
+    Section,
+    split_unit,
+)
 from tetris_sim.config.sections.varying import Varying
 from tetris_sim.support.wording import describe, likely, listed, suggestion
 
@@ -517,3 +524,81 @@ def _value_at(values: Any, path: KeyPath) -> Any:
     for part in path:
         values = values[part]
     return values
+
+
+def check_axes(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Angles along axes of lengths, and lengths along angles.
+
+    Args:
+        sections: the sections that are valid by themselves, by key.
+        values: the configuration as written, since numbers do not show their units.
+    """
+    if "grid" not in sections:
+        return
+    grid: GridSection = sections["grid"]
+    for path, axis, value in _positions(values, grid.names):
+        unit = split_unit(value)[1] if isinstance(value, str) else ""
+        if unit and (axis == "theta") != (unit in ANGLES):
+            wanted = "an angle, for example '90 deg'," if axis == "theta" else "a length"
+            yield Finding(path, f"{value!r} was found; {wanted} is wanted along {axis}")
+
+
+def _positions(
+    values: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[tuple[KeyPath, str, object]]:
+    """Everything that is written as a position, with its key path and axis."""
+
+    def keys(*path: str) -> Iterable[Any]:
+        # What is wrong otherwise is told by others.
+        found = _at(values, path)
+        if isinstance(found, list | tuple):
+            return range(len(found))
+        return found if isinstance(found, Mapping) else ()
+
+    lists: list[KeyPath] = [
+        *(("grid", "size"), ("grid", "spacing"), ("initial", "center")),
+        *(("output", "probes", number, "at") for number in keys("output", "probes")),
+        *(("model", "fields", name, "initial", "center") for name in keys("model", "fields")),
+    ]
+    tables: list[KeyPath] = [("grid", "origin"), ("grid", "graded")]
+    over = ("output", "statistics", "over")
+    tables += [(*over, name, "box") for name in keys(*over)]
+    for number in keys("output", "parts"):
+        tables += [("output", "parts", number, key) for key in ("box", "slice")]
+    for key in ("regions", "sources"):
+        tables += [("model", key, number, "box") for number in keys("model", key)]
+
+    for path in lists:
+        found = _at(values, path)
+        if isinstance(found, list | tuple):
+            along = zip(names, enumerate(found), strict=False)
+            yield from (((*path, number), name, value) for name, (number, value) in along)
+    for path in tables:
+        found = _at(values, path)
+        for name in found if isinstance(found, Mapping) else ():
+            yield from (
+                (below, name, value) for below, value in _leaves((*path, name), found[name])
+            )
+
+
+def _at(values: Any, path: KeyPath) -> Any:
+    """The part of plain data at a key path; None if there is none."""
+    for key in path:
+        if isinstance(values, Mapping):
+            values = values.get(key)
+        elif isinstance(values, list | tuple) and isinstance(key, int) and key < len(values):
+            values = values[key]
+        else:
+            return None
+    return values
+
+
+def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves((*path, key), part)
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield from _leaves((*path, number), part)
+    else:
+        yield path, value

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
+from tetris_sim.config.sections.units import as_text
 from tetris_sim.support.wording import describe
 
 # Limits of a configuration text, far above any real one: reading it must not exhaust memory.
@@ -36,13 +37,36 @@ _WHOLE = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
-# Fragments of the parser's messages, and the plain explanation for each.
+# Patterns of the parser's messages, of which the first that fits counts, and what to do.
 _PLAIN_WORDS = {
-    "mapping values are not allowed here": "there is a second ': ' here; "
-    "put text that holds ': ' into quotes",
-    "found character '\\t' that cannot start any token": "there is a tab here; indent with blanks",
+    r"found character '\\t'": "there is a tab here; indent with blanks",
     "could not find expected ':'": "there is a key without ':' in front of this",
+    r"expected ',' or '(.)'": "a bracket is open; close it with {0}, or put a comma before this",
+    "scanning an alias": '* stands for something else in YAML: quote it, "*"',
+    "scanning an anchor": "& stands for something else in YAML: put the text into quotes",
+    r"found character '(.)'|scanning a directive|document start": "text cannot begin with the "
+    "character {0}; put it into quotes",
+    "scanning a quoted scalar": "a quotation mark before this is not closed",
+    r"unknown escape character '(.)'|expected escape sequence": "a backslash in double quotes "
+    "stands for something else in YAML; use single quotes, '...'",
+    "scanning a block scalar": "nothing may follow | or > on its line; put the text into quotes",
+    "block collection.*<block end>": "a list and keys are mixed here; begin every entry with '- ', "
+    "or none",
+    r"<block end>, but found '-'": "a list begins here, where a key is wanted; give it a key, and "
+    "indent it",
+    r"<block end>, but found '<scalar>'": "text follows a value that is complete; put all of it "
+    "into quotes, or begin a key with ':'",
+    r"<block end>, but found '([]}])'": "this {0} closes nothing; remove it",
+    "<block end>": "this line is indented differently from the others of its section",
+    "sequence entries are not allowed": "a list may not begin on this line; put '- ' on a line of "
+    "its own, or write [...]",
+    "mapping keys are not allowed": "'? ' means something else in YAML; put the text into quotes",
+    r"node content, but found '([^<]+)'": "a value is missing before {0!r}, or it closes nothing",
+    "undefined tag handle|(parsing|scanning) an? (local )?tag": "! begins a tag; put the text into "
+    "quotes",
 }
+_SECOND_COLON = "there is a second ': ' here; put text that holds ': ' into quotes"
+_CONTINUED = "this continues the text above: a ':' is missing there, or this is indented too deeply"
 LONGEST_WHOLE = 40  # digits; longer ones lose nothing that a configuration needs by being floats
 
 
@@ -176,8 +200,7 @@ def _events(text: str, source: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         place = place if mark is None else SourcePosition(source, mark.line + 1, mark.column + 1)
         said = " ".join(str(part) for part in (error.context, error.problem) if part)
-        known = next((words for part, words in _PLAIN_WORDS.items() if part in said), said)
-        message = f"this is not YAML: {known}"
+        message = f"this is not YAML: {_in_words(said, text, place)}"
     except (
         YAMLError,
         ValueError,
@@ -194,6 +217,20 @@ def _events(text: str, source: str) -> Iterator[Any]:
 
     if message:
         raise ConfigMistakesError([Mistake((), message, place)]) from None
+
+
+def _in_words(said: str, text: str, place: SourcePosition) -> str:
+    """A message of the parser about a place, as what to do there."""
+    lines = text.splitlines()
+    line = lines[place.line - 1] if place.line and place.line <= len(lines) else ""
+    if "mapping values are not allowed" in said:
+        return _CONTINUED if line[: (place.column or 1) - 1].count(": ") == 0 else _SECOND_COLON
+    for pattern, words in _PLAIN_WORDS.items():
+        if match := re.search(pattern, said):
+            # What no group caught is the character at the place.
+            here = line[(place.column or 1) - 1 :].lstrip()[:1] or line.lstrip()[:1]
+            return words.format((match[1] if match.re.groups else None) or here)
+    return said
 
 
 @dataclass
@@ -244,7 +281,8 @@ class _Tree:
             # Anchors are registered when their node is complete, so an alias cannot contain itself.
             if event.anchor not in self.anchors:
                 self.stop(
-                    f"*{event.anchor} stands for nothing, or for something that contains it",
+                    f"*{event.anchor} stands for nothing, or for something that contains it"
+                    + ('; quote it, "*":' if event.anchor in ("", ":") else ""),
                     line,
                     column,
                 )
@@ -394,6 +432,7 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
             )
             raise ConfigMistakesError([*mistakes, Mistake(path[:3], message)])
 
+        value = as_text(value)  # of a quantity of pint
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", by_alias=True)
         if isinstance(value, Mapping):

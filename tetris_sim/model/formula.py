@@ -17,14 +17,14 @@ import re
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.support.wording import suggestion
+from tetris_sim.support.wording import listed, suggestion
 
 Value = Any  # a float64 array or scalar
 
@@ -86,8 +86,7 @@ class Expression:
             values: a number or an array per name; names that do not occur are allowed.
 
         Returns:
-            A float64 array of the broadcast shape of the names that occur, or a float if all are
-            numbers.
+            A float64 array of the broadcast shape, or a float if all are numbers.
         """
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in self.names}
         # Both sides of a condition are computed, and one of them may be 0/0.
@@ -96,16 +95,18 @@ class Expression:
         return result if result.ndim else float(result)
 
 
-def evaluate(
-    node: Node, values: Mapping[str, Value], known: dict[int, Value] | None = None
-) -> Value:
-    """Evaluate a tree to a float64 array or scalar; a shared or `known` part is computed once."""
-    return _evaluate(node, values, {} if known is None else known)
+def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value:
+    """Evaluate a tree to a float64 array or scalar; a shared part is computed once."""
+    return evaluate_each((node,), values)[0]
 
 
-def _evaluate(
-    node: Node, values: Mapping[str, npt.NDArray[np.float64]], known: dict[int, Value]
-) -> Value:
+def evaluate_each(nodes: Iterable[Node], values: Mapping[str, Value]) -> list[Value]:
+    """Evaluate several trees; what they share is computed once."""
+    known: dict[int, Value] = {}
+    return [_evaluate(node, values, known) for node in nodes]
+
+
+def _evaluate(node: Node, values: Mapping[str, Value], known: dict[int, Value]) -> Value:
     # Parts are shared by identity: operators reuse node objects, and equality would compare whole
     # trees.
     if id(node) in known:
@@ -141,10 +142,8 @@ def walk(node: Node) -> Iterator[Node]:
             continue
         seen.add(id(part))
         yield part
-        if isinstance(part, Operation):
-            parts += part.arguments
-        elif isinstance(part, Comparison):
-            parts += part.operands
+        if isinstance(part, Operation | Comparison):
+            parts += part.arguments if isinstance(part, Operation) else part.operands
 
 
 # Logical operations return float64 0 or 1, so that results can enter arithmetic.
@@ -244,12 +243,11 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "heaviside": lambda value: np.heaviside(value, 0.5),
 }
 # Fewest and most arguments of each operation.
-# Signs take exactly one or two; and, or, min, max and hypot are reduced over any number from two
-# on.
+# Signs take exactly one or two; and, or, min, max and hypot are reduced over two or more.
 ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | {
     **{
         name: (2, 2)
-        for name in (
+        for name in [
             "add",
             "subtract",
             "multiply",
@@ -258,7 +256,7 @@ ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | 
             "remainder",
             "power",
             "atan2",
-        )
+        ]
     },
     **{name: (2, math.inf) for name in ("and", "or", "min", "max", "hypot")},
     **{name: (3, 3) for name in ("where", "clip")},
@@ -412,11 +410,12 @@ class _Reader:
             msg = "the expression is empty"
             raise ExpressionError(msg, 1)
 
-        # Python would take the rest of the line for a comment and silently ignore it.
+        # Python would silently take the rest of the line for a comment.
         if "#" in self.text:
             msg = "'#' is not allowed in an expression"
             raise ExpressionError(msg, self.text.index("#") + 1)
-        return self.convert(self.parse(), depth=1)
+        self.whole = self.parse()
+        return self.convert(self.whole, depth=1)
 
     def parse(self) -> ast.expr:
         """Return Python's syntax tree of the text, its errors turned into `ExpressionError`."""
@@ -523,13 +522,14 @@ class _Reader:
         if node.id in CONSTANTS:
             return Constant(CONSTANTS[node.id])
 
-        # Unknown: suggest a near name in the message.
         known = sorted({*self.names, *CONSTANTS})
-        if node.id in self.callable:
-            msg = f"{node.id} is a function; write {node.id}(...)"
-        else:
-            meant = suggestion(node.id, [*known, *self.callable])
-            msg = f"{UNKNOWN_NAME} {node.id!r}{meant}; known are {', '.join(known)}"
+        msg = f"{node.id} is a function; write {node.id}(...)"
+        if node.id not in self.callable:
+            names = {it.id for it in ast.walk(self.whole) if isinstance(it, ast.Name)}
+            lost = sorted(names - {*known, *self.callable})
+            words = [repr(it) + suggestion(it, [*known, *self.callable]) for it in lost]
+            plural, end = "s" * (len(lost) > 1), f"known are {', '.join(known)}"
+            msg = f"{UNKNOWN_NAME}{plural} {listed(words, 'and')}; {end}"
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:

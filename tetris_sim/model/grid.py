@@ -7,10 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 
 # Three axes: kernels and files always use three, whatever a problem has. Along a missing axis there
 # is one point.
@@ -79,6 +81,7 @@ class Grid:
     origin: tuple[float, ...]
     cut: tuple[tuple[str, float], ...] = ()
     edges: tuple[tuple[float, ...] | None, ...] = ()
+    system: Coordinates = CARTESIAN
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.shape) <= 3:
@@ -106,7 +109,7 @@ class Grid:
             raise ValueError(msg)
 
     @classmethod
-    def box(cls, shape: tuple[int, ...], size: tuple[float, ...]) -> Grid:
+    def box(cls, shape: tuple[int, ...], size: Sequence[float]) -> Grid:
         """Create the cell-centred grid of a box with one corner at zero.
 
         Args:
@@ -130,30 +133,46 @@ class Grid:
     def graded(
         cls,
         shape: tuple[int, ...],
-        size: tuple[float, ...],
+        size: Sequence[float],
         edges: Sequence[Sequence[float] | None],
+        corner: Sequence[float] | None = None,
+        system: Coordinates = CARTESIAN,
     ) -> Grid:
-        """Create the grid of a box with one corner at zero, some of whose axes are graded.
+        """Create the grid of a box, some of whose axes are graded.
 
         Args:
             shape: points per axis, array order.
             size: edge lengths of the box [m], array order.
             edges: the ends of the cells of each graded axis [m], array order.
+            corner: the lowest position along each axis [m]; 0 if not given.
+            system: what the axes mean.
         """
         even = cls.box(shape, size)
-        spacing, origin = list(even.spacing), list(even.origin)
+        spacing = list(even.spacing)
+        origin = [low + h for low, h in zip(corner or (0.0,) * len(size), even.origin, strict=True)]
         for axis, ends in enumerate(edges):
             if ends is not None:
                 # By convention the `spacing` of a graded axis is its smallest cell width.
                 spacing[axis] = float(np.diff(ends).min())
                 origin[axis] = (ends[0] + ends[1]) / 2
         ends_of = tuple(None if ends is None else tuple(ends) for ends in edges)
-        return cls(shape, tuple(spacing), tuple(origin), edges=ends_of)
+        kept = ends_of if any(ends_of) else ()
+        return cls(shape, tuple(spacing), tuple(origin), edges=kept, system=system)
 
     @property
     def is_graded(self) -> bool:
         """Whether cells differ in width along some axis."""
         return any(ends is not None for ends in self.edges)
+
+    @property
+    def dimensions(self) -> int:
+        """The power of metres of a volume."""
+        return self.system.dimensions if self.system.is_curved else self.ndim
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all cells have the same volume and the same areas."""
+        return not self.is_graded and not self.system.is_curved
 
     @property
     def size(self) -> tuple[float, ...]:
@@ -167,8 +186,12 @@ class Grid:
     def cell_volume(self) -> float:
         """Volume a point stands for [m^3]; an area [m^2] in 2D, a length [m] in 1D.
 
-        The mean over all cells where axes are graded; `volumes` has them one by one.
+        The mean over all cells where they differ; `volumes` has them one by one.
         """
+        # Sums of factors: no array of all cells is needed.
+        if self.system.is_curved:
+            spans = [self._extents(axis, 0, n).sum() for axis, n in enumerate(self.shape)]
+            return float(self.system.around * math.prod(spans) / self.n_points)
         if self.is_graded:
             return math.prod(self.size) / self.n_points
         return math.prod(self.spacing)
@@ -205,10 +228,68 @@ class Grid:
 
     def volumes(self, box: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
         """Return the volumes of the cells of a box of global indices [m^3], of its shape."""
-        found = np.ones(())
+        found = np.full((), self.system.around)
         for axis, span in enumerate(box):
-            found = np.multiply.outer(found, self.widths(axis, *span))
+            found = np.multiply.outer(found, self._extents(axis, *span))
         return found
+
+    def _extents(self, axis: int, start: int, stop: int) -> npt.NDArray[np.float64]:
+        if not self.system.is_curved:
+            return self.widths(axis, start, stop)
+        return self.system.extents(self.axis_names[axis], self.ends(axis)[start : stop + 1])
+
+    def areas(self, axis: int, box: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+        """Return the areas of the upper faces of the cells of a box along an axis [m^2], of its
+        shape; along that axis the box may begin at -1.
+        """
+        found = np.full((), self.system.around)
+        for other, span in enumerate(box):
+            found = np.multiply.outer(found, self._across(axis, other, *span))
+        return found
+
+    def areas_at(self, axis: int, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
+        """Return the areas of the upper faces of some cells along an axis [m^2], (n,), by their
+        indices (n, ndim).
+        """
+        found = np.full(len(places), self.system.around)
+        for other, n in enumerate(self.shape):
+            found *= self._across(axis, other, 0, n)[places[:, other]]
+        return found
+
+    def _across(self, axis: int, other: int, start: int, stop: int) -> npt.NDArray[np.float64]:
+        """Factors of the areas of the upper faces along an axis, by cell along another one."""
+        system, names = self.system, self.axis_names
+        if not system.is_curved:
+            return np.ones(stop - start) if other == axis else self.widths(other, start, stop)
+        if other == axis:
+            return system.through(names[axis], self.ends(axis)[start + 1 : stop + 1])
+        return system.across(names[axis], names[other], self.ends(other)[start : stop + 1])
+
+    def scale_at(
+        self, axis: int, places: npt.NDArray[np.integer[Any]]
+    ) -> npt.NDArray[np.float64] | float:
+        """Return the metres per unit of an axis at some cells, (n,) or one for all, by their
+        indices (n, ndim): along an angle the radius.
+        """
+        names = self.axis_names
+        if names[axis] != "theta":
+            return 1.0
+        place = names.index("r")
+        return np.asarray(self.coordinates(place)[places[:, place]])
+
+    def distances(self, axis: int, box: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+        """Return how far apart the faces of the cells of a box are along an axis [m], shaped to
+        broadcast: along an angle arcs through the centres of the cells.
+        """
+        names = self.axis_names
+        along = [-1 if other == axis else 1 for other in range(self.ndim)]
+        found = self.widths(axis, *box[axis]).reshape(along)
+        if names[axis] != "theta":
+            return found
+        # An arc as long as at the centre of the cell: the harmonic x = r cos(theta) stays harmonic.
+        place = names.index("r")
+        along = [-1 if other == place else 1 for other in range(self.ndim)]
+        return found * self.coordinates(place, *box[place]).reshape(along)
 
     def on_shape(self, shape: Sequence[int]) -> Grid:
         """Change the numbers of points but keep spacing and first point; the cells of graded axes
@@ -218,7 +299,7 @@ class Grid:
             None if ends is None else _continued(ends, n)
             for n, ends in zip(shape, self.edges, strict=bool(self.edges))
         )
-        return Grid(tuple(shape), self.spacing, self.origin, edges=edges)
+        return Grid(tuple(shape), self.spacing, self.origin, edges=edges, system=self.system)
 
     def part(self, axes: Sequence[tuple[int, int] | None], cut: Mapping[str, float]) -> Grid:
         """Return the grid of some of its points.
@@ -243,6 +324,7 @@ class Grid:
             origin=tuple(float(self.positions(axis, start)) for axis, start, _ in kept),
             cut=tuple((name, cut[name]) for name in self.axis_names if name in cut),
             edges=edges if any(edges) else (),
+            system=self.system,
         )
 
     def _edges(self, axis: int) -> tuple[float, ...] | None:
@@ -254,7 +336,9 @@ class Grid:
         for a slice normal to y.
         """
         lacking = dict(self.cut)
-        whole = AXIS_NAMES[: self.ndim + len(lacking)]
+        whole = (
+            self.system.axes if self.system.is_curved else AXIS_NAMES[: self.ndim + len(lacking)]
+        )
         return tuple(name for name in reversed(whole) if name not in lacking)
 
     def within(self, axis: int, low: float, high: float) -> tuple[int, int]:

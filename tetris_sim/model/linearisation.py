@@ -221,8 +221,8 @@ def tangent(equations: Equations) -> Equations:
     results |= {f"{field}.d": f"{results[field]}.d" for field in equations.fields}
     stages = []
 
-    # Chain rule, stage after stage: the direction of a result is the sum over what it reads.
     for stage in equations.stages:
+        # Each stage makes a name and, beside it, its derivative in the direction `.d`.
         formulas = dict(stage.formulas)
         for name, slopes in zip(stage.formulas, gradients(stage.programs), strict=True):
             total: Node | None = None
@@ -301,6 +301,7 @@ def _sum_of(it: Instruction, of: Sequence[_Sum], numbers: Mapping[str, float]) -
             return _Sum({read: 1.0}, None)
         return _Sum({}, Variable(it.name), numbers.get(it.name))
 
+    # Linear with constant numbers, or None.
     match it.operation, of:
         case "add", [a, b]:
             return _plus(a, b)
@@ -353,8 +354,8 @@ def split(problem: Problem) -> Splitting:
     Raises:
         FaceError: a linear part reads beyond a face that no transform knows.
     """
-    assert problem.equations is not None
-    equations, numbers = problem.equations, constant_numbers(problem.equations)
+    equations = problem.system
+    numbers = constant_numbers(equations)
     made = _Splitter(problem, equations)
     for stage in equations.stages:
         parts = linear_parts(stage.programs, numbers)
@@ -368,10 +369,9 @@ def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
     """Return b of the faces of a name per axis, None where it is periodic; without ghosts it may be
     any, and is 1; where ghosts are no mirror images it is not a number.
     """
-    assert problem.equations is not None
     found = list[Ends | None]()
-    radii = problem.equations.ghosts.get(name, (0,) * problem.grid.ndim)
-    boundary = problem.equations.boundaries.get(name)
+    radii = problem.system.ghosts.get(name, (0,) * problem.grid.ndim)
+    boundary = problem.system.boundaries.get(name)
     for axis, (radius, spacing) in enumerate(zip(radii, problem.grid.spacing, strict=True)):
         if problem.boundary.periodic(axis):
             found.append(None)
@@ -380,7 +380,7 @@ def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
             found.append((1.0, 1.0))
             continue
 
-        # Ghosts are mirror images of all points only if b is the same for each of them.
+        # A mirror image, even or odd, is what cosines and sines have beyond a face.
         width = max(radius, 1)
         pairs = [boundary.reflections(axis, it, spacing=spacing, width=width) for it in SIDES]
         same = [{b for _, b in pair} for pair in pairs]
@@ -391,11 +391,10 @@ def face_ends(problem: Problem, name: str) -> tuple[Ends | None, ...]:
 
 def refuse_faces(problem: Problem, name: str, taps: Iterable[tuple[str, Offset]]) -> None:
     """Raise FaceError where taps of a name read beyond a face that no transform knows."""
-    assert problem.equations is not None
     for axis, ends in enumerate(face_ends(problem, name)):
         reads = any(offset[axis] for _, offset in taps)
         if reads and ends is not None and math.isnan(ends[0]):
-            of = name if name in problem.equations.fields else "a part of a formula"
+            of = name if name in problem.system.fields else "a part of a formula"
             msg = (
                 f"the faces of {of} along {problem.grid.axis_names[axis]} are neither periodic nor "
                 "have a value or a flux, so no transform makes the linear part diagonal; take "
@@ -484,9 +483,8 @@ class _Splitter:
         wanted_rest, wanted = {*results.values()}, set[str]()
         boundaries = dict(equations.boundaries)
         stages: list[Stage] = []
+        # From the last stage back: what nobody reads any more is left out.
         for stage in reversed(equations.stages):
-            # A name between is computed whole where something reads it that is not linear, and
-            # without its linear part where L has that.
             formulas: dict[str, Node] = {}
             for name in stage.formulas:
                 if name in wanted:
@@ -504,6 +502,7 @@ class _Splitter:
                 wanted |= {*made.taps} & {*self._full}
                 stages.insert(0, made)
 
+        # What faces give to a state of 0 never changes: it is a coefficient.
         coefficients = {**(equations.coefficients or {})}
         coefficients |= {name: _of_box(values) for name, values in self._faces.items()}
         return replace(
@@ -527,7 +526,6 @@ def reading(stages: Sequence[Stage], field: str, ndim: int) -> list[Stage]:
     """
     if any(stage.taps for stage in stages):
         return [*stages]
-    # Kernels find the points of a step by what it reads.
     *before, last = stages
     nothing = _call("multiply", _ZERO, tap(field, (0,) * ndim))
     formulas = {name: _call("add", tree, nothing) for name, tree in last.formulas.items()}

@@ -236,8 +236,13 @@ def rise_to_neighbours(
         else:
             rise = gained / (2 * medium.conductance[axis][ids, ids])
         if conduction.coefficients is not None:
-            widths = problem.grid.widths(axis, *box[axis]) / problem.grid.spacing[axis]
-            rise *= widths**2 / conduction.coefficients.volume(box)
+            grid, volume = problem.grid, conduction.coefficients.volume(box)
+            widths = grid.distances(axis, box) / grid.spacing[axis]
+            rise *= widths**2 / volume
+            # Elsewhere the volume is that of the width on the area of the face.
+            if grid.system.is_curved:
+                faces = _planes(box, axis, low)
+                rise *= volume / (grid.areas(axis, faces) * grid.distances(axis, box))
     return np.where(gained == 0, 0.0, rise)
 
 

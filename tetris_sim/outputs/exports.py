@@ -7,6 +7,7 @@ import csv
 import functools
 import itertools
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import arithmetic_of
@@ -226,16 +228,23 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
     grid = series.grid
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
-        (_write_rectilinear if grid.is_graded else _write_image)(root, grid)
+        is_revolved = _is_revolved(grid)
+        if is_revolved:
+            _write_revolved(root, grid)
+        else:
+            (_write_rectilinear if grid.is_graded else _write_image)(root, grid)
         values = root.create_group("CellData")
         for k in range(len(series.variables)):
-            _write_values(values, series, records, k)
+            (_write_revolved_values if is_revolved else _write_values)(values, series, records, k)
 
         # Maps do not change: all steps share one array.
         leading = (1,) if len(records) > 1 else ()
-        for it in series.maps:
+        for it in () if is_revolved else series.maps:
             found = replace(it, read=functools.partial(_last_axes, it.read, len(leading)))
             add_map(values, found, (*leading, *grid.shape))
+        for it in series.maps if is_revolved else ():
+            state = it.read(tuple((0, n) for n in grid.shape))
+            values.create_dataset(it.name, data=_revolved(grid, state)).attrs.update(it.attributes)
 
         times = np.array([series.times[record] for record in records])
         if len(records) == 1:
@@ -256,11 +265,19 @@ def _write_steps(root: Any, series: Series, times: npt.NDArray[np.float64]) -> N
     steps["Values"] = times
 
     offsets = steps.create_group("CellDataOffsets")
+    cells = math.prod(_revolved_shape(series.grid)) if _is_revolved(series.grid) else 1
     for variable in series.variables:
-        offsets[variable.name] = np.arange(len(times), dtype=np.int64)
+        offsets[variable.name] = cells * np.arange(len(times), dtype=np.int64)
     for it in series.maps:
         offsets[it.name] = np.zeros(len(times), dtype=np.int64)
-    if series.grid.is_graded:  # all steps share the nodes
+    # All steps share the nodes.
+    if _is_revolved(series.grid):
+        for name in ("PartOffsets", "PointOffsets"):
+            steps[name] = np.zeros(len(times), dtype=np.int64)
+        steps["NumberOfParts"] = np.ones(len(times), dtype=np.int64)
+        for name in ("CellOffsets", "ConnectivityIdOffsets"):
+            steps[name] = np.zeros((len(times), 1), dtype=np.int64)
+    elif series.grid.is_graded:
         for name in "XYZ":
             steps[f"{name}CoordinatesOffsets"] = np.zeros(len(times), dtype=np.int64)
 
@@ -290,6 +307,85 @@ def _write_rectilinear(root: Any, grid: Grid) -> None:
     root.attrs["Dimensions"] = np.array([len(nodes) for nodes in ends], dtype=np.int32)
     for name, nodes in zip("XYZ", ends, strict=True):
         root[f"{name}Coordinates"] = nodes
+
+
+# Around an axis or a centre cells are hexahedra in space (an UnstructuredGrid). Where the body is
+# the same at all angles it is turned by three quarters, so that one sees into it.
+_TURN = np.linspace(0, 1.5 * np.pi, 37)
+_POLAR = np.linspace(0, np.pi, 25)  # angles from the axis, where a ball is the same at all
+_HEXAHEDRON = 12  # the number that VTK has for it
+
+
+def _is_revolved(grid: Grid) -> bool:
+    return grid.system.is_curved and not grid.cut
+
+
+def _revolved_shape(grid: Grid) -> list[int]:
+    return [len(ends) - 1 for ends in _whole_ends(grid)]
+
+
+def _revolved(grid: Grid, state: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values of all cells in space, (n,); angles that the grid lacks have one value."""
+    order = ("", "theta", "r") if grid.system.kind == "spherical" else ("z", "theta", "r")
+    given = tuple(slice(None) if name in grid.axis_names else None for name in order)
+    return np.broadcast_to(np.asarray(state)[given], _revolved_shape(grid)).reshape(-1)
+
+
+def _whole_ends(grid: Grid) -> list[Numbers]:
+    """Ends of cells along z, theta and r, or of a ball along its longitude, theta and r."""
+    ends = {name: grid.ends(axis) for axis, name in enumerate(grid.axis_names)}
+    if grid.system.kind == "spherical":
+        return [_TURN, ends.get("theta", _POLAR), ends["r"]]
+    thickness = np.array([0.0, min(grid.spacing)])
+    return [ends.get("z", thickness), ends.get("theta", _TURN), ends["r"]]
+
+
+def _write_revolved(root: Any, grid: Grid) -> None:
+    """Write the mesh of a body of revolution, which all records share."""
+    first, theta, r = np.meshgrid(*_whole_ends(grid), indexing="ij")
+    if grid.system.kind == "spherical":
+        across = r * np.sin(theta)
+        places = (across * np.cos(first), across * np.sin(first), r * np.cos(theta))
+    else:
+        places = (r * np.cos(theta), r * np.sin(theta), first)
+
+    # The corners of a cell: a quadrangle, and the one above it in the same direction.
+    number = np.arange(r.size, dtype=np.int64).reshape(r.shape)
+    corners = [
+        number[k : k - 1 or None, j : j - 1 or None, i : i - 1 or None]
+        for k in (0, 1)
+        for j, i in ((0, 0), (0, 1), (1, 1), (1, 0))
+    ]
+    cells = np.stack(corners, axis=-1).reshape(-1, 8)
+
+    root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
+    root.attrs["Type"] = np.bytes_("UnstructuredGrid")
+    counts = {"Points": r.size, "Cells": len(cells), "ConnectivityIds": cells.size}
+    for name, count in counts.items():
+        root[f"NumberOf{name}"] = np.array([count], dtype=np.int64)
+    root["Points"] = np.stack(places, axis=-1).reshape(-1, 3)
+    root["Connectivity"] = cells.reshape(-1)
+    root["Offsets"] = 8 * np.arange(len(cells) + 1, dtype=np.int64)
+    root["Types"] = np.full(len(cells), _HEXAHEDRON, dtype=np.uint8)
+
+
+def _write_revolved_values(
+    group: Any, series: Series, records: Sequence[int], variable: int
+) -> None:
+    grid = series.grid
+    n = math.prod(_revolved_shape(grid))
+    dataset = group.create_dataset(
+        series.variables[variable].name,
+        shape=(len(records) * n,),
+        dtype=arithmetic_of(series.dtype),
+        chunks=(min(n, 1 << 16),),
+        compression="gzip",
+        compression_opts=1,
+    )
+
+    for i, record in enumerate(records):
+        state = series.read(record, variable, tuple((0, n) for n in grid.shape))
+        dataset[i * n : (i + 1) * n] = _revolved(grid, state)
 
 
 def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:

@@ -31,7 +31,8 @@ import numpy.typing as npt
 
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.config.yaml import write_yaml
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.coordinates import CARTESIAN, Coordinates
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, StateVariable
 from tetris_sim.outputs.materials import CellMap, cell_maps
@@ -50,6 +51,7 @@ from tetris_sim.version import __version__
 
 # Dimension scales: the datasets of an HDF5 file with the positions and times of its values.
 
+_SYSTEM = "coordinate_system"  # attribute of a group whose axes are not x, y and z
 _BOUNDS = "_bounds"
 _BOUND = "bound"  # the axis along which the two ends of a cell lie
 # The name that NetCDF-4 writes for a scale that is a dimension without a variable.
@@ -72,7 +74,11 @@ def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
         scale = group.create_dataset(name, data=grid.coordinates(axis))
         scale.make_scale(name)
         scale.attrs.update(
-            {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
+            {
+                "units": grid.system.unit(name),
+                "long_name": f"position along {name}",
+                "axis": name.upper(),
+            }
         )
         if spacing:
             scale.attrs["spacing"] = np.float64(grid.spacing[axis])
@@ -82,7 +88,12 @@ def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
 
     for name, position in grid.cut:  # a number, not an axis
         scalar = group.create_dataset(name, data=np.float64(position))
-        scalar.attrs.update({"units": "m", "long_name": f"position along {name}"})
+        unit = grid.system.unit(name)
+        scalar.attrs.update({"units": unit, "long_name": f"position along {name}"})
+    # With straight axes, files are what they always were.
+    if grid.system.is_curved:
+        group.attrs[_SYSTEM] = grid.system.kind
+        group.attrs[f"{_SYSTEM}_axes"] = " ".join(grid.system.axes)
     return scales
 
 
@@ -95,7 +106,9 @@ def _add_bounds(group: Any, scale: Any, name: str, ends: Sequence[float]) -> Non
     bounds = group.create_dataset(
         f"{name}{_BOUNDS}", data=np.stack([ends[:-1], ends[1:]], axis=1, dtype=np.float64)
     )
-    bounds.attrs.update({"units": "m", "long_name": f"ends of the cells along {name}"})
+    bounds.attrs.update(
+        {"units": scale.attrs["units"], "long_name": f"ends of the cells along {name}"}
+    )
     for axis, along in enumerate((scale, group[_BOUND])):
         bounds.dims[axis].attach_scale(along)
     scale.attrs["bounds"] = f"{name}{_BOUNDS}"
@@ -104,7 +117,10 @@ def _add_bounds(group: Any, scale: Any, name: str, ends: Sequence[float]) -> Non
 def read_grid(group: Any) -> Grid:
     """The grid whose positions lie in a group, as `add_positions` wrote them with their spacing."""
     # A scalar position marks an axis that was cut away.
-    present = [name for name in reversed(AXIS_NAMES) if name in group]
+    system = CARTESIAN
+    if (kind := group.attrs.get(_SYSTEM)) is not None:
+        system = Coordinates(kind, tuple(group.attrs[f"{_SYSTEM}_axes"].split()))
+    present = [name for name in reversed(system.axes) if name in group]
     names = [name for name in present if group[name].shape]
 
     # Bounds (n, 2) back to n + 1 cell faces.
@@ -121,6 +137,7 @@ def read_grid(group: Any) -> Grid:
         origin=tuple(float(group[name][0]) for name in names),
         cut=tuple((name, float(group[name][()])) for name in present if name not in names),
         edges=edges if any(edges) else (),
+        system=system,
     )
 
 

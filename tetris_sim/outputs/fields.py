@@ -233,6 +233,7 @@ class FieldsOutput:
         self._part = part or whole(problem)
         self.reads_all = part is None or part.folder == WHOLE
         self._moments = moments or OutputTimes((), problem.dt, problem.steps)
+
         # The state before an output time, from its step to the next.
         self._before = directory / self._part.folder / "before.h5"
         self._times: dict[int, float] = {}  # of each record, by its step

@@ -406,10 +406,18 @@ def show_body(planes: Sequence[Plane], materials: Sequence[Plane]) -> tuple[Plan
         return tuple(planes)
     shown = []
     for plane, numbers in zip(planes, materials, strict=True):
-        outside = numbers.values < 0
+        # NaN is outside of a round picture.
+        outside = ~(numbers.values >= 0)
         # A cut through nothing but fluid shows the fluid.
         values = plane.values if outside.all() else np.where(outside, np.nan, plane.values)
-        shown.append(replace(plane, values=values, materials=numbers.values.astype(np.int64)))
+
+        shown.append(
+            replace(
+                plane,
+                values=values,
+                materials=np.nan_to_num(numbers.values, nan=-1).astype(np.int64),
+            )
+        )
     return tuple(shown)
 
 
@@ -429,6 +437,7 @@ def _of_part(
             choices.append([(axis[0] + low, axis[0] + high)])
     cut = tuple(k for k, axis in enumerate(axes) if isinstance(axis, Neighbours))
 
+    # What comes before what on a slice between two cells.
     medium = body.conduction.medium
     rank = np.where(np.isinf(medium.capacity), 1, 2)
     if medium.void is not None:

@@ -208,6 +208,7 @@ class Weights:
             for name, stored in self.stored.items():
                 parts[name].append(float((stored[here] * state).sum()))
 
+        # Stored sums, and what constant and changing sources and faces add by themselves.
         for name, power in self.steady.items():
             parts[name].append(power * (snapshot.step * problem.dt))
         for it in self.given:
@@ -311,6 +312,7 @@ def _iterated(made: LinearSystem) -> Iterator[Callable[[Numbers], Numbers]]:
     from tetris_sim.cpu_kernels.common.threads import ThreadTeam
     from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 
+    # A team of its own, which is gone when the weights are known.
     team, kept = ThreadTeam(_THREADS), Kept()
     solver = OneDevice(CpuArithmetic(team))
 
@@ -438,6 +440,7 @@ def _of_source(
     n_ids = body.conduction.medium.n_ids
     whole = tuple((0, n) for n in problem.grid.shape)
     ids, heats = body.ids(whole), _heats(body, whole)
+    # What a unit of power in each material moves through a surface until the end.
     worth = {
         name: -_by_code(ids.reshape(-1), (w * heats).reshape(-1), n_ids)
         for name, w in weights.items()

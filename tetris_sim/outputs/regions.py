@@ -425,7 +425,10 @@ def in_space(
         cut: values for axes that it lacks, by name.
     """
     known = dict((*zip(grid.axis_names, values, strict=True), *cut))
-    return tuple(known.get(name, missing) for name in reversed(AXIS_NAMES))
+    # r and what follows it take the places of x, y and z.
+    names = grid.system.axes if grid.system.is_curved else AXIS_NAMES
+    lacking = ("",) * (3 - len(names))
+    return tuple(known.get(name, missing) for name in (*lacking, *reversed(names)))
 
 
 def whole(problem: Problem) -> OutputRegion:

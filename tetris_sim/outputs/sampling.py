@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError
+from tetris_sim.model.coordinates import Coordinates
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.outputs.regions import blocks
 
 MOST_POINTS = 1500  # per axis: more than a screen shows
+_ROUND_POINTS = 800  # of pictures that are made of squares
 Values = npt.NDArray[np.floating[Any]]
 Reader = Callable[[Box], Values]  # a box -> one variable's values in it, of the box's shape
 
@@ -89,7 +91,12 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[CrossSecti
 
 
 def sample(
-    read: Reader, grid: Grid, cuts: Sequence[CrossSection], *, most: int = MOST_POINTS
+    read: Reader,
+    grid: Grid,
+    cuts: Sequence[CrossSection],
+    *,
+    most: int = MOST_POINTS,
+    turned: bool = True,
 ) -> tuple[Plane, ...]:
     """Read the points that pictures of these cuts need, block by block.
 
@@ -98,8 +105,13 @@ def sample(
         grid: its points.
         cuts: the cuts.
         most: upper limit of points per axis.
+        turned: whether planes of a body of revolution look like it: mirrored at its axis, round
+            where theta goes around.
     """
-    return tuple(_sample_cut(read, grid, cut, most) for cut in cuts)
+    planes = (_sample_cut(read, grid, cut, most) for cut in cuts)
+    if not (turned and grid.system.is_curved):
+        return tuple(planes)
+    return tuple(_turned(plane, grid.system, min(most, _ROUND_POINTS)) for plane in planes)
 
 
 def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane:
@@ -128,6 +140,67 @@ def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane
         bounds=tuple(grid.bounds(axis) for axis in kept),
         values=values.reshape([len(indices[axis]) for axis in kept]),
         place=place,
+    )
+
+
+def _turned(plane: Plane, system: Coordinates, most: int) -> Plane:
+    """A plane of r as it lies in space."""
+    if plane.axes == ("theta", "r"):
+        return _in_space(plane, system, most)
+    if plane.axes[-1] != "r":
+        # Unrolled: arcs of the radius at which the body is cut.
+        assert plane.place is not None
+        arcs = (plane.positions[1] * plane.place[1], plane.edges[1] * plane.place[1])
+        low, high = (bound * plane.place[1] for bound in plane.bounds[1])
+        return replace(
+            plane,
+            axes=(plane.axes[0], "r theta"),
+            positions=(plane.positions[0], arcs[0]),
+            edges=(plane.edges[0], arcs[1]),
+            bounds=(plane.bounds[0], (low, high)),
+        )
+
+    # A half plane; the other half is alike, if the body is the same at all angles.
+    low, high = plane.bounds[-1]
+    if low != 0 or "theta" in system.axes:
+        return plane
+    places, ends = plane.positions[-1], plane.edges[-1]
+    return replace(
+        plane,
+        positions=(*plane.positions[:-1], np.concatenate([-places[::-1], places])),
+        edges=(*plane.edges[:-1], np.concatenate([-ends[:0:-1], [0.0], ends[1:]])),
+        bounds=(*plane.bounds[:-1], (-high, high)),
+        values=np.concatenate([plane.values[..., ::-1], plane.values], axis=-1),
+    )
+
+
+def _in_space(plane: Plane, system: Coordinates, most: int) -> Plane:
+    """A plane of theta and r on equal squares of two straight axes; NaN outside of the body."""
+    (first, last), (_, radius) = plane.bounds
+    ends = np.linspace(-radius, radius, most + 1)
+    middles = (ends[1:] + ends[:-1]) / 2
+    up, across = middles[:, None], middles[None, :]
+
+    # Around a centre theta begins at the upper end of the axis, and both sides are alike.
+    around = system.kind == "cylindrical"
+    angle = np.arctan2(up, across) if around else np.arctan2(np.abs(across), up)
+    angle = first + (angle - first) % (2 * np.pi) if around else angle
+    r = np.hypot(up, across)
+    rows, columns = (
+        np.searchsorted(edges, it, "right") - 1
+        for edges, it in zip(plane.edges, (angle, r), strict=True)
+    )
+    inside = (rows >= 0) & (rows < len(plane.values)) & (angle <= last)
+    inside &= (columns >= 0) & (columns < plane.values.shape[1])
+    values = np.full(inside.shape, np.nan)
+    values[inside] = plane.values[rows[inside], columns[inside]]
+    return replace(
+        plane,
+        axes=("y", "x") if around else ("z", "x"),
+        positions=(middles, middles),
+        edges=(ends, ends),
+        bounds=((-radius, radius),) * 2,
+        values=values,
     )
 
 

@@ -254,6 +254,7 @@ def _read_maps(path: Path, grid: Grid, *, ours: bool) -> tuple[CellMap, ...]:
         with open_hdf5(path, ours=True) as file:  # looked at below
             return np.asarray(file[name][slices(box)])
 
+    # The layout is checked here, once; `read` opens the file again for the values.
     with open_hdf5(path, ours=ours) as file:
         try:
             found = []

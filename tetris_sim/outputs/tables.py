@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import AUDITED, Audit
@@ -264,17 +265,19 @@ class Tally:
     count: int = 0
     sums: list[float] = field(default_factory=list)
 
-    def add(self, block: Field) -> None:
-        """Add the points of a block, (n0, ...)."""
+    def add(self, block: Field, shares: Numbers | None = None) -> None:
+        """Add the points of a block, (n0, ...), with their volumes per mean volume if these differ
+        from point to point.
+        """
         self.count += block.size
         self.low = float(np.minimum(self.low, block.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, block.max()))
         # Exact up to one rounding in any order: blocks are the same for any partition.
-        self.sums.append(exact_sum(block))
+        self.sums.append(exact_sum(block if shares is None else block * shares))
 
     @property
     def sum(self) -> float:
-        """Sum over all points."""
+        """Sum over all points, by their volumes."""
         return math.fsum(self.sums)
 
 
@@ -293,8 +296,13 @@ def tally(snapshot: Snapshot) -> list[Tally]:
             if held.all():
                 continue
             state = state[:, ~held] if held.any() else state
+
+        # Of a body the audit weighs what it adds up; this is for equations around an axis.
+        shares = None
+        if not (problem.conduction or problem.grid.is_even):
+            shares = problem.grid.volumes(box) / problem.grid.cell_volume
         for one, values in zip(tallies, state, strict=True):
-            one.add(values)
+            one.add(values, shares)
     return tallies
 
 
@@ -357,6 +365,9 @@ class Selection:
             # One number for all points, or of each with coefficients per cell.
             volume = np.array(problem.grid.cell_volume) if body is None else body.volume(box)
             capacity = np.array(density) if body is None else body.capacity(box, body.ids(box))
+            if body is None and not problem.grid.is_even:
+                volume = problem.grid.volumes(box)
+                capacity = problem.variables[0].total.density * volume
             weights = [it[at] if it.ndim else it for it in (capacity, volume)]
             state = snapshot.hidden(box)[0].astype(np.float64)[at]
             for one, seen in zip(warmth, snapshot.box(box), strict=True):

@@ -12,38 +12,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tetris_sim.config import Config
-from tetris_sim.config.sections.schema import SPLIT, ComputeSection
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import Checkpoint, problem_digest
 from tetris_sim.outputs.output import OutputTimes, StepSchedule
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere, measure_link, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.placement import is_implicit, is_spectral
-from tetris_sim.scheduler.plan.block import responsive_block
-from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.solving import (
-    PER_THREAD,
-    SPECTRAL_ON_GPU,
     SolvingOffer,
     SpectralPlan,
     on_fastest,
-    open_alone,
     plan_jumps,
-    share_of_all,
     share_solution,
-    solving_devices,
     solving_offers,
 )
-from tetris_sim.scheduler.plan.words import describe_gpu
-from tetris_sim.scheduler.planner import plan_together
+from tetris_sim.scheduler.planner import plan_rates, plan_together
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
 from tetris_sim.support.clock import format_duration, format_time
-from tetris_sim.support.wording import count_threads, gib
+from tetris_sim.support.wording import count_threads
 
 _LONG = 60.0  # seconds of steps after which other ways are looked for
 _SURELY: dict[Scheme, float] = {"spectral": 1.0, "implicit": 3.0}  # faster by prediction
@@ -302,56 +293,6 @@ def find_jumps(config: Config, problem: Problem, first: int = 0) -> SpectralPlan
     if step < last:
         count = math.ceil(count * (last - first) / (step - first))
     return SpectralPlan(max(1, count), longest)
-
-
-# Right-hand sides that are integrated in time, on one device.
-
-_TRANSFORMS = 9  # of a state in a substep of a split scheme, there and back
-_PER_NEWTON = 2e5  # unknowns that a step of Newton's method solves for [1/s]
-
-
-def plan_rates(problem: Problem, machine: Machine, compute: ComputeSection) -> Plan:
-    """Plan a run of a problem by right-hand sides.
-
-    Raises:
-        UnsupportedError: faces do not allow it, or no device holds the grid.
-    """
-    rates = problem.rates
-    assert rates is not None
-    split = rates.scheme in SPLIT
-    device = solving_devices(machine, compute, rates.scheme)[0 if split else -1]
-    gpu, place, why_threads = open_alone(machine, compute, device)
-    method, whole = place.integrating(rates.scheme), Slab.whole(problem.grid)
-    why_not = method.refusal(problem)
-    needed, usable = method.memory(problem, whole, {}), usable_bytes(machine, compute, device, gpu)
-    if why_not is None and needed > usable:
-        why_not = f"the whole grid takes {gib(needed)}, and {gib(usable)} can be had on {device}"
-    if why_not is not None:
-        msg = f"time.scheme is {rates.scheme}, but {why_not}"
-        raise UnsupportedError(msg)
-
-    n_values = problem.n_fields * problem.grid.n_points
-    seconds = n_values / _PER_NEWTON
-    if split:
-        speed = PER_THREAD if gpu is None else SPECTRAL_ON_GPU
-        numbers = n_values * _TRANSFORMS * problem.grid.ndim
-        seconds = numbers / (speed.transformed * place.threads)
-    often = (
-        f"; substeps have errors of {rates.tolerance:g} at most, how many is known afterwards, and "
-        "the times here are those of one"
-    )
-    return Plan(
-        shares=(share_of_all(problem, device, place, method, 1 / seconds, needed, gpu),),
-        time_block=1 if rates.adaptive else responsive_block(n_values, n_values / seconds),
-        seconds_per_step=seconds,
-        redundant=0.0,
-        copy_for_checkpoints=False,
-        reasons=(
-            why_threads if gpu is None else describe_gpu(gpu, usable),
-            f"{method.name}: {method.how}{often if rates.adaptive else ''}.",
-        ),
-        scheme=rates.scheme,
-    )
 
 
 # What a run would do: its problem, the machine, the plan. `plan` says it, `run` goes on.

@@ -236,6 +236,8 @@ def advance_solving(fleet: WorkerGroup, steps: int) -> None:
         if fleet.ranks.rank != 0:
             raise
         failure = error
+
+    # Rank 0 may have failed alone: everybody hears of it before anybody goes on.
     on_root(fleet.ranks, functools.partial(_fail, failure))
     if fleet.ranks.largest((left,))[0]:
         raise LeftOffError
@@ -332,8 +334,7 @@ def cause_of(problem: Problem, state: Callable[[], Field], steps: int, first: in
         steps: after which the state is not finite.
         first: that step.
     """
-    # Steps of right-hand sides are no steps of the reference.
-    if problem.why_not_one_stencil is None or problem.rates is not None:
+    if problem.why_not_one_stencil is None:
         return ""
     operations = problem.equations.n_operations if problem.equations else _BODY_OPERATIONS
     steps = min(steps, _REPEATED // (problem.grid.n_points * operations))

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ import numpy.typing as npt
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.equations import Offset, Rates, Stage, as_tap, tap
-from tetris_sim.model.formula import Node, evaluate
+from tetris_sim.model.equations import Offset, Rates, as_tap
+from tetris_sim.model.formula import Node, evaluate_each
 from tetris_sim.model.linearisation import (
     FaceError,
     Splitting,
@@ -40,10 +40,17 @@ from tetris_sim.model.linearisation import (
     tangent,
 )
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.reference import with_ghosts
+from tetris_sim.model.step_control import Counted
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
-from tetris_sim.solvers.spectral.exponential import DividedSteps, Tried
-from tetris_sim.solvers.spectral.waves import Inverses, Modes, apply_each, linear_matrix, product
+from tetris_sim.solvers.spectral.exponential import (
+    ArrayRates,
+    Inverses,
+    Modes,
+    Tried,
+    apply_each,
+    linear_matrix,
+    product,
+)
 
 Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
 _DIRECT = 20_000  # unknowns of a system that is factorised
@@ -56,82 +63,6 @@ class SolveFailedError(Exception):
     """Raised where a system or Newton's method does not converge, so the step is too long."""
 
 
-# Evaluation: right-hand sides and their derivatives as operations on whole arrays.
-
-
-class ArrayRates:
-    """Right-hand sides by an array library.
-
-    Args:
-        problem: by right-hand sides.
-        xp: NumPy or CuPy.
-    """
-
-    def __init__(self, problem: Problem, xp: Any = np) -> None:
-        assert problem.equations is not None
-        assert problem.rates is not None
-        self._problem, self._equations, self._xp = problem, problem.equations, xp
-        self._numbers, grid = problem.rates.numbers, problem.grid
-        self._coordinates = {}
-        for axis, name in enumerate(grid.axis_names):
-            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
-            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
-            self._coordinates[name] = here.reshape(along)
-        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
-
-    def __call__(self, u: Any, time: float) -> Any:
-        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
-        values: dict[str, Any] = {}
-        for stage, seen in self.stages(u, time, values):
-            del stage, seen
-        results = self._equations.results
-        return self._xp.stack([values[results[name]] for name in self._equations.fields])
-
-    def stages(
-        self, u: Any, time: float, values: dict[str, Any]
-    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
-        """Yield each stage with all inputs of its formulas; `values` takes every name."""
-        equations, numbers, xp = self._equations, self._numbers(time), self._xp
-        values |= dict(zip(equations.fields, u, strict=True))
-        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
-
-        # Every tap is a shifted window of an array with its ghosts.
-        shape = self._problem.grid.shape
-        for stage in equations.stages:
-            seen: dict[str, Any] = given | self._coordinates
-            for name, offsets in stage.taps.items():
-                radii = stage.radii(name)
-                around = self._around(name, radii, values)
-                for offset in offsets:
-                    window = zip(radii, offset, shape, strict=True)
-                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
-                    seen[tap(name, offset).name] = around[moved]
-            known: dict[int, Any] = {}
-            for name, tree in stage.formulas.items():
-                with np.errstate(all="ignore"):  # both sides of a condition are computed
-                    new = evaluate(tree, seen, known)
-                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
-            yield stage, seen
-
-    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
-        """Return a name with as many points beyond faces as a stage reads."""
-        problem = self._problem
-        if name in (self._equations.coefficients or {}):
-            if (name, radii) not in self._known:
-                spans = zip(radii, problem.grid.shape, strict=True)
-                box = tuple((-r, n + r) for r, n in spans)
-                coefficient = problem.padded_coefficient(name, box)
-                self._known[name, radii] = self._xp.asarray(coefficient)
-            return self._known[name, radii]
-        if not any(radii):
-            return values[name]
-        faces = self._equations.boundaries[name]
-        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]
-
-
-# Systems: 1 - tau J, and how they are solved.
-
-
 class Systems:
     """The systems 1 - tau J of a problem.
 
@@ -141,25 +72,22 @@ class Systems:
     """
 
     def __init__(self, problem: Problem, arrays: Any) -> None:
-        assert problem.equations is not None
-        self._problem, self._equations, self._arrays = problem, problem.equations, arrays
+        self._problem, self._equations, self._arrays = problem, problem.system, arrays
         self._evaluated = ArrayRates(problem)
 
-        # Derivatives by taps; coefficients do not change.
+        # Coefficients do not change with the state.
         self._slopes = [
             [
                 {
                     read: node
                     for text, node in slopes.items()
                     if (read := as_tap(text)) is not None
-                    and read[0] not in (problem.equations.coefficients or {})
+                    and read[0] not in (self._equations.coefficients or {})
                 }
                 for slopes in gradients(stage.programs)
             ]
-            for stage in problem.equations.stages
+            for stage in self._equations.stages
         ]
-        # By name and offset; they are the same for all states.
-        self._shifts: dict[tuple[str, Offset], tuple[npt.NDArray[np.int64], Numbers]] = {}
         self.iterations = 0
 
     def at(self, u: Numbers, time: float, tau: float) -> Solve:
@@ -210,6 +138,7 @@ class Systems:
         inverse = apply_each(linear_matrix(splitting, modes), len(u), xp, Inverses(tau, xp))[0]
         direction, size = self._direction, u.size
 
+        # One compiled program makes f(u) and J v; f(u) is thrown away.
         def forward(v: Numbers) -> Numbers:
             both = np.concatenate([u, v.reshape(u.shape)])
             return np.asarray(v.reshape(-1) - tau * direction(both, time)[len(u) :].reshape(-1))
@@ -228,6 +157,7 @@ class Systems:
         def count(_: Any) -> None:
             self.iterations += 1
 
+        # Newton's method corrects what a solution leaves, so it need not be exact.
         options: dict[str, Any] = {"restart": _RESTART, "maxiter": _CYCLES}
         found, failed = gmres(
             matrix, b, M=near, rtol=_FORCING, callback=count, callback_type="pr_norm", **options
@@ -263,8 +193,6 @@ class Systems:
         for name, slopes, values in self._evaluate(u, time):
             field = next((f for f, new in equations.results.items() if new == name), None)
             basis = face_ends(problem, name) if field is None else ends[field]
-
-            # It only has to be near, so parts that are not diagonal are left out.
             weights[name] = {}
             for read in dict.fromkeys(key[0] for key in slopes):
                 own = {
@@ -275,6 +203,8 @@ class Systems:
                 refuse_faces(problem, read, own)
                 if face_ends(problem, read) == basis and any(own.values()):
                     weights[name] |= even_taps(own, basis)
+
+        # Whatever the means leave out, GMRES finds.
         modes = Modes(problem.grid.shape, [*ends.values()], self._arrays)
         return modes, Splitting(weights, equations.results, equations, ends)
 
@@ -288,10 +218,9 @@ class Systems:
         for (stage, seen), rows in zip(
             self._evaluated.stages(u, time, {}), self._slopes, strict=True
         ):
-            known: dict[int, Any] = {}
             with np.errstate(all="ignore"):
                 for name, slopes in zip(stage.formulas, rows, strict=True):
-                    values = [evaluate(it, seen, known) for it in slopes.values()]
+                    values = evaluate_each([*slopes.values()], seen)
                     found.append((name, slopes, [np.nan_to_num(it) for it in values]))
         return found
 
@@ -314,33 +243,29 @@ class Systems:
                     before = rows[name].get(column)
                     rows[name][column] = part if before is None else before + part
 
-        # All blocks as one matrix.
-        numbers, where = list[Any](), list[Any]()
-        for row, field in enumerate(fields):
-            for column, block in rows[self._equations.results[field]].items():
+        numbers, pairs = list[Any](), list[Any]()
+        for row, name in enumerate(fields):
+            for column, block in rows[self._equations.results[name]].items():
                 own = block.tocoo()
                 numbers.append(own.data)
-                where.append((own.row * len(fields) + row, own.col * len(fields) + column))
+                pairs.append((own.row * len(fields) + row, own.col * len(fields) + column))
         size = n * len(fields)
         if not numbers:
             return coo_matrix((size, size)).tocsr()
-        # Entries of equal places are added up.
-        both = tuple(np.concatenate(it) for it in zip(*where, strict=True))
-        return coo_matrix((np.concatenate(numbers), both), shape=(size, size)).tocsr()
+        where = tuple(np.concatenate(it) for it in zip(*pairs, strict=True))
+        return coo_matrix((np.concatenate(numbers), where), shape=(size, size)).tocsr()
 
+    @functools.cache  # noqa: B019 - one object per run
     def _shift(self, name: str, offset: Offset) -> tuple[npt.NDArray[np.int64], Numbers]:
         """Return for all points the point that a tap reads, and by how much it counts: that which
         a ghost mirrors, and b.
         """
-        if (name, offset) in self._shifts:
-            return self._shifts[name, offset]
         grid, boundary = self._problem.grid, self._equations.boundaries.get(name)
         where, factor = np.zeros((1,) * grid.ndim, np.int64), np.ones((1,) * grid.ndim)
         for axis, (shift, n) in enumerate(zip(offset, grid.shape, strict=True)):
             along, weights = np.arange(n) + shift, np.ones(n)
             if shift and self._problem.boundary.periodic(axis):
                 along %= n
-            # Beyond a face, ghost number j mirrors the point number j inside.
             elif shift:
                 assert boundary is not None
                 side = SIDES[0] if shift < 0 else SIDES[1]
@@ -352,12 +277,10 @@ class Systems:
                 weights[beyond] = np.array([b for _, b in pairs])[number]
                 along[beyond] = number if shift < 0 else n - 1 - number
 
-            # Corners follow from both of their axes.
+            # Flat numbers of points, in array order.
             shape = [-1 if k == axis else 1 for k in range(grid.ndim)]
             where, factor = where * n + along.reshape(shape), factor * weights.reshape(shape)
-        weights = np.broadcast_to(factor, grid.shape).reshape(-1)
-        self._shifts[name, offset] = where.reshape(-1), weights
-        return self._shifts[name, offset]
+        return where.reshape(-1), np.broadcast_to(factor, grid.shape).reshape(-1)
 
 
 def _by_point(values: Numbers) -> Numbers:
@@ -366,6 +289,112 @@ def _by_point(values: Numbers) -> Numbers:
 
 def _by_field(values: Numbers, shape: tuple[int, ...]) -> Numbers:
     return np.ascontiguousarray(np.moveaxis(values.reshape(*shape[1:], shape[0]), -1, 0))
+
+
+# Substeps of a step of the run.
+
+_SAFETY = 0.9
+_DEEPEST = 40  # halvings of a step: a substep that is shorter leads nowhere
+_UNSEEN = 1e-6  # of the largest field: magnitude from which on a field that began as 0 counts
+_MOST_AT_ONCE = 3  # halvings after a substep that was rejected
+
+
+@dataclass
+class DividedSteps:
+    """Advances a state from one step of a run to the next.
+
+    Attributes:
+        problem: by right-hand sides.
+        scheme: for substeps, with the calls of `SplitScheme`.
+        xp: array library.
+        counted: substeps so far.
+        heard: interruption request.
+    """
+
+    problem: Problem
+    scheme: Any
+    xp: Any
+    counted: Counted = field(default_factory=Counted)
+    heard: Heard = nobody
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on substeps."""
+        return (str(self.counted),) if self.rates.adaptive else ()
+
+    @property
+    def rates(self) -> Rates:
+        """How right-hand sides are integrated."""
+        assert self.problem.rates is not None
+        return self.problem.rates
+
+    def advance(self, u: Any, step: int) -> Any:
+        """Make step number `step` of a state (n_fields, n0, ...), float64, and return the next.
+
+        Raises:
+            LeftOffError: the run is to end.
+            NumericsError: no substep is short enough.
+        """
+        begin, end = self.problem.time(step), self.problem.time(step + 1)
+        if self.heard():
+            raise LeftOffError
+        if not self.rates.adaptive:
+            before = self.scheme.begin(u, begin)
+            return self.scheme.advance(before, begin, self.problem.dt, judged=False).u
+
+        # Places are counted in the shortest substeps, so that those of a length lie side by side.
+        now, place, level, largest = self.scheme.begin(u, begin), 0, 0, self._sizes(u)
+        # What a field that begins as 0 grows from has no size of its own: that of others counts.
+        floors = [_UNSEEN * max(largest) if it == 0 else 0.0 for it in largest]
+        while place < 1 << _DEEPEST:
+            if self.heard():
+                raise LeftOffError
+            if level > _DEEPEST:
+                self._refuse(begin + (end - begin) * (place / (1 << _DEEPEST)))
+            length = self.problem.dt / (1 << level)
+            time = begin + self.problem.dt * (place / (1 << _DEEPEST))
+            tried = self.scheme.advance(now, time, length, judged=True)
+            error = self._judge(list(map(max, largest, floors)), tried)
+            factor = _SAFETY * error ** (-1 / self.scheme.order) if error > 0 else math.inf
+            if error > 1:
+                level += min(max(1, math.ceil(-math.log2(max(factor, 1e-3)))), _MOST_AT_ONCE)
+                self.counted = replace(self.counted, rejected=self.counted.rejected + 1)
+                continue
+
+            now, place, largest = tried, place + (1 << (_DEEPEST - level)), self._sizes(tried.u)
+            self.counted = replace(
+                self.counted,
+                made=self.counted.made + 1,
+                shortest=min(self.counted.shortest, length),
+                longest=max(self.counted.longest, length),
+            )
+            # Twice as long, where two of this length would end.
+            if level and factor >= 2 and place % (1 << (_DEEPEST - level + 1)) == 0:
+                level -= 1
+        return now.u
+
+    def _sizes(self, values: Any) -> list[float]:
+        return [float(self.xp.abs(it).max()) for it in values]
+
+    def _judge(self, largest: Sequence[float], tried: Tried) -> float:
+        """Return the error of a substep relative to what is tolerated."""
+        sizes, errors = self._sizes(tried.u), self._sizes(tried.error)
+        if not np.isfinite([*sizes, *errors]).all():
+            return math.inf
+        worst = 0.0
+        for before, after, error in zip(largest, sizes, errors, strict=True):
+            scale = self.rates.tolerance * max(before, after)
+            if error > 0:
+                worst = max(worst, error / scale if scale > 0 else math.inf)
+        return worst
+
+    def _refuse(self, time: float) -> None:
+        msg = (
+            f"no substep is short enough at t = {time:.10g} s: the last one that was tried still "
+            "has an error above time.tolerance. Do the fields grow without end there, or jump? Or "
+            "take a larger time.tolerance, if it is near rounding."
+        )
+        raise NumericsError(msg)
 
 
 # TR-BDF2.
@@ -457,9 +486,10 @@ class TrBdf2:
             self.solutions += 1
             w = w + change
             size = float((_sizes(change) / np.where(scale > 0, scale, 1.0)).max())
-            # What is left after a change that shrank by some factor shrinks by it again.
-            ratio = size / last if math.isfinite(last) else 1.0
-            if size <= least or (ratio < 1 and size * ratio <= least * (1 - ratio)):
+            # What is left after a change that shrank by some factor shrinks by it again; the first
+            # change says nothing about that.
+            shrinks = size / last if math.isfinite(last) else 1.0
+            if size <= least or (shrinks < 1 and size * shrinks <= least * (1 - shrinks)):
                 return w
             if size > _SLOW * last:
                 self._solve = None
@@ -482,8 +512,6 @@ def newton_steps(problem: Problem, arrays: Any) -> DividedSteps:
 _FIRST = 0.1  # of the largest value: by how much the first step may change a state
 _GROWS = 10.0  # most by which a step is longer than the one before
 _SHRINKS = 0.1
-_LEAST_GROWTH = 1.5
-_LONGEST = 1e15  # of the first step: nothing is steady that still changes after it
 _MOST = 500  # steps
 
 
@@ -519,12 +547,9 @@ class SteadyState:
         begun = size = float(np.linalg.norm(f))
         largest = float(np.abs(f).max())
         tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
-        first = tau
         for number in range(_MOST):
             if self.heard():
                 raise LeftOffError
-            if tau > _LONGEST * first:
-                break
             if size <= self._tolerance * begun:
                 self.notes = (
                     f"Steady state: {number} steps of Newton's method, the right-hand sides are "
@@ -540,17 +565,13 @@ class SteadyState:
             if not now < 10 * size:
                 tau *= _SHRINKS
                 continue
-            # As far as rounding lets it shrink; a shorter step would show nothing.
-            still = tau >= first and float(np.abs(new - u).max()) <= _ROUNDING * float(
-                np.abs(u).max()
-            )
-            # In inverse proportion to what is left, and longer wherever that shrinks.
-            ratio = size / now if now > 0 else _GROWS
-            tau *= min(max(ratio, 1.0 if ratio < 1 else _LEAST_GROWTH), _GROWS)
+            # As far as rounding lets it shrink.
+            still = float(np.abs(new - u).max()) <= _ROUNDING * float(np.abs(u).max())
+            tau *= min(max(size / now, _SHRINKS), _GROWS) if now > 0 else _GROWS
             u, f, size = new, after, 0.0 if still else now
 
         msg = (
-            f"time.scheme: steady: after {number} steps of Newton's method the state still moves, "
+            f"time.scheme: steady: after {_MOST} steps of Newton's method the state still changes: "
             f"right-hand sides are {size / begun:.2g} of what they were. Does the state swing for "
             "ever, or grow? Begin nearer to the steady state, or use scheme implicit"
         )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tetris_sim.config.sections.quantities import (
     AnyNumber,
     Conductivity,
-    Length,
+    Position,
     PositiveLength,
     Section,
     Temperature,
@@ -31,7 +31,7 @@ from tetris_sim.config.sections.varying import (
 FaceName = Annotated[
     str,
     Field(
-        pattern=r"^(\*|[xyz][-+]?)$",
+        pattern=r"^(\*|([xyzr]|theta)[-+]?)$",
         description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
     ),
 ]
@@ -46,7 +46,7 @@ class GaussianInitial(Section):
     """Height above the background: a temperature difference, the same in K and in degC."""
     sigma: PositiveLength
     """Standard deviation [m]."""
-    center: tuple[Length, ...] | None = None
+    center: tuple[Position, ...] | None = None
     """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
     background: Temperature = 0.0
 
@@ -133,7 +133,7 @@ class PatchSection(Section):
 class DirichletFace(PatchSection):
     """Prescribed value on the face itself."""
 
-    type: Literal["dirichlet"]
+    type: Literal["dirichlet", "temperature"]
     value: FaceTemperature
 
 
@@ -147,25 +147,37 @@ class FixedFace(PatchSection):
 class NeumannFace(PatchSection):
     """Prescribed heat flux into the body [W/m^2]; 0 means insulated."""
 
-    type: Literal["neumann"]
+    type: Literal["neumann", "heat_flux", "insulated", "symmetry"]
     flux: FaceFlux = 0.0
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A flux of 0 needs none."""
 
+    @model_validator(mode="after")
+    def _as_its_name_says(self) -> NeumannFace:
+        if self.type in ("insulated", "symmetry") and self.flux != 0:
+            msg = f"nothing flows through a face of type {self.type}; take heat_flux for a flux"
+            raise ValueError(msg)
+        if self.type == "heat_flux" and "flux" not in self.model_fields_set:
+            msg = "heat_flux needs flux, for example 500 W/m^2; insulated has none"
+            raise ValueError(msg)
+        return self
+
 
 class RobinFace(PatchSection):
-    """Convection: k dT/dn = h (ambient - T), n outward."""
+    """Convection: k dT/dn = h (ambient - T) + flux, n outward."""
 
-    type: Literal["robin"]
+    type: Literal["robin", "convection"]
     h: FaceCoefficient
     ambient: FaceTemperature
+    flux: FaceFlux = 0.0
+    """Heat flux into the body besides [W/m^2]."""
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A bare stencil has no material."""
 
 
 class RadiationFace(PatchSection):
     """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin,
-    plus convection if `h` is given.
+    plus convection if `h` is given, plus a flux.
     """
 
     type: Literal["radiation"]
@@ -173,6 +185,14 @@ class RadiationFace(PatchSection):
     ambient: FaceTemperature
     """Temperature of the surroundings, and of the air if `h` is given."""
     h: FaceCoefficient = 0.0
+    flux: FaceFlux = 0.0
+    """Heat flux into the body besides [W/m^2]."""
+
+
+class AxisFace(NeumannFace):
+    """The axis or the centre of cylindrical and spherical coordinates, filled in by itself: it has
+    no area, so nothing flows through it, and a configuration has no such section.
+    """
 
 
 class PeriodicFace(Section):

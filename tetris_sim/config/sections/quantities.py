@@ -7,10 +7,9 @@ its message.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import math
 import re
-import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,6 +19,16 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from tetris_sim.config.sections.units import (
+    COMMON,
+    UNIT,
+    ZEROS,
+    UnitError,
+    as_text,
+    convert,
+    tidied,
+    to_si,
+)
 from tetris_sim.support.wording import describe, listed
 
 # The base class of all sections, and what every section refuses whatever its keys are.
@@ -68,187 +77,6 @@ def _without_truth(value: object) -> object:
     return value
 
 
-# Units: conversion of a number with a unit to SI.
-#
-# The unit arrives as text that has passed the strict pattern below; pint decides whether it exists.
-# pint is imported on first use, because reading its thousand definitions takes half of the start-up
-# time of a program, and most configurations use lengths, times and temperatures in the few units
-# that are listed here. Conversions use decimal arithmetic, so that "15.3 mm" is exactly the number
-# that 0.0153 is.
-
-# Name of a dimension in messages about a quantity of the wrong one.
-_NOUNS = {
-    "m": "a length",
-    "s": "a time",
-    "degC": "a temperature",
-    "m^2/s": "a diffusivity",
-    "W/(m K)": "a thermal conductivity",
-    "kg/m^3": "a density",
-    "J/(kg K)": "a specific heat",
-    "W/m^2": "a heat flux",
-    "W/(m^2 K)": "a heat transfer coefficient",
-    "m^2": "an area",
-    "m^3": "a volume",
-    "m/s": "a speed",
-    "kg": "a mass",
-    "1/s": "a frequency",
-    "N": "a force",
-    "Pa": "a pressure",
-    "J": "an energy",
-    "W": "a power",
-    "W/m^3": "a power per volume",
-    "A": "an electric current",
-    "C": "an electric charge",
-    "V": "a voltage",
-    "mol": "an amount of substance",
-    "dimensionless": "a number without dimension",
-}
-# Every exception that pint 0.24 to 0.25 was seen to raise for text it cannot parse, and related
-# ones.
-_REFUSALS = (
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    SyntaxError,
-)
-
-# Units common in configurations: pint takes longer to start than a whole validation. By target
-# unit: the factor of each unit. A test compares every entry with pint.
-_COMMON: dict[str, dict[str, str]] = {
-    "m": {
-        "nm": "1e-9",
-        "um": "1e-6",
-        "µm": "1e-6",
-        "μm": "1e-6",
-        "mm": "0.001",
-        "cm": "0.01",
-        "m": "1",
-        "km": "1000",
-    },
-    "s": {
-        "ns": "1e-9",
-        "us": "1e-6",
-        "µs": "1e-6",
-        "μs": "1e-6",
-        "ms": "0.001",
-        "s": "1",
-        "min": "60",
-        "h": "3600",
-    },
-    "delta_degC": {"K": "1", "degC": "1", "°C": "1"},
-    "W": {"mW": "0.001", "W": "1", "kW": "1000"},
-    "W/m^2": {"W/m^2": "1", "W/m²": "1", "kW/m^2": "1000", "W/cm^2": "10000"},
-    "W/(m^2 K)": {"W/(m^2 K)": "1", "W/m^2/K": "1", "W/(m² K)": "1", "W/m²/K": "1"},
-    "W/(m K)": {"W/(m K)": "1", "W/m/K": "1"},
-    "J/(kg K)": {"J/(kg K)": "1", "J/kg/K": "1"},
-    "kg/m^3": {"kg/m^3": "1", "kg/m³": "1", "g/cm^3": "1000"},
-    "m^2/s": {"m^2/s": "1", "m²/s": "1", "mm^2/s": "1e-6"},
-}
-_ZEROS = {("K", "degC"): "-273.15"}  # of scales that begin elsewhere, a step being the same
-
-
-class UnitError(ValueError):
-    """A unit that does not exist or does not fit; the message is a clause about what was found."""
-
-
-@functools.cache
-def _registry() -> Any:
-    import pint
-
-    # No cache folder: reading a configuration must not write files into the user's home.
-    return pint.UnitRegistry(non_int_type=Decimal, cache_folder=None)
-
-
-@functools.cache
-def _dimension_nouns() -> dict[Any, str]:
-    return {
-        _registry().get_dimensionality(_registry().parse_units(unit)): noun
-        for unit, noun in _NOUNS.items()
-    }
-
-
-@functools.cache
-def _dimension(unit: str) -> Any:
-    return _registry().parse_units(unit).dimensionality
-
-
-def convert(number: str, unit: str, target: str, *, difference: bool = False) -> float:
-    """`number` `unit` expressed in the unit `target`; infinite if too large for a float.
-
-    Args:
-        number: a decimal number.
-        unit: a product of unit names.
-        target: the unit wanted, which must exist.
-        difference: for temperatures: whether to ignore the zero of the scale, so that 100 K
-            equals 100 degC.
-
-    Raises:
-        UnitError: the unit does not exist, or has another dimension than `target`.
-    """
-    # Fast path without pint: same factors, same decimal arithmetic, hence the same bits.
-    if (zero := _ZEROS.get((unit, target))) is not None:
-        return float(Decimal(number) + Decimal(zero))
-    if (factor := _COMMON.get(target, {}).get(unit)) is not None:
-        return float(Decimal(number) * Decimal(factor))
-
-    text = f"{number} {unit}"
-    units, dimension = _parsed(unit, text)
-    refusals = _refusals()
-    # Compare dimensions first: the message then names the dimension that was found.
-    if dimension != _dimension(target):
-        msg = f"{text!r} is {_dimension_nouns().get(dimension, 'a quantity of another dimension')}"
-        raise UnitError(msg)
-    try:
-        quantity = _registry().Quantity(Decimal(number), units)
-        if difference:
-            # A difference is the distance from the scale's own zero, whatever offset that zero has.
-            begin = _registry().Quantity(Decimal(0), units)
-            return float((quantity.to("kelvin") - begin.to("kelvin")).magnitude)
-        return float(quantity.to(target).magnitude)
-    except refusals as error:
-        msg = f"{text!r} cannot be converted to {target}"
-        raise UnitError(msg) from error
-
-
-def to_si(number: str, unit: str) -> float:
-    """`number` `unit` in products of kg, m, s, A, mol, cd and K; temperatures in degC.
-
-    >>> to_si("2", "mm^2/min"), to_si("300", "K")
-    (3.3333333333333334e-08, 26.85)
-
-    Raises:
-        UnitError: the unit does not exist.
-    """
-    text = f"{number} {unit}"
-    units, dimension = _parsed(unit, text)
-    if dimension == _dimension("degC"):
-        return convert(number, unit, "degC")
-    try:
-        return float(_registry().Quantity(Decimal(number), units).to_base_units().magnitude)
-    except _refusals() as error:
-        msg = f"{text!r} cannot be converted to SI units"
-        raise UnitError(msg) from error
-
-
-def _parsed(unit: str, text: str) -> tuple[Any, Any]:
-    """A unit and its dimension; raises `UnitError` if no unit has that name."""
-    try:
-        units = _registry().parse_units(unit)
-        return units, units.dimensionality
-    except _refusals() as error:
-        msg = f"{unit!r} in {text!r} is not a unit"
-        raise UnitError(msg) from error
-
-
-def _refusals() -> tuple[type[BaseException], ...]:
-    import pint
-
-    return (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError)
-
-
 # Text patterns: whatever does not match them never reaches `float`, pint or a tokenizer.
 Bound = Literal["any", "positive", "nonnegative"]
 _BOUNDS: dict[Bound, str] = {
@@ -259,13 +87,9 @@ _BOUNDS: dict[Bound, str] = {
 
 _LONGEST = 80  # characters; far longer than any quantity, far too short to be slow
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
-# Possessive (`++`), so that a text that does not match fails at once instead of after trying every
-# way to split names.
-_UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
-# Exponents of one digit, and no powers of powers.
-_EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
-_UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
-_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})?\s*")
+_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*[A-Za-z°µμ].*|\s*[+-]?[0-9]+,[0-9]+\s*")
+# Atomic: the exponent of 1e4*x is no unit e4.
+_QUANTITY = re.compile(rf"\s*((?>{_NUMBER}))\s*({UNIT})?\s*")
 _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 
@@ -275,7 +99,9 @@ _PLAIN = frozenset("0123456789+-.eE ")  # of decimal numbers
 
 def looks_like_quantity(text: str) -> bool:
     """Whether a text has the form of a number with or without a unit."""
-    return len(text) <= _LONGEST and _QUANTITY.fullmatch(text) is not None
+    if len(text) > _LONGEST or " if " in text:  # which a formula may have
+        return False
+    return _QUANTITY.fullmatch(tidied(text)) is not None
 
 
 @dataclass(frozen=True)
@@ -308,6 +134,7 @@ class Quantity:
         Raises:
             ValueError: a sentence saying what was found and what is wanted.
         """
+        value = as_text(value)
         if isinstance(value, str):
             number = self._read_text(value)
         elif isinstance(value, Real) and not isinstance(value, bool):
@@ -327,6 +154,21 @@ class Quantity:
         ):
             self._refuse(f"{describe(value)} was found")
         return number
+
+    def per(self, value: object, units: Sequence[str]) -> tuple[float, str] | None:
+        """The number and the unit of a text that has this quantity per one of some units.
+
+        >>> POWER.per("2 kW/m", ("m", "m^2")), POWER.per("2 kW", ("m", "m^2"))
+        ((2000.0, 'm'), None)
+        """
+        match = _QUANTITY.fullmatch(tidied(value)) if isinstance(value, str) else None
+        if match is None or len(match[0]) > _LONGEST or match[2] is None:
+            return None
+        # The first unit that it can be converted to is the one that it has.
+        for unit in units:
+            with contextlib.suppress(UnitError):
+                return convert(match[1], match[2].strip(), f"{self.unit}/{unit}"), unit
+        return None
 
     def read_column(self, texts: Sequence[str], unit: str) -> list[float]:
         """The SI numbers of many texts, to each of which a unit is appended, or none if it is "".
@@ -351,7 +193,7 @@ class Quantity:
         """As `read_column` of mere decimal numbers in a frequent unit; None for all else."""
         if not _PLAIN.issuperset("".join(texts)) or max(map(len, texts), default=0) > _LONGEST // 2:
             return None
-        factor, zero = _COMMON.get(self.unit, {}).get(unit), _ZEROS.get((unit, self.unit))
+        factor, zero = COMMON.get(self.unit, {}).get(unit), ZEROS.get((unit, self.unit))
         try:
             # Decimal arithmetic gives the bits of `convert`.
             if unit in ("", self.unit) and self.unit != "SI":
@@ -374,9 +216,11 @@ class Quantity:
         return None if self.bound == "positive" and least == 0 else numbers
 
     def _read_text(self, text: str) -> float:
-        match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+        match = _QUANTITY.fullmatch(tidied(text)) if len(text) <= _LONGEST else None
         if match is None:
-            self._refuse(f"{describe(text)} was found")
+            comma = len(text) <= _LONGEST and _COMMA.fullmatch(text)
+            point = f" (write {text.strip().replace(',', '.', 1)!r}, with a point)" if comma else ""
+            self._refuse(f"{describe(text)} was found{point}")
         if match[2] is None:
             return float(match[1])
 
@@ -410,6 +254,33 @@ class Quantity:
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
+# Angles by unit [rad]. Only positions may be angles: along theta.
+ANGLES = {
+    **dict.fromkeys(("deg", "degree", "degrees", "°"), math.pi / 180),
+    **dict.fromkeys(("rad", "radian", "radians"), 1.0),
+    "mrad": 1e-3,
+    "turn": 2 * math.pi,
+}
+
+
+class PositionQuantity(Quantity):
+    """A length, or an angle with its unit; which of them belongs there, the axis decides."""
+
+    def _read_text(self, text: str) -> float:
+        number, unit = split_unit(text)
+        return super()._read_text(text) if unit not in ANGLES else float(number) * ANGLES[unit]
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """A quantity as its number and its unit; both empty if it is none.
+
+    >>> split_unit("90 deg"), split_unit("3"), split_unit("r + 1")
+    (('90', 'deg'), ('3', ''), ('', ''))
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    return ("", "") if match is None else (match[1], (match[2] or "").strip())
+
+
 # Quantities that other modules also use by themselves, then the types of keys.
 LENGTH = Quantity("a length", "m", ("15 mm",))
 TIME = Quantity("a time", "s", ("1 ms",))
@@ -427,6 +298,8 @@ NUMBER = Quantity("a number", "dimensionless", ("0.5",))
 AnyNumber = Annotated[float, Quantity("a number in any unit", "SI", ("0.5", "3 K/mm"))]
 Length = Annotated[float, LENGTH]
 PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positive")]
+Position = Annotated[float, PositionQuantity("a length", "m", ("15 mm",))]
+PositivePosition = Annotated[float, PositionQuantity("a length", "m", ("15 mm",), "positive")]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]
 Moment = Annotated[float, Quantity("a time", "s", ("1 s", "5 ms"), "nonnegative")]
 WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive")]

@@ -8,28 +8,30 @@ checks across sections are in `config/checks.py`.
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from tetris_sim.config.sections.conditions import FaceCondition, FaceName, InitialSection
+from tetris_sim.config.sections.conditions import (
+    AxisFace,
+    FaceCondition,
+    FaceName,
+    InitialSection,
+)
+from tetris_sim.config.sections.grid import AxisName, Count, GridSection, closed_faces
 from tetris_sim.config.sections.quantities import (
     AnyInterval,
     Bandwidth,
     Interval,
-    Length,
     Memory,
     Moment,
+    Position,
     PositiveDuration,
-    PositiveLength,
     RateOfChange,
     Section,
     TuningTime,
     WallTime,
 )
-from tetris_sim.support.wording import describe
 
 # Section `time`: duration, time step and integration scheme.
 
@@ -176,8 +178,6 @@ ProbeName = Annotated[
     ),
 ]
 
-AxisName = Annotated[str, Field(pattern=r"^[xyz]$", description="an axis: x, y or z")]
-Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
 # What `tuning_budget: auto` stands for [s].
 _TUNING_SECONDS = 5.0
@@ -193,101 +193,6 @@ def split_devices(text: str) -> str | list[str]:
     if "," not in text and ":" not in text:
         return text.strip()
     return [part.strip() for part in text.replace("+", ",").split(",")]
-
-
-class SegmentSection(Section):
-    """Cells of equal width up to a position."""
-
-    to: PositiveLength
-    """Its end [m]; it begins at the end of the segment before, the first one at 0."""
-    n: Count
-    """Number of cells."""
-
-
-class GradedSection(Section):
-    """An axis whose cells differ in width."""
-
-    edges: Annotated[tuple[Length, ...], Field(min_length=2)] | None = None
-    """The faces of all cells [m], ascending from 0."""
-    segments: Annotated[tuple[SegmentSection, ...], Field(min_length=1)] | None = None
-    """Instead of `edges`: runs of cells of equal width."""
-
-    @model_validator(mode="after")
-    def _ascends(self) -> GradedSection:
-        if (self.edges is None) == (self.segments is None):
-            msg = "give either edges or segments"
-            raise ValueError(msg)
-        given = self.edges or (0.0, *(it.to for it in self.segments or ()))
-        # Zero first and strictly ascending; equal faces would make a cell of no width.
-        if given[0] != 0 or any(b <= a for a, b in itertools.pairwise(given)):
-            msg = f"{describe(given)} was found; they begin at 0 and ascend"
-            raise ValueError(msg)
-        return self
-
-    @property
-    def ends(self) -> tuple[float, ...]:
-        """The faces of all cells [m], ascending from 0, (n + 1,)."""
-        if self.edges is not None:
-            return self.edges
-        found = [0.0]
-        for it in self.segments or ():
-            low = found[-1]
-            # The last face is `to` itself, free of rounding, so that neighbouring segments meet.
-            found += [low + (it.to - low) * k / it.n for k in range(1, it.n)] + [it.to]
-        return tuple(found)
-
-
-class GridSection(Section):
-    """Number of points and size of the box."""
-
-    shape: Annotated[
-        tuple[Annotated[int, Field(gt=0, le=10**12)], ...], Field(min_length=1, max_length=3)
-    ]
-    """Number of points along x, y, z."""
-    size: tuple[PositiveLength, ...] | None = None
-    """Edge lengths along x, y, z [m]. Give this or `spacing`; neither means a spacing of 1."""
-    spacing: tuple[PositiveLength, ...] | None = None
-    """Distance between points along x, y, z [m]."""
-    graded: dict[Literal["x", "y", "z"], GradedSection] = Field(default={})
-    """Axes whose cells differ in width. Their entries in `shape` and `size` must equal the number
-    of cells and the end of the last one.
-    """
-
-    @model_validator(mode="after")
-    def _one_length_per_axis(self) -> GridSection:
-        if self.size is not None and self.spacing is not None:
-            msg = "size and spacing are both given; one follows from the other, so give one"
-            raise ValueError(msg)
-        for name, lengths in (("size", self.size), ("spacing", self.spacing)):
-            if lengths is not None and len(lengths) != len(self.shape):
-                msg = (
-                    f"{name} has {len(lengths)} entries but shape has {len(self.shape)}; both list "
-                    "x, y, z"
-                )
-                raise ValueError(msg)
-        self._refuse_other_axes()
-        return self
-
-    def _refuse_other_axes(self) -> None:
-        """Raise if a graded axis does not exist or disagrees with `shape` or `size`."""
-        for name, axis in self.graded.items():
-            number = "xyz".index(name)
-            if number >= len(self.shape):
-                msg = f"graded has {name}, but shape has {len(self.shape)} entries"
-                raise ValueError(msg)
-
-            # n cells have n + 1 faces.
-            if len(axis.ends) != self.shape[number] + 1:
-                msg = (
-                    f"graded.{name} has {len(axis.ends) - 1} cells, but shape says "
-                    f"{self.shape[number]}; write the same number"
-                )
-                raise ValueError(msg)
-
-            # Equal up to rounding, as the two may be written in different units.
-            if self.size is None or not math.isclose(self.size[number], axis.ends[-1]):
-                msg = f"graded.{name} ends at {axis.ends[-1]:g} m; size must say the same"
-                raise ValueError(msg)
 
 
 class SimulatedSection(Section):
@@ -412,9 +317,9 @@ class PartSection(FieldsSection):
 
     name: ProbeName
     """Name of its files, fields-<name>."""
-    box: dict[AxisName, tuple[Length, Length]] = Field(default={})
+    box: dict[AxisName, tuple[Position, Position]] = Field(default={})
     """Range by axis [m]; an axis that is not named is taken whole."""
-    slice: dict[AxisName, Length] = Field(default={})
+    slice: dict[AxisName, Position] = Field(default={})
     """Position of the cut, by axis [m]. Values are interpolated linearly between the surrounding
     points; on a face they are the values of the face.
     """
@@ -438,8 +343,8 @@ class PartSection(FieldsSection):
 class ProbeSection(Section):
     """The value at one position over time, as CSV."""
 
-    at: Annotated[tuple[Length, ...], Field(min_length=1, max_length=3)]
-    """Position along x, y, z [m]."""
+    at: Annotated[tuple[Position, ...], Field(min_length=1, max_length=3)]
+    """Position along x, y, z, or along the axes of the grid [m]."""
     every: Interval
     name: ProbeName | None = None
     """Name of its file; numbered if not given."""
@@ -454,7 +359,7 @@ class OverSection(Section):
     """All cells of this material."""
     fluid: str | None = None
     """All cells of this fluid: the name of its region, or `fluid`."""
-    box: dict[AxisName, tuple[Length, Length]] = Field(default={})
+    box: dict[AxisName, tuple[Position, Position]] = Field(default={})
     """Range by axis [m]; an axis that is not named is taken whole."""
 
     @model_validator(mode="after")
@@ -568,6 +473,13 @@ class Request(Section):
     # `schema` in files, `schema_version` in Python.
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
+    @model_validator(mode="after")
+    def _with_axis(self) -> Request:
+        # Written into `boundaries`, so that everything reads what holds on each face in one place.
+        made = {**self.boundaries, **closed_faces(self.grid, self.boundaries)}
+        object.__setattr__(self, "boundaries", made)
+        return self
+
     @property
     def ndim(self) -> int:
         """Number of axes of the grid."""
@@ -579,4 +491,8 @@ class Request(Section):
 
         Keys without a value are left out.
         """
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        found = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, condition in self.boundaries.items():
+            if isinstance(condition, AxisFace):
+                del found["boundaries"][name]
+        return found

@@ -33,6 +33,7 @@ from tetris_sim.config.sections.quantities import (
     Section,
     looks_like_quantity,
 )
+from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, compile_expression
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
@@ -84,6 +85,13 @@ class Varying:
     more: bool = False
 
     @property
+    def known(self) -> tuple[str, ...]:
+        """The variables, with those of other axes than x, y and z: which a grid has is checked with
+        the grid.
+        """
+        return tuple(dict.fromkeys((*self.names, *(PLACES if "x" in self.names else ()))))
+
+    @property
     def wanted(self) -> str:
         """The allowed values, for messages."""
         return f"{self.quantity.wanted}, an expression of {listed(self.names, 'and')}, or a table"
@@ -112,7 +120,7 @@ class Varying:
     def mistake(self, text: str) -> str | None:
         """What is wrong with a formula, as a sentence; None if nothing is."""
         try:
-            compile_expression(text, self.names)
+            compile_expression(text, self.known)
         except ExpressionError as error:
             return f"{describe(text)} was found; {self.wanted} is wanted ({error})"
         return None

@@ -20,31 +20,304 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import star_mean
-from tetris_sim.model.equations import Rates
-from tetris_sim.model.linearisation import split
+from tetris_sim.model.equations import Offset, Stage, tap
+from tetris_sim.model.formula import evaluate_each
+from tetris_sim.model.linearisation import Ends, Splitting, Taps, split
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.step_control import Counted
-from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
-from tetris_sim.solvers.spectral.waves import (
-    Exponentials,
-    Inverses,
-    Matrix,
-    Modes,
-    apply_each,
-    linear_matrix,
-    product,
-)
+from tetris_sim.model.reference import with_ghosts
+from tetris_sim.solvers.spectral.axis import Arrays, ModalExpansion, SpectralAxis
 
 Function = Callable[[Any, float], Any]  # N or f: from state and time [s] to rates, (n_fields, ...)
+# By (row, column) among fields: numbers per wave, the nonzero entries of a matrix per wave.
+Matrix = dict[tuple[int, int], Any]
+_NO_SUM = 4 * float(np.finfo(float).eps)  # of all weights: a sum that is 0 but for rounding
+
+# Transforms: from values at points to coefficients of waves.
+
+
+class Modes:
+    """The waves of all fields: complex ones along periodic axes, cosines or sines along others.
+
+    Args:
+        shape: of the grid.
+        ends: of each field, b of its faces per axis; None where the axis is periodic.
+        arrays: array library.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], ends: Sequence[tuple[Ends | None, ...]], arrays: Arrays
+    ) -> None:
+        self._shape, self._arrays = tuple(shape), arrays
+        self._periodic = tuple(axis for axis, it in enumerate(ends[0]) if it is None)
+        axes: dict[tuple[int, Ends], SpectralAxis] = {}
+        self._mirrored: list[list[ModalExpansion]] = []
+        for own in ends:
+            self._mirrored.append([])
+            for place, pair in enumerate(own):
+                if pair is not None:
+                    # A field that is not read beside its points is expanded in any waves.
+                    known: Ends = (1.0, 1.0) if math.isnan(pair[0]) else pair
+                    key = self._shape[place], known
+                    axis = axes.setdefault(key, SpectralAxis(*key))
+                    self._mirrored[-1].append(ModalExpansion(axis, place, arrays))
+
+    def forward(self, u: Any) -> Any:
+        """Return the coefficients of all fields, (n_fields, ...); `u` is overwritten."""
+        for values, expansions in zip(u, self._mirrored, strict=True):
+            for expansion in expansions:
+                expansion.expand(values)
+        if not self._periodic:
+            return u
+        along = tuple(axis + 1 for axis in self._periodic)
+        return self._arrays.fft.rfftn(u, axes=along, **self._arrays.options)
+
+    def backward(self, v: Any) -> Any:
+        """Return the values, (n_fields, n0, ...), a new array."""
+        if not self._periodic:
+            u = v.copy()
+        else:
+            along = tuple(axis + 1 for axis in self._periodic)
+            shape = [self._shape[axis] for axis in self._periodic]
+            u = self._arrays.fft.irfftn(v, s=shape, axes=along, **self._arrays.options)
+        for values, expansions in zip(u, self._mirrored, strict=True):
+            for expansion in expansions:
+                expansion.sum(values)
+        return u
+
+    def symbol(self, number: int, weights: Mapping[Offset, float]) -> Any:
+        """Return the factor by which taps of a field multiply each wave of it.
+
+        Args:
+            number: of the field.
+            weights: by offset; even along axes that are not periodic.
+        """
+        # exp(i p) - 1 = -2 sin^2(p/2) + i sin(p): a sum of weights that is 0 stays 0 for the
+        # longest waves, so what is conserved stays conserved.
+        xp = self._arrays.xp
+        even = all(weights.get(tuple(-k for k in it)) == w for it, w in weights.items())
+        whole, size = math.fsum(weights.values()), math.fsum(map(abs, weights.values()))
+        total = 0.0 if abs(whole) <= _NO_SUM * size else whole
+        for offset, weight in weights.items():
+            phase = sum(
+                (shift * angle for shift, angle in zip(offset, self._angles(number), strict=True)),
+                start=xp.zeros((1,) * len(self._shape)),
+            )
+            part = -2 * weight * xp.sin(phase / 2) ** 2
+            total = total + (part if even else part + 1j * weight * xp.sin(phase))
+        return total
+
+    @functools.cache  # noqa: B019 - one object per run
+    def _angles(self, number: int) -> list[Any]:
+        """Phases between neighbours of each wave, per axis, shaped to broadcast."""
+        mirrored = {it.place: it.axis.theta for it in self._mirrored[number]}
+        found = []
+        for axis, n in enumerate(self._shape):
+            theta: Any = mirrored.get(axis)
+            if theta is None:
+                last = axis == self._periodic[-1]
+                theta = 2 * math.pi / n * np.arange(n // 2 + 1 if last else n)
+            shape = [-1 if k == axis else 1 for k in range(len(self._shape))]
+            found.append(self._arrays.xp.asarray(theta).reshape(shape))
+        return found
+
+
+def linear_matrix(splitting: Splitting, modes: Modes) -> Matrix:
+    """Return L as numbers per wave."""
+    fields = [*splitting.results]
+    rows: dict[str, dict[int, Any]] = {name: {k: 1.0} for k, name in enumerate(fields)}
+    for name, taps in splitting.weights.items():
+        rows[name] = {}
+        for read in dict.fromkeys(key[0] for key in taps):
+            for column, factor in rows[read].items():
+                here = modes.symbol(column, _weights_of(taps, read)) * factor
+                rows[name][column] = rows[name].get(column, 0.0) + here
+
+    found: Matrix = {}
+    for row, name in enumerate(fields):
+        for column, values in rows[splitting.results[name]].items():
+            found[row, column] = values
+    return found
+
+
+def _weights_of(taps: Taps, name: str) -> dict[Offset, float]:
+    return {offset: weight for (read, offset), weight in taps.items() if read == name}
+
+
+# Functions of matrices per wave.
+
+
+def product(matrix: Matrix, v: Any) -> list[Any]:
+    """Return a matrix times coefficients, by field."""
+    found: list[Any] = [0.0] * len(v)
+    for (row, column), values in matrix.items():
+        found[row] = found[row] + values * v[column]
+    return found
+
+
+def groups(matrix: Matrix, n_fields: int) -> list[list[int]]:
+    """Return the fields that a matrix couples with one another, group by group.
+
+    >>> groups({(0, 2): 1.0, (1, 1): 2.0}, 3)
+    [[0, 2], [1]]
+    """
+    group = [*range(n_fields)]
+    for row, column in matrix:
+        old, new = sorted((group[row], group[column]))[::-1]
+        group = [new if it == old else it for it in group]
+    return [[k for k in range(n_fields) if group[k] == it] for it in sorted({*group})]
+
+
+def apply_each(matrix: Matrix, n_fields: int, xp: Any, functions: Any) -> list[Matrix]:
+    """Return functions of a matrix per wave.
+
+    Args:
+        matrix: numbers per wave.
+        n_fields: its size.
+        xp: array library.
+        functions: has `of_numbers`, from numbers to the functions of each, and `of_blocks`, the
+            same for small matrices in the last two axes.
+    """
+    found: list[Matrix] = []
+    for group in groups(matrix, n_fields):
+        if len(group) == 1:
+            key = group[0], group[0]
+            values = functions.of_numbers(xp.asarray(matrix.get(key, 0.0)))
+        else:
+            size, given = (
+                len(group),
+                [xp.asarray(matrix.get((i, j), 0.0)) for i in group for j in group],
+            )
+            shape = np.broadcast_shapes(*(it.shape for it in given))
+            whole = xp.stack([xp.broadcast_to(it, shape) for it in given], axis=-1)
+            values = functions.of_blocks(whole.reshape(*shape, size, size))
+
+        # The entries of each function, by row and column again.
+        found = found or [{} for _ in values]
+        for made, result in zip(found, values, strict=True):
+            for i, row in enumerate(group):
+                for j, column in enumerate(group):
+                    single = len(group) == 1
+                    made[row, column] = (
+                        result if single else xp.ascontiguousarray(result[..., i, j])
+                    )
+    return found
+
+
+_POINTS = 32  # of a contour
+_RADIUS = 2.0
+_TERMS = 18  # of a Taylor series for arguments up to 1/2
+
+
+@dataclass(frozen=True)
+class Exponentials:
+    """The coefficients of etdrk4 of a step h: exp(h L), exp(h L / 2), the weight of N in stages,
+    and f1, f2, f3 of Kassam and Trefethen.
+
+    Attributes:
+        step: h.
+        xp: array library.
+    """
+
+    step: float
+    xp: Any
+
+    def of_numbers(self, values: Any) -> tuple[Any, ...]:
+        """Return them by means over a circle around each number that is near 0, where the formulas
+        themselves would cancel.
+        """
+        xp, z = self.xp, values * self.step
+        small = xp.abs(z) < 1.0
+        sums: list[Any] = [0.0] * 4
+        for number in range(_POINTS):
+            # Around numbers below 1, points of a circle of radius 2 stay away from 0.
+            around = _RADIUS * np.exp(2j * np.pi * (number + 0.5) / _POINTS)
+            if not np.iscomplexobj(z) and number >= _POINTS // 2:
+                break  # those below the real axis are conjugate
+            here = xp.where(small, z + around, z + 0j)
+            for k, it in enumerate(_formulas(here, xp)):
+                sums[k] = sums[k] + it
+
+        # Means over the circle are the values at its centre (Cauchy).
+        count = _POINTS if np.iscomplexobj(z) else _POINTS // 2
+        means = [it / count if np.iscomplexobj(z) else it.real / count for it in sums]
+        stage, *weights = (self.step * it for it in means)
+        return xp.exp(z), xp.exp(z / 2), stage, *weights
+
+    def of_blocks(self, values: Any) -> tuple[Any, ...]:
+        """Return them by Taylor series of a part of each matrix, doubled again and again."""
+        half, whole = (_phis(values * h, self.xp) for h in (self.step / 2, self.step))
+        one, two, three = whole[1:]
+        weights = (one - 3 * two + 4 * three, two - 2 * three, 4 * three - two)
+        return whole[0], half[0], self.step / 2 * half[1], *(self.step * it for it in weights)
+
+
+def _formulas(z: Any, xp: Any) -> tuple[Any, Any, Any, Any]:
+    """Those of Kassam and Trefethen, over h: Q, f1, f2 and f3."""
+    e, cube = xp.exp(z), z * z * z
+    return (
+        (xp.exp(z / 2) - 1) / z,
+        (-4 - z + e * (4 - 3 * z + z * z)) / cube,
+        (2 + z + e * (z - 2)) / cube,
+        (-4 - 3 * z - z * z + e * (4 - z)) / cube,
+    )
+
+
+def _phis(z: Any, xp: Any) -> list[Any]:
+    """Return exp, phi_1, phi_2 and phi_3 of matrices in the last two axes.
+
+    phi_k(2 z) = (phi_0(z) phi_k(z) + sum over j = 1..k of phi_j(z) / (k - j)!) / 2^k.
+    """
+    largest = float(xp.abs(z).sum(axis=-1).max())
+    halvings = max(0, math.ceil(math.log2(largest)) + 1) if largest > 0 else 0
+    small, unit = z / 2**halvings, xp.eye(z.shape[-1])
+    found: list[Any] = []
+    for k in range(4):
+        total = unit / math.factorial(k + _TERMS)
+        for n in reversed(range(_TERMS)):
+            total = unit / math.factorial(k + n) + small @ total
+        found.append(total)
+
+    # Doubled as often as the argument was halved.
+    for _ in range(halvings):
+        e, one, two, three = found
+        found = [
+            e @ e,
+            (e @ one + one) / 2,
+            (e @ two + one + two) / 4,
+            (e @ three + one / 2 + two + three) / 8,
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class Inverses:
+    """1 / (1 - h L): the solution of an implicit stage.
+
+    Attributes:
+        step: h.
+        xp: array library.
+    """
+
+    step: float
+    xp: Any
+
+    def of_numbers(self, values: Any) -> tuple[Any]:
+        """Return them."""
+        return (1 / (1 - self.step * values),)
+
+    def of_blocks(self, values: Any) -> tuple[Any]:
+        """Return them."""
+        return (self.xp.linalg.inv(self.xp.eye(values.shape[-1]) - self.step * values),)
+
+
 # ARK3(2)4L[2]SA.
 
 
@@ -108,10 +381,9 @@ class SplitScheme:
     order = 4
 
     def __init__(self, problem: Problem, arrays: Any) -> None:
-        assert problem.equations is not None
         splitting = split(problem)
         self._xp, self._n = arrays.xp, problem.n_fields
-        ends = [splitting.ends[name] for name in problem.equations.fields]
+        ends = [splitting.ends[name] for name in problem.system.fields]
         self._modes = Modes(problem.grid.shape, ends, arrays)
         self._matrix = linear_matrix(splitting, self._modes)
         reach = star_mean(problem.grid.ndim, splitting.rest.radii)
@@ -235,110 +507,74 @@ def _plus(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     return [one + other for one, other in zip(a, b, strict=True)]
 
 
-# Steps of the run: of a given length, or divided into substeps.
-
-_SAFETY = 0.9
-_DEEPEST = 40  # halvings of a step: a substep that is shorter leads nowhere
-_MOST_GROWTH = 10.0  # of a field in a substep, as far as its errors are relative to it
-_MOST_AT_ONCE = 3  # halvings after a substep that was rejected
+# Right-hand sides as operations on whole arrays.
 
 
-@dataclass
-class DividedSteps:
-    """Advances a state from one step of a run to the next.
+class ArrayRates:
+    """Right-hand sides by an array library.
 
-    Attributes:
+    Args:
         problem: by right-hand sides.
-        scheme: for substeps, with the calls of `SplitScheme`.
-        xp: array library.
-        counted: substeps so far.
-        heard: interruption request.
+        xp: NumPy or CuPy.
     """
 
-    problem: Problem
-    scheme: Any
-    xp: Any
-    counted: Counted = field(default_factory=Counted)
-    heard: Heard = nobody
+    def __init__(self, problem: Problem, xp: Any = np) -> None:
+        assert problem.rates is not None
+        self._problem, self._equations, self._xp = problem, problem.system, xp
+        self._numbers, grid = problem.rates.numbers, problem.grid
+        self._coordinates = {}
+        for axis, name in enumerate(grid.axis_names):
+            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+            here = xp.asarray(grid.coordinates(axis, 0, grid.shape[axis]))
+            self._coordinates[name] = here.reshape(along)
+        self._known: dict[tuple[str, tuple[int, ...]], Any] = {}
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on substeps."""
-        return (str(self.counted),) if self.rates.adaptive else ()
+    def __call__(self, u: Any, time: float) -> Any:
+        """Return the right-hand sides of a state (n_fields, n0, ...) at a time [s]."""
+        values: dict[str, Any] = {}
+        for stage, seen in self.stages(u, time, values):
+            del stage, seen
+        results = self._equations.results
+        return self._xp.stack([values[results[name]] for name in self._equations.fields])
 
-    @property
-    def rates(self) -> Rates:
-        """How right-hand sides are integrated."""
-        assert self.problem.rates is not None
-        return self.problem.rates
+    def stages(
+        self, u: Any, time: float, values: dict[str, Any]
+    ) -> Iterator[tuple[Stage, dict[str, Any]]]:
+        """Yield each stage with all inputs of its formulas; `values` takes every name."""
+        equations, numbers, xp = self._equations, self._numbers(time), self._xp
+        values |= dict(zip(equations.fields, u, strict=True))
+        given = {it.name: numbers[k] for k, it in enumerate(equations.parameters)}
+        shape = self._problem.grid.shape
+        for stage in equations.stages:
+            seen: dict[str, Any] = given | self._coordinates
+            for name, offsets in stage.taps.items():
+                radii = stage.radii(name)
+                around = self._around(name, radii, values)
+                for offset in offsets:
+                    window = zip(radii, offset, shape, strict=True)
+                    moved = tuple(slice(r + shift, r + shift + n) for r, shift, n in window)
+                    seen[tap(name, offset).name] = around[moved]
 
-    def advance(self, u: Any, step: int) -> Any:
-        """Make step number `step` of a state (n_fields, n0, ...), float64, and return the next.
+            with np.errstate(all="ignore"):  # both sides of a condition are computed
+                found = evaluate_each([*stage.formulas.values()], seen)
+            for name, new in zip(stage.formulas, found, strict=True):
+                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
+            yield stage, seen
 
-        Raises:
-            LeftOffError: the run is to end.
-            NumericsError: no substep is short enough.
-        """
-        begin, end = self.problem.time(step), self.problem.time(step + 1)
-        if self.heard():
-            raise LeftOffError
-        if not self.rates.adaptive:
-            before = self.scheme.begin(u, begin)
-            return self.scheme.advance(before, begin, self.problem.dt, judged=False).u
-
-        # Places are counted in the shortest substeps, so that those of a length lie side by side.
-        now, place, level, largest = self.scheme.begin(u, begin), 0, 0, self._sizes(u)
-        while place < 1 << _DEEPEST:
-            if self.heard():
-                raise LeftOffError
-            if level > _DEEPEST:
-                self._refuse(begin + (end - begin) * (place / (1 << _DEEPEST)))
-            length = self.problem.dt / (1 << level)
-            time = begin + self.problem.dt * (place / (1 << _DEEPEST))
-            tried = self.scheme.advance(now, time, length, judged=True)
-            error = self._judge(largest, tried)
-            factor = _SAFETY * error ** (-1 / self.scheme.order) if error > 0 else math.inf
-            if error > 1:
-                level += min(max(1, math.ceil(-math.log2(max(factor, 1e-3)))), _MOST_AT_ONCE)
-                self.counted = replace(self.counted, rejected=self.counted.rejected + 1)
-                continue
-
-            now, place, largest = tried, place + (1 << (_DEEPEST - level)), self._sizes(tried.u)
-            self.counted = replace(
-                self.counted,
-                made=self.counted.made + 1,
-                shortest=min(self.counted.shortest, length),
-                longest=max(self.counted.longest, length),
-            )
-            # Twice as long, where two of this length would end.
-            if level and factor >= 2 and place % (1 << (_DEEPEST - level + 1)) == 0:
-                level -= 1
-        return now.u
-
-    def _sizes(self, values: Any) -> list[float]:
-        return [float(self.xp.abs(it).max()) for it in values]
-
-    def _judge(self, largest: Sequence[float], tried: Tried) -> float:
-        """Return the error of a substep relative to what is tolerated."""
-        sizes, errors = self._sizes(tried.u), self._sizes(tried.error)
-        if not np.isfinite([*sizes, *errors]).all():
-            return math.inf
-        worst = 0.0
-        for before, after, error in zip(largest, sizes, errors, strict=True):
-            # Of what blows up in a substep, any error would be small beside it.
-            least = min(after, _MOST_GROWTH * before) if before > 0 else after
-            scale = self.rates.tolerance * max(before, least)
-            if error > 0:
-                worst = max(worst, error / scale if scale > 0 else math.inf)
-        return worst
-
-    def _refuse(self, time: float) -> None:
-        msg = (
-            f"no substep is short enough at t = {time:.10g} s: the last one that was tried still "
-            "has an error above time.tolerance. Do the fields grow without end there, or jump? Or "
-            "take a larger time.tolerance, if it is near rounding."
-        )
-        raise NumericsError(msg)
+    def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:
+        """Return a name with as many points beyond faces as a stage reads."""
+        problem = self._problem
+        if name in (self._equations.coefficients or {}):
+            if (name, radii) not in self._known:
+                spans = zip(radii, problem.grid.shape, strict=True)
+                box = tuple((-r, n + r) for r, n in spans)
+                coefficient = problem.padded_coefficient(name, box)
+                self._known[name, radii] = self._xp.asarray(coefficient)
+            return self._known[name, radii]
+        if not any(radii):
+            return values[name]
+        faces = self._equations.boundaries[name]
+        return with_ghosts(values[name][np.newaxis], faces, problem.grid.spacing, radii)[0]
 
 
 SPLIT_SCHEMES: dict[str, type[SplitScheme]] = {"etdrk4": Etdrk4, "imex": Imex}

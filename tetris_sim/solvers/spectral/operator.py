@@ -54,6 +54,9 @@ def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) 
     """
     _refuse_changing(conduction)
     medium, grid = conduction.medium, problem.grid
+    if grid.system.is_curved:
+        msg = f"around an axis or a centre (grid.coordinates: {grid.system.kind}) steps differ"
+        raise NotSpectralError(msg)
     kinds = _kinds(conduction)
     place, line, alike = _find_layers(problem, kinds)
     if not np.isfinite(medium.capacity[line]).all():

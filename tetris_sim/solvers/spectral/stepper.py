@@ -1,7 +1,7 @@
 """The spectral method and its stepper for the whole grid on one device; the same code on CPU and
 GPU.
 
-`cpu_kernels/solve/spectral.py` and `gpu_kernels/solve/spectral.py` supply the arrays of their
+`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/spectral.py` supply the arrays of their
 device.
 """
 
@@ -20,9 +20,9 @@ from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, With
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.solvers.krylov import nobody
-from tetris_sim.solvers.newton import SteadyState, newton_steps
+from tetris_sim.solvers.newton import DividedSteps, SteadyState, newton_steps
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
-from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES, DividedSteps
+from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 
@@ -240,8 +240,6 @@ class IntegratingMethod(WithoutParameters):
         """Say why right-hand sides cannot be integrated so; None if they can."""
         if problem.rates is None:
             return "it integrates right-hand sides, and this problem is a step"
-
-        # A steady state is of no time.
         equations = problem.equations
         if self.scheme == "steady" and any(it.changes for it in equations.parameters):  # type: ignore[union-attr]
             return "formulas or faces change with time, so nothing stays as it is; give numbers"
@@ -251,7 +249,6 @@ class IntegratingMethod(WithoutParameters):
                     "equations of this kind are solved on CPU threads; let compute.devices name cpu"
                 )
             return None
-        # Only the split itself knows whether faces allow it.
         try:
             split(problem)
         except FaceError as error:
@@ -316,9 +313,8 @@ def as_substep(problem: Problem) -> Problem:
     """Return right-hand sides as the substep of a stepper, which then gives them instead of a new
     state; in float64.
     """
-    assert problem.equations is not None
     assert problem.rates is not None
     numbers = problem.rates.numbers
     substeps = Substeps({}, 1, 1.0, 1.0, lambda begin, length: numbers(begin))
-    equations = replace(problem.equations, rates=None, substeps=substeps)
+    equations = replace(problem.system, rates=None, substeps=substeps)
     return replace(problem, dtype=np.dtype(np.float64), equations=equations)

@@ -1,0 +1,150 @@
+"""Equations around an axis or a centre: operators are those of the coordinates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.body_samples import finish, settings, start
+from tests.unit.test_apps_revolved import kept, round_grid
+from tetris_sim.config import ConfigMistakesError, make_config
+from tetris_sim.model.problem import Problem
+
+Section = dict[str, Any]
+
+
+def slope(flux: float) -> Section:
+    return {"type": "neumann", "flux": flux}
+
+
+def equation(
+    grid: Section, text: str, initial: str, boundaries: Section, dt: Any = 2.0**-10, **more: Any
+) -> Problem:
+    field = {"equation": text, "initial": {"type": "expression", "expression": initial}}
+    sections = settings(
+        grid=grid,
+        model={"type": "pde", "fields": {"u": field}, **more},
+        boundaries=boundaries,
+        time={"dt": dt, "steps": 1},
+    )
+    del sections["initial"]
+    return make_config(sections).build()
+
+
+def rate(problem: Problem) -> Any:
+    return (finish(problem) - start(problem)[0]) / problem.dt
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "size", "initial", "edges", "wanted"),
+    [
+        ("r", [16], [2], "r**2", {"r+": slope(4)}, 4),
+        ("ball r", [16], [2], "r**2", {"r+": slope(4)}, 6),
+        (
+            "r z",
+            [16, 8],
+            [2, 1],
+            "r**2 + z**2",
+            {"r+": slope(4), "z-": slope(0), "z+": slope(2)},
+            6,
+        ),
+    ],
+)
+@pytest.mark.parametrize("text", ["laplace(u)", "div_grad(1, u)", "div_grad(1 + 0*u, u)"])
+def test_the_laplacian_of_squares_is_exact_in_every_cell(
+    axes: str, shape: list[int], size: Any, initial: str, edges: Section, wanted: float, text: str
+) -> None:
+    problem = equation(round_grid(axes, shape, size), text, initial, edges)
+    np.testing.assert_allclose(rate(problem), wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("axes", "text", "initial", "wanted"),
+    [
+        ("r theta", "laplace(u)", "(r*cos(theta))**2", "2"),
+        ("r theta", "div_grad(1 + r, u)", "(r*cos(theta))**2", "2*(1 + r) + 2*r*cos(theta)**2"),
+        ("r theta", "advect(2, 3, u)", "r*cos(theta)", "2*cos(theta) - 3*sin(theta)"),
+        ("r theta", "grad_squared(u)", "r*cos(theta)", "1"),
+        ("r theta", "d_theta(u)*d_rr(u)", "r**2*sin(theta)", "r**2*cos(theta)*2*sin(theta)"),
+        ("ball r theta", "laplace(u)", "(r*cos(theta))**2", "2"),
+        (
+            "ball r theta",
+            "div_grad(1 + r, u)",
+            "(r*cos(theta))**2",
+            "2*(1 + r) + 2*r*cos(theta)**2",
+        ),
+        ("ball r", "div_grad(r, u)", "r**3", "15*r**2"),
+        ("r z", "div_grad(z, u) + d_z(u)", "r**2*z", "4*z**2 + 2*r**2"),
+        ("r", "biharmonic(u)", "r**4", "64"),
+    ],
+)
+def test_operators_are_those_of_the_coordinates(
+    axes: str, text: str, initial: str, wanted: str
+) -> None:
+    size = {"r": 1.0, "theta": "60 deg", "z": 1.0}
+    names = axes.removeprefix("ball ").split()
+    grid = round_grid(axes, [40] * len(names), [size[name] for name in names], origin={"r": 1.0})
+    if "theta" in names:
+        grid["origin"]["theta"] = "30 deg"
+    problem = equation(
+        grid, text, initial, {"*": slope(0)}, 1e-7, advection="central", allow_growth=True
+    )
+    inside = (slice(3, -3),) * len(names)
+    along = [problem.grid.coordinates(k) for k in range(len(names))]
+    at = dict(zip(problem.grid.axis_names, np.meshgrid(*along, indexing="ij"), strict=True))
+    expected = eval(wanted, {"cos": np.cos, "sin": np.sin, **at})  # noqa: S307 (written above)
+    expected = np.broadcast_to(expected, problem.grid.shape)
+    np.testing.assert_allclose(rate(problem)[inside], expected[inside], rtol=3e-3, atol=3e-3)
+
+
+def test_an_automatic_step_of_a_disc_is_that_of_its_narrow_cells() -> None:
+    grid = round_grid("r theta", [10, 12], [1.0, "360 deg"])
+    problem = equation(grid, "laplace(u)", "cos(theta)*r", {"r+": slope(0)}, "auto")
+    arc = 0.05 * 2 * math.pi / 12
+    assert problem.dt < 1.05 * arc**2 / 2
+
+
+@pytest.mark.parametrize(
+    ("grid", "text", "boundaries", "more", "message"),
+    [
+        (
+            round_grid("r z", [8, 8], [1, 1]),
+            "laplace(u)",
+            {"*": slope(0), "r-": kept(1)},
+            {},
+            "r = 0 is the axis",
+        ),
+        (round_grid("r", [8], [1]), "d_z(u)", {"*": slope(0)}, {}, "the grid has no axis z"),
+        (round_grid("r", [8], [1]), "dx(u)", {"*": slope(0)}, {}, "the grid has no axis x"),
+        (round_grid("r", [8], [1]), "laplace(u)", {"*": slope(0)}, {"accuracy": 4}, "it is 2 with"),
+        (
+            round_grid("r theta", [8, 8], [1, "1 turn"]),
+            "d_r(u)",
+            {"*": slope(0)},
+            {},
+            "does not reach across r = 0",
+        ),
+        (
+            round_grid("r theta", [8, 8], [1, "90 deg"]),
+            "laplace(u)",
+            {"*": slope(1)},
+            {},
+            "theta- takes a value of the field",
+        ),
+        (round_grid("r", [8], [1]), "heat_1d(u)", {"*": slope(0)}, {}, "for straight axes"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(
+    grid: Section, text: str, boundaries: Section, more: Section, message: str
+) -> None:
+    with pytest.raises(ConfigMistakesError, match=message):
+        equation(grid, text, "r", boundaries, **more)
+
+
+def test_a_constant_may_be_called_r_where_no_axis_is() -> None:
+    grid = {"shape": [8], "size": [1]}
+    problem = equation(grid, "r*u*theta", "1", {"*": slope(0)}, constants={"r": 2, "theta": "3*r"})
+    np.testing.assert_allclose(rate(problem), 12)
