@@ -22,7 +22,7 @@ from tetris_sim.apps.pde.language import (
 from tetris_sim.apps.pde.model import variable
 from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.time_functions import substitute
-from tetris_sim.config.sections.schema import TimeSection
+from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.formula import (
@@ -239,7 +239,9 @@ def _operator(
     return apply
 
 
-SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
+_EXPLICIT: tuple[Scheme, ...] = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
+_STIFF = (*SPLIT, "implicit")  # whose steps no stability limits
+SCHEMES = (*_EXPLICIT, *_STIFF)
 RightSide = str | Callable[..., Any]
 
 
@@ -305,15 +307,22 @@ def equations_problem(
     parts = Parts(
         grid=grid,
         system=system,
-        scheme=scheme,  # type: ignore[arg-type]
+        scheme=scheme if scheme in _EXPLICIT else "euler",
         boundaries=boundaries,
         initial=initial,
         variables=tuple(variable(name, "1", name, grid.ndim) for name in system.right_sides),
         dtype=np.dtype(state.dtype),
     )
     taken: Any = dt if dt is not None else "auto" if tolerance is None else 1.0
-    time = TimeSection(dt=taken, steps=steps, tolerance=tolerance)
-    return assemble_equations(parts, time, grows=grows)
+    if scheme not in _STIFF:
+        time = TimeSection(dt=taken, steps=steps, tolerance=tolerance)
+        return assemble_equations(parts, time, grows=grows)
+    if taken == "auto":
+        msg = f"{scheme} has no largest stable step; give dt, or tolerance"
+        raise ConfigError(msg)
+    solved: Any = scheme
+    time = TimeSection(dt=taken, steps=steps, tolerance=tolerance, scheme=solved)
+    return assemble_equations(parts, time, adaptive=tolerance is not None)
 
 
 def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:
@@ -330,7 +339,7 @@ def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:
     if scheme == "leapfrog" and not alone:
         msg = "leapfrog is for fields with second_order only; take rk4"
         raise ConfigError(msg)
-    if tolerance is not None and scheme not in PAIRS:
+    if tolerance is not None and scheme not in (*PAIRS, *_STIFF):
         msg = f"{scheme} has no estimate of its error, so tolerance means nothing; take rk4"
         raise ConfigError(msg)
     if tolerance is not None and not 0 < tolerance < 1:

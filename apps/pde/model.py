@@ -308,7 +308,7 @@ class PdeModel(Section):
             dt: the step [s].
         """
         time = request.time
-        if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto"):
+        if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto", *SPLIT):
             return
         error = error_of_a_step(self._parts(request, continued=False), dt)
         if error > 0:

@@ -35,7 +35,7 @@ def small(name: str, *more: str) -> Config:
 
 
 def test_there_are_templates_of_all_kinds() -> None:
-    assert len(NAMES) == 11
+    assert len(NAMES) == 12
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -45,7 +45,7 @@ from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.model.stencils.catalogue import laplacian_names
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.planner import make_plan
+from tetris_sim.scheduler.planner import make_plan, plan_rates
 from tetris_sim.simulation.loop import open_simulation
 
 _SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then
@@ -150,6 +150,8 @@ def run_problem(problem: Problem, method: str, threads: int | None) -> Field:
 
 def _plan(problem: Problem, compute: ComputeSection) -> Plan:
     """The plan; of a small problem that of an earlier call for an equal one, but for the field."""
+    if problem.rates is not None:
+        return plan_rates(problem, find_machine(), compute)
     if problem.conduction is not None or problem.equations is not None:
         return make_plan(problem, find_machine(), compute)
     if problem.state_bytes > _SMALL:

@@ -74,8 +74,9 @@ def solve_pde(
             relative to the largest magnitude of each field; dt is then 1 if not given.
         constants: numbers or formulas of x, y, z, t by name.
         dt: the time step; 0.9 of the largest stable one if not given.
-        scheme: euler, rk2, ssprk3, rk4, or leapfrog if all fields have `second_order`; if not
-            given, leapfrog for those without tolerance, rk4 if some have, ssprk3 where fluxes have
+        scheme: euler, rk2, ssprk3, rk4, rkl2, or leapfrog if all fields have `second_order`;
+            etdrk4, imex or implicit for stiff equations, with dt or tolerance; if not given,
+            leapfrog for those without tolerance, rk4 if some have, ssprk3 where fluxes have
             limiters, else euler.
         spacing: distance between points, one number or one per axis of the array; the first point
             lies half a spacing from 0.

@@ -28,6 +28,7 @@ TEMPLATES = {
     "allen_cahn": "phases",
     "cahn_hilliard": "mixture",
     "kuramoto_sivashinsky": "flame",
+    "swift_hohenberg": "rolls",
     "wave": "waves",
     "plume": "advection",
     "fisher_kpp": "population",

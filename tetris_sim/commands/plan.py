@@ -87,6 +87,7 @@ def collect(config: Config, prepared: PreparedRun) -> dict[str, Any]:
             if math.isinf(problem.dt_limit) or problem.substeps is not None
             else problem.dt_limit,
             "steps": problem.steps,
+            "adaptive": problem.is_adaptive,
             "t_end_s": problem.time(problem.steps),
         },
         "workers": [
@@ -180,7 +181,7 @@ def as_text(facts: dict[str, Any]) -> str:
     lines += [
         f"  memory   {gib(facts['memory_bytes'])} of {gib(facts['memory_available_bytes'])}",
         f"  takes    about {format_duration(facts['seconds'])} without output"
-        + (", times substeps a step, whose number is not known" * (facts["scheme"] == "adaptive")),
+        + (", times substeps a step, whose number is not known" * facts["time"]["adaptive"]),
         f"  writes   {files['fields']} fields of {gib(files['field_bytes'])}, at most "
         f"{gib(files['total_bytes'])} with checkpoints, to {files['directory']} "
         f"({gib(files['free_bytes'])} free)",

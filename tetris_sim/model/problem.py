@@ -318,6 +318,11 @@ class Problem:
         return None if self.equations is None else self.equations.substeps
 
     @property
+    def is_adaptive(self) -> bool:
+        """Whether a step is divided into substeps by their errors."""
+        return self.substeps is not None or (self.rates is not None and self.rates.adaptive)
+
+    @property
     def rates(self) -> Rates | None:
         """How right-hand sides are integrated, if the equations are those instead of a step."""
         return None if self.equations is None else self.equations.rates

@@ -334,7 +334,8 @@ def cause_of(problem: Problem, state: Callable[[], Field], steps: int, first: in
         steps: after which the state is not finite.
         first: that step.
     """
-    if problem.why_not_one_stencil is None:
+    # Steps of right-hand sides are no steps of the reference.
+    if problem.why_not_one_stencil is None or problem.rates is not None:
         return ""
     operations = problem.equations.n_operations if problem.equations else _BODY_OPERATIONS
     steps = min(steps, _REPEATED // (problem.grid.n_points * operations))

@@ -296,6 +296,7 @@ def _by_field(values: Numbers, shape: tuple[int, ...]) -> Numbers:
 _SAFETY = 0.9
 _DEEPEST = 40  # halvings of a step: a substep that is shorter leads nowhere
 _UNSEEN = 1e-6  # of the largest field: magnitude from which on a field that began as 0 counts
+_MOST_GROWTH = 10.0  # of a field in a substep, as far as its errors are relative to it
 _MOST_AT_ONCE = 3  # halvings after a substep that was rejected
 
 
@@ -383,7 +384,9 @@ class DividedSteps:
             return math.inf
         worst = 0.0
         for before, after, error in zip(largest, sizes, errors, strict=True):
-            scale = self.rates.tolerance * max(before, after)
+            # Of what blows up in a substep, any error would be small beside it.
+            least = min(after, _MOST_GROWTH * before) if before > 0 else after
+            scale = self.rates.tolerance * max(before, least)
             if error > 0:
                 worst = max(worst, error / scale if scale > 0 else math.inf)
         return worst
@@ -512,6 +515,8 @@ def newton_steps(problem: Problem, arrays: Any) -> DividedSteps:
 _FIRST = 0.1  # of the largest value: by how much the first step may change a state
 _GROWS = 10.0  # most by which a step is longer than the one before
 _SHRINKS = 0.1
+_LEAST_GROWTH = 1.5
+_LONGEST = 1e15  # of the first step: nothing is steady that still changes after it
 _MOST = 500  # steps
 
 
@@ -547,9 +552,12 @@ class SteadyState:
         begun = size = float(np.linalg.norm(f))
         largest = float(np.abs(f).max())
         tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
+        first = tau
         for number in range(_MOST):
             if self.heard():
                 raise LeftOffError
+            if tau > _LONGEST * first:
+                break
             if size <= self._tolerance * begun:
                 self.notes = (
                     f"Steady state: {number} steps of Newton's method, the right-hand sides are "
@@ -565,13 +573,17 @@ class SteadyState:
             if not now < 10 * size:
                 tau *= _SHRINKS
                 continue
-            # As far as rounding lets it shrink.
-            still = float(np.abs(new - u).max()) <= _ROUNDING * float(np.abs(u).max())
-            tau *= min(max(size / now, _SHRINKS), _GROWS) if now > 0 else _GROWS
+
+            # As far as rounding lets it shrink; a shorter step would show nothing.
+            change, largest = float(np.abs(new - u).max()), float(np.abs(u).max())
+            still = tau >= first and change <= _ROUNDING * largest
+            # In inverse proportion to what is left, and longer wherever that shrinks.
+            ratio = size / now if now > 0 else _GROWS
+            tau *= min(max(ratio, 1.0 if ratio < 1 else _LEAST_GROWTH), _GROWS)
             u, f, size = new, after, 0.0 if still else now
 
         msg = (
-            f"time.scheme: steady: after {_MOST} steps of Newton's method the state still changes: "
+            f"time.scheme: steady: after {number} steps of Newton's method the state still moves: "
             f"right-hand sides are {size / begun:.2g} of what they were. Does the state swing for "
             "ever, or grow? Begin nearer to the steady state, or use scheme implicit"
         )
