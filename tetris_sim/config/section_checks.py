@@ -576,9 +576,8 @@ def _positions(
     for path in tables:
         found = _at(values, path)
         for name in found if isinstance(found, Mapping) else ():
-            yield from (
-                (below, name, value) for below, value in _leaves((*path, name), found[name])
-            )
+            for below, value in _leaves((*path, name), found[name]):
+                yield below, name, value
 
 
 def _at(values: Any, path: KeyPath) -> Any:
@@ -594,11 +593,8 @@ def _at(values: Any, path: KeyPath) -> Any:
 
 
 def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _leaves((*path, key), part)
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value):
-            yield from _leaves((*path, number), part)
-    else:
+    if not isinstance(value, Mapping | list | tuple):
         yield path, value
+        return
+    for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _leaves((*path, key), part)
