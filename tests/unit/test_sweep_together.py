@@ -19,7 +19,9 @@ from tetris_sim.api.sweeping import make_cases
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.lowering import together, why_not_planes
+from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.meter import Weights, find_weights
 from tetris_sim.simulation.launch import launch
 from tetris_sim.simulation.report import read_report
 from tetris_sim.support.stopping import Stopping, StopReason
@@ -148,6 +150,31 @@ def test_what_fails_together_is_made_one_by_one(
     result = tetris_sim.sweep(plate, {WHERE: OVER[WHERE]}, processes=1)
     assert CrewHere.asked == [3, 1, 1, 1]
     assert not result.failed
+
+
+def test_reports_tell_of_parts_and_heat_is_weighed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    weighed = list[Problem]()
+
+    def find(problem: Problem) -> Weights | None:
+        weighed.append(problem)
+        return find_weights(problem)
+
+    monkeypatch.setattr("tetris_sim.outputs.meter.find_weights", find)
+    monkeypatch.setattr("tetris_sim.api.sweeping.ProcessPool", CrewHere)
+    over = "  statistics: {every: 20 steps, over: {left: {box: {x: [0, 6 mm]}}}}\n"
+    result = tetris_sim.sweep(write(tmp_path, more=over), {WHERE: OVER[WHERE]}, processes=1)
+    assert CrewHere.asked == [3]
+    assert len(weighed) == 1
+
+    for row in result.rows:
+        told = [f"{WHERE}='{row[WHERE]}'", f"output.directory=alone{row['run']}"]
+        alone = launch(load_config(tmp_path / "plate.yaml", overrides=told))
+        report = read_report(result.directory / "runs" / f"{row['run']:04}" / "report.json")
+        assert any(name.startswith("left ") for name in report.heat)
+        assert report.heat == alone.heat
 
 
 def test_a_batch_that_is_stopped_goes_on_run_by_run(

@@ -123,8 +123,12 @@ def launch_batch(configs: Sequence[Config]) -> dict[str, Any]:
         "are those of all of them."
     )
     plan = dataclasses.replace(plan, notes=(*plan.notes, note))
+    # Its weights are those of all runs, whatever their initial fields, and take a factorisation.
+    statistics = configs[0].output.statistics
+    over = () if statistics is None else tuple(statistics.over)
+    meter = Meter(members[0]) if statistics is not None and has_heat(members[0]) else None
     runs = [
-        _Member(config, member, plan, clock, directory)
+        _Member(config, member, plan, clock, directory, meter)
         for config, member, directory in zip(configs, members, directories, strict=True)
     ]
     outputs = [_PlaneOutput(k, it, out) for k, it in enumerate(runs) for out in it.outputs]
@@ -162,7 +166,7 @@ def launch_batch(configs: Sequence[Config]) -> dict[str, Any]:
                 ended=ended,
                 exit_code=code,
                 outputs=str(run.directory),
-                heat=read_audit(run.directory, simulation.step),
+                heat=read_audit(run.directory, simulation.step, over),
             )
             # Those of the batch: alone, none of them took so long.
             rates = ("points_per_second", "points_per_second_overall", "effective_bytes_per_second")
@@ -191,14 +195,19 @@ class _Member:
     """One of the runs: what it advances, and who writes it down."""
 
     def __init__(
-        self, config: Config, problem: Problem, plan: Plan, clock: PhaseClock, directory: Path
+        self,
+        config: Config,
+        problem: Problem,
+        plan: Plan,
+        clock: PhaseClock,
+        directory: Path,
+        meter: Meter | None,
     ) -> None:
         run_id = str(uuid.uuid4())
         self.problem, self.directory = problem, directory
-        counts = config.output.statistics is not None and has_heat(problem)
-        self._meter = Meter(problem) if counts else None
+        self._meter = meter
         self.moved: Mapping[str, float] = {}  # see `WorkerGroup.moved`
-        self.outputs = make_outputs(config, problem, directory, run_id=run_id, meter=self._meter)
+        self.outputs = make_outputs(config, problem, directory, run_id=run_id, meter=meter)
         states = RunStates(config, problem, plan, clock, earlier=None, run_id=run_id)
         self.saving = Checkpoints.of(
             config.checkpoint,
