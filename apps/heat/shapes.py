@@ -117,6 +117,7 @@ class Place:
     """
 
     def __init__(self, place: Location, grid: Grid, key: str) -> None:
+        self._shape = grid.shape
         self._spans = None if place.box is None else indices(place.box, grid)
         self._condition = (
             None if place.where is None else Condition(place.where, grid, f"{key}.where")
@@ -143,10 +144,8 @@ class Place:
         the place is aligned; None if none does.
         """
         assert self._condition is None
-        marks = [
-            (it >= low) & (it < high)
-            for it, (low, high) in zip(axes, self._spans or (), strict=bool(self._spans))
-        ] or [np.ones(len(it), np.bool_) for it in axes]
+        spans = self._spans or ((0, n) for n in self._shape)
+        marks = [(it >= low) & (it < high) for it, (low, high) in zip(axes, spans, strict=True)]
         return np.ix_(*marks) if all(it.any() for it in marks) else None
 
     def walls(self, axis: int) -> tuple[int, ...]:

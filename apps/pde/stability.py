@@ -377,7 +377,8 @@ class _Samples:
                         seen[text] = value
 
         rows = [self._row(tree, seen, symbols) for tree in self._formulas.values()]
-        shape = np.broadcast_shapes(*(row.shape for row in rows))
+        # A source alone has a row without waves.
+        shape = np.broadcast_shapes((len(self.waves), 1, 1), *(row.shape for row in rows))
         return np.stack([np.broadcast_to(row, shape) for row in rows], axis=-2)
 
     def _row(self, tree: Node, seen: Mapping[str, Any], symbols: Mapping[str, Array]) -> Array:

@@ -271,8 +271,8 @@ def test_faces_without_transforms_are_refused(tmp_path: Path) -> None:
         )
 
 
-def test_a_state_that_swings_has_no_steady_one(tmp_path: Path) -> None:
-    with pytest.raises((NumericsError, UnsupportedError, ConfigError)):
+def test_what_grows_without_end_has_no_steady_state(tmp_path: Path) -> None:
+    with pytest.raises(NumericsError, match="Does the state swing for ever, or grow"):
         run(
             tmp_path,
             {"u": ("1 + u**2", 0.0)},
@@ -280,3 +280,25 @@ def test_a_state_that_swings_has_no_steady_one(tmp_path: Path) -> None:
             boundaries=RING,
             time={"scheme": "steady"},
         )
+
+
+@pytest.mark.parametrize(
+    ("equation", "scheme", "wanted"),
+    [
+        ("0", "euler", np.ones(8)),
+        ("x", "euler", 1 + (np.arange(8) + 0.5) / 8),
+        ("t", "rk4", np.full(8, 1.5)),
+        ("t", "implicit", np.full(8, 1.5)),
+    ],
+)
+def test_right_hand_sides_need_not_read_their_field(
+    equation: str, scheme: str, wanted: Numbers, tmp_path: Path
+) -> None:
+    _, (u,) = run(
+        tmp_path,
+        {"u": (equation, 1.0)},
+        grid={"shape": [8], "size": [1.0]},
+        boundaries=RING,
+        time={"scheme": scheme, "t_end": 1.0, "dt": 0.1},
+    )
+    np.testing.assert_allclose(u, wanted, rtol=1e-12)

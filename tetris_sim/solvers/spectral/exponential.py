@@ -18,6 +18,7 @@ that few sets of coefficients are needed, and what follows depends on the state 
 
 from __future__ import annotations
 
+import abc
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -367,7 +368,7 @@ class Tried:
     slope: Any = None
 
 
-class SplitScheme:
+class SplitScheme(abc.ABC):
     """A scheme for the equations of a problem.
 
     Args:
@@ -407,10 +408,11 @@ class SplitScheme:
             self._coefficients[step] = self.make(step)
         return self._coefficients[step]
 
+    @abc.abstractmethod
     def make(self, step: float) -> Any:
         """Compute the coefficients of a length."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
         """Try a substep from a state.
 
@@ -420,7 +422,6 @@ class SplitScheme:
             step: length of the substep [s].
             judged: whether its error is wanted.
         """
-        raise NotImplementedError
 
 
 _KEPT = 6  # sets of coefficients, each of several numbers per wave
