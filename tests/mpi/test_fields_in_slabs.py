@@ -222,4 +222,6 @@ def test_times_between_two_steps_are_gathered_among_slabs(
     for size in (1, 3):
         launch_on(size, tmp_path / str(size), at, "output.statistics.every=60 steps")
     assert_same(tmp_path / "3", tmp_path / "1")
-    assert 0 < len(gathered) < 40
+    # Of 60 steps, few are gathered as a whole: those around a time, and those of the statistics.
+    whole = gathered.count(max(gathered))
+    assert 0 < whole < 15

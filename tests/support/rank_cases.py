@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+
+import numpy as np
 
 from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann
@@ -20,7 +23,7 @@ LINK = Link(5e-6, 1e-10)
 
 
 def problem_of(shape: tuple[int, ...]) -> Problem:
-    """A problem whose state is never made."""
+    """A problem whose state is zero, and is never made as a whole."""
     ndim = len(shape)
     small, _ = make_problem(
         named_stencil(f"heat-{ndim}d").stencil,
@@ -30,8 +33,11 @@ def problem_of(shape: tuple[int, ...]) -> Problem:
     grid = Grid(shape=shape, spacing=small.grid.spacing, origin=small.grid.origin)
 
     def initial(slab: Slab) -> Field:
-        msg = "nobody may ask for the state while a plan is made"
-        raise AssertionError(msg)
+        # Trials look at the values of some small boxes.
+        if math.prod(slab.shape) > 10_000:
+            msg = "nobody may ask for the state while a plan is made"
+            raise AssertionError(msg)
+        return np.zeros((1, *slab.shape))
 
     return dataclasses.replace(small, grid=grid, initial=initial, steps=1000)
 
