@@ -33,9 +33,9 @@ def problem_of(shape: tuple[int, ...]) -> Problem:
     grid = Grid(shape=shape, spacing=small.grid.spacing, origin=small.grid.origin)
 
     def initial(slab: Slab) -> Field:
-        # Trials look at the values of some small boxes.
+        # A plan takes the range of trial values from some small boxes, whatever the grid.
         if math.prod(slab.shape) > 10_000:
-            msg = "nobody may ask for the state while a plan is made"
+            msg = f"a plan may look at small boxes of the state, not at one of {slab.shape}"
             raise AssertionError(msg)
         return np.zeros((1, *slab.shape))
 
