@@ -14,7 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks import cpu_breakdown, cpu_sweeps  # noqa: E402
 from benchmarks.script import Study, run_script  # noqa: E402
-from tetris_sim.bench.cpu import bench_cpu  # noqa: E402
+from tetris_sim.bench.candidates import bench_cpu  # noqa: E402
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES  # noqa: E402
 
 

@@ -18,11 +18,11 @@ from typing import Any
 from tetris_sim.bench.candidates import (
     TimedCandidate,
     choose_parameters,
+    measured_run,
     open_method,
     refuse_what_does_not_fit,
     time_steady,
 )
-from tetris_sim.bench.cpu import measured_run
 from tetris_sim.bench.limits import fma_work
 from tetris_sim.bench.result import MachineLimits, When
 from tetris_sim.bench.tables import fma_rate

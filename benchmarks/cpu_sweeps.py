@@ -22,12 +22,13 @@ from typing import Any
 from benchmarks.transfer import level_of, total, transfer_rates, transfer_times
 from tetris_sim.bench.candidates import (
     choose_parameters,
+    measured_run,
     open_method,
     open_prange,
     refuse_what_does_not_fit,
     time_steady,
+    usable_methods,
 )
-from tetris_sim.bench.cpu import measured_run, usable_methods
 from tetris_sim.bench.limits import measure_limits
 from tetris_sim.bench.result import BenchRow, MachineLimits
 from tetris_sim.bench.timing import SHAPES, random_problem

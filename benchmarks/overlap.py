@@ -22,9 +22,8 @@ from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
-from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.plan.block import divide_block
+from tetris_sim.scheduler.facts.shares import Domain, Plan, Share
+from tetris_sim.scheduler.plan.cost import divide_block
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.simulation.loop import Simulation, open_simulation

@@ -20,9 +20,8 @@ import numpy as np
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Parts
-from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
-from tetris_sim.scheduler.plan.cost import WorkerTable
+from tetris_sim.scheduler.facts.shares import Capacity, Domain, Link, Parts
+from tetris_sim.scheduler.plan.cost import BLOCK_SECONDS, WorkerTable
 from tetris_sim.scheduler.plan.partition import (
     factorizations,
     halo_points,

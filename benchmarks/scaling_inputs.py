@@ -16,7 +16,7 @@ from tetris_sim.bench.result import read_result
 from tetris_sim.bench.timing import random_problem
 from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.facts.domain import Link
+from tetris_sim.scheduler.facts.shares import Link
 
 NVLINK = 450e9
 """Bytes per second from one H200 to another: half of NVIDIA's 900 GB/s, which are both ways

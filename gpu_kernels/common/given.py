@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.body import PASSES, RuleNumbers, padded_coordinates
+from tetris_sim.gpu_kernels.common.body import (
+    PASSES,
+    RuleNumbers,
+    padded_coordinates,
+    print_statements,
+)
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import STORED, PitchedField, margins_of, to_device
-from tetris_sim.gpu_kernels.common.programs import print_statements
 from tetris_sim.model.conduction import Parameter, Rule
 from tetris_sim.model.equations import Equations, Stage, as_tap
 from tetris_sim.model.formula import Constant

@@ -4,7 +4,7 @@
 #include "common.cuh"
 
 #if !defined(TS_RULES)
-#error "rules.cuh needs -DTS_RULES, the cases of a switch (see gpu_kernels/common/programs.py)"
+#error "rules.cuh needs -DTS_RULES, the cases of a switch (see gpu_kernels/common/body.py)"
 #endif
 
 __device__ __forceinline__ wide infinity() { return wide(1) / wide(0); }

@@ -2,5 +2,5 @@
 
 Begin with `arithmetic.py`, the passes of the conjugate gradient solver and the levels of its
 multigrid preconditioner; `operator.cuh` says how threads walk along a column of points.
-`spectral.py` makes many steps at once by eigen-decomposition.
+`GpuArrays` there makes many steps at once by eigen-decomposition.
 """

@@ -16,10 +16,9 @@ from tetris_sim.gpu_kernels.boundary.extents import Extent, Late, Part, begins_i
 from tetris_sim.gpu_kernels.common.body import PASSES
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.gpu_kernels.steppers import transfer
+from tetris_sim.gpu_kernels.steppers import planes
 from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass
-from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
-from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
+from tetris_sim.gpu_kernels.steppers.planes import PART_POINTS, GpuPlanes, Transfer, take_planes
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.method import Box, EdgePlanes, Fetch
 from tetris_sim.model.problem import Field, InitialField, Problem
@@ -121,9 +120,9 @@ class GpuStepper:
     def load(self, initial: InitialField, step: int = 0) -> None:
         """Write the owned points of the initial field."""
         self._state.step = step
-        numbers = transfer.random_numbers(initial, self._state)
+        numbers = planes.random_numbers(initial, self._state)
         if numbers is not None:
-            transfer.fill(numbers, self._state)
+            planes.fill(numbers, self._state)
             return
 
         def put(ranges: Ranges, here: Any) -> None:
@@ -333,7 +332,7 @@ class GpuStepper:
         """The box of a few points around the first non-finite value; None if all values are
         finite.
         """
-        point = transfer.first_nonfinite(self._state)
+        point = planes.first_nonfinite(self._state)
         return None if point is None else self.slab.around(point)
 
     def wait(self) -> None:

@@ -32,7 +32,7 @@ from tetris_sim.errors import (
     as_told,
 )
 from tetris_sim.scheduler.comm.peers import OPENING_SECONDS, Heart, count_ranks, launched_rank
-from tetris_sim.scheduler.facts.domain import Link
+from tetris_sim.scheduler.facts.shares import Link
 
 log = logging.getLogger("tetris_sim")
 

@@ -1,3 +1,3 @@
-"""Plain data of the scheduler: a problem in numbers (`domain.py`), shares and plans (`shares.py`).
+"""Plain data of the scheduler: a problem in numbers, links and capacities, shares and plans.
 Nothing here measures or decides.
 """

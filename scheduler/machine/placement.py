@@ -17,12 +17,11 @@ from tetris_sim.cpu_kernels.solve.arithmetic import SPECTRAL as CPU_SPECTRAL
 from tetris_sim.cpu_kernels.solve.arithmetic import integrating as cpu_integrating
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels.solve import arithmetic as gpu_solve
-from tetris_sim.gpu_kernels.solve.spectral import METHOD as GPU_SPECTRAL
-from tetris_sim.gpu_kernels.solve.spectral import integrating as gpu_integrating
+from tetris_sim.gpu_kernels.solve.arithmetic import METHOD as GPU_SPECTRAL
+from tetris_sim.gpu_kernels.solve.arithmetic import integrating as gpu_integrating
 from tetris_sim.model.method import DeviceKind, Method
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
-from tetris_sim.scheduler.machine.devices import Device, may_use_gpus
-from tetris_sim.scheduler.machine.machine import PER_TASK, Gpu, Machine
+from tetris_sim.scheduler.machine.machine import PER_TASK, Device, Gpu, Machine, may_use_gpus
 from tetris_sim.solvers.spectral.stepper import IntegratingMethod, SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.support.wording import count_threads

@@ -13,10 +13,8 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Capacity, shortened
-from tetris_sim.scheduler.facts.shares import Plan, Reason, Share, about
-from tetris_sim.scheduler.machine.devices import Device
-from tetris_sim.scheduler.machine.machine import Gpu, Machine
+from tetris_sim.scheduler.facts.shares import Capacity, Plan, Reason, Share, about, shortened
+from tetris_sim.scheduler.machine.machine import Device, Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads, every_method
 from tetris_sim.scheduler.plan.offer import GUESSES, WorkerCandidate, planes_in
 from tetris_sim.scheduler.plan.plan import draft_plan

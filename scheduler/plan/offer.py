@@ -12,10 +12,17 @@ from tetris_sim.cpu_kernels.common import stepper
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Capacity, Link, Streaming, WorkEstimate, shortened
-from tetris_sim.scheduler.facts.shares import Reason, Share
-from tetris_sim.scheduler.machine.devices import Kind
-from tetris_sim.scheduler.plan.block import divide_block
+from tetris_sim.scheduler.facts.shares import (
+    Capacity,
+    Link,
+    Reason,
+    Share,
+    Streaming,
+    WorkEstimate,
+    shortened,
+)
+from tetris_sim.scheduler.machine.machine import Kind
+from tetris_sim.scheduler.plan.cost import divide_block
 from tetris_sim.scheduler.plan.streaming import Lane, fewest_pieces, largest_piece, streaming_with
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.measure import steps_per_block

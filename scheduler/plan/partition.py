@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Domain, Parts
+from tetris_sim.scheduler.facts.shares import Domain, Parts
 
 # Least thickness of a slab in radii: the halos on both sides for 16 steps, the largest depth of a
 # method. In thinner slabs the deepest methods lose their advantage, and thin slabs are seldom the

@@ -17,9 +17,20 @@ from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.model.method import ReducedPrecision, roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import tolerance
-from tetris_sim.scheduler.facts.domain import FREE, Division, Domain, Link, Profile, WorkEstimate
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
-from tetris_sim.scheduler.plan.block import (
+from tetris_sim.scheduler.facts.shares import (
+    FREE,
+    Division,
+    Domain,
+    Draft,
+    Link,
+    Plan,
+    Profile,
+    Reason,
+    Share,
+    WorkEstimate,
+    about,
+)
+from tetris_sim.scheduler.plan.cost import (
     asked_block,
     block_alone,
     block_of_teams,

@@ -13,10 +13,12 @@ from typing import TypeVar
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link
 from tetris_sim.scheduler.facts.shares import (
+    Capacity,
+    Domain,
     Draft,
     GpuMessages,
+    Link,
     Plan,
     Reason,
     Share,
@@ -24,10 +26,8 @@ from tetris_sim.scheduler.facts.shares import (
     about,
     sentences_of,
 )
-from tetris_sim.scheduler.machine.devices import Kind
-from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.block import asked_block, scheme_of, why_adaptive
-from tetris_sim.scheduler.plan.cost import WorkerTable
+from tetris_sim.scheduler.machine.machine import Kind, Machine
+from tetris_sim.scheduler.plan.cost import WorkerTable, asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.offer import (
     WorkerCandidate,
     begins_early,

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.facts.domain import Capacity, Division, Domain, Parts, WorkEstimate
-from tetris_sim.scheduler.plan.block import responsive_block
+from tetris_sim.scheduler.facts.shares import Capacity, Division, Domain, Parts, WorkEstimate
 from tetris_sim.scheduler.plan.cost import (
     Decomposition,
     Numbers,
     WorkerTable,
     forecast,
+    responsive_block,
     seconds_per_step,
 )
 from tetris_sim.scheduler.plan.partition import (

@@ -17,10 +17,8 @@ from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import tolerance
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.machine.devices import Device, choose_devices
-from tetris_sim.scheduler.machine.machine import Gpu, Machine
+from tetris_sim.scheduler.facts.shares import Link, Plan, Share
+from tetris_sim.scheduler.machine.machine import Device, Gpu, Machine, choose_devices
 from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 from tetris_sim.scheduler.plan.words import describe_gpu

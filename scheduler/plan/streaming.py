@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Streaming, WorkEstimate
+from tetris_sim.scheduler.facts.shares import Streaming, WorkEstimate
 
 _GAIN = 1.002  # longer passes and more chunks must be this much faster
 _MORE_PIECES = 60  # beyond the fewest, up to which numbers of chunks are tried

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, WorkEstimate
-from tetris_sim.scheduler.facts.shares import GpuMessages, Reason, Share, about
+from tetris_sim.scheduler.facts.shares import (
+    Capacity,
+    Division,
+    GpuMessages,
+    Link,
+    Reason,
+    Share,
+    WorkEstimate,
+    about,
+)
 from tetris_sim.scheduler.machine.machine import Gpu
-from tetris_sim.scheduler.plan.block import responsive_block
+from tetris_sim.scheduler.plan.cost import responsive_block
 from tetris_sim.scheduler.plan.partition import halo_points, is_slabs
 from tetris_sim.scheduler.plan.search import ProcessGrid, without
 from tetris_sim.scheduler.tuning.choice import giga

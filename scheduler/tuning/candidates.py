@@ -12,8 +12,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.method import Method, Parameters, ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.machine.devices import Device
-from tetris_sim.scheduler.machine.machine import Gpu, Machine
+from tetris_sim.scheduler.machine.machine import Device, Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.support.wording import gib, listed, suggestion

@@ -27,7 +27,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending, everywhere
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.placement import ComputeResource
-from tetris_sim.scheduler.workers.routes import Route
+from tetris_sim.scheduler.workers.exchange import Route
 
 log = logging.getLogger("tetris_sim")
 

@@ -26,12 +26,13 @@ from tetris_sim.scheduler.workers.direct import PeerTransfer, group_of
 from tetris_sim.scheduler.workers.exchange import (
     Exchange,
     LocalExchange,
+    Route,
     Traffic,
     UnderWay,
+    find_routes,
     join,
     overlap,
 )
-from tetris_sim.scheduler.workers.routes import Route, find_routes
 from tetris_sim.scheduler.workers.worker import Worker
 
 _QUESTION, _ANSWER = 10, 11  # tags; those of halos are 0 to 5

@@ -23,11 +23,17 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Profile, WorkEstimate
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import (
+    FREE,
+    Capacity,
+    Division,
+    Plan,
+    Profile,
+    Share,
+    WorkEstimate,
+)
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.block import divide_block
-from tetris_sim.scheduler.plan.cost import WorkerTable
+from tetris_sim.scheduler.plan.cost import WorkerTable, divide_block
 from tetris_sim.scheduler.plan.find import plan_on_cpu
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members, predict

@@ -21,8 +21,7 @@ from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.method import Box, EdgePlanes, SlabTuned, Stepper
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab, batches, slices
-from tetris_sim.scheduler.facts.domain import Streaming
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Plan, Share, Streaming
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, largest_piece, needed_later
 from tetris_sim.scheduler.workers.queued import QueuedStepper, told_as_failure

@@ -80,7 +80,7 @@ def _limits_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(*_: Any, **__: Any) -> MachineLimits:
         return LIMITS["before"]
 
-    monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", found)
+    monkeypatch.setattr("tetris_sim.bench.candidates.measure_limits", found)
     monkeypatch.setattr("benchmarks.cpu_sweeps.measure_limits", found)
 
 

@@ -366,7 +366,7 @@ def _never(*_: Any, **__: Any) -> Any:
 def test_what_does_not_fit_is_refused_before_anything_is_measured(
     flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", lambda *_, **__: LIMITS)
+    monkeypatch.setattr("tetris_sim.bench.candidates.measure_limits", lambda *_, **__: LIMITS)
     monkeypatch.setattr("tetris_sim.bench.candidates.interleave", _never)
     assert cpu.main(["--stencils", "heat-1d", "--size", "900000000000", flag]) in (2, 3)
     assert "for all candidates together" in capsys.readouterr().err

@@ -46,8 +46,7 @@ from tetris_sim.bench.result import SetCase, SetRow, SetShare, Timing
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Capacity, Link, WorkEstimate
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
+from tetris_sim.scheduler.facts.shares import Capacity, Draft, Link, Plan, Share, WorkEstimate
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.ranks import combine, offers_of
 from tetris_sim.scheduler.plan.search import predict as predict_division

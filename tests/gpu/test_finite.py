@@ -14,7 +14,7 @@ from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.common.layout import STORED
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
-from tetris_sim.gpu_kernels.steppers import transfer
+from tetris_sim.gpu_kernels.steppers import planes
 from tetris_sim.model.problem import PRECISIONS, Field
 from tetris_sim.model.slab import Slab
 
@@ -44,7 +44,7 @@ def test_the_first_point_is_found_in_any_field(
         gpu: Any = HostGpu()
         stepper: Any = GpuPlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
         stepper.load(functools.partial(part_of, there))
-        assert transfer.first_nonfinite(stepper._state) == wanted
+        assert planes.first_nonfinite(stepper._state) == wanted
         box = stepper.find_nonfinite()
         if wanted is None:
             assert box is None

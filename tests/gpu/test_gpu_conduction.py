@@ -30,9 +30,8 @@ from tests.support.conduction_cases import (
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.enthalpy_cases import cooled_body
-from tetris_sim.gpu_kernels.common.body import body_defines
+from tetris_sim.gpu_kernels.common.body import body_defines, print_rules
 from tetris_sim.gpu_kernels.common.layout import Box3
-from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Fused
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

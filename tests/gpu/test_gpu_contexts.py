@@ -17,7 +17,7 @@ from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostCudaError, HostGpu
 from tests.support.gpu_equation_cases import gray_scott, make
 from tetris_sim.gpu_kernels.common.device import ContextError
-from tetris_sim.gpu_kernels.steppers import transfer
+from tetris_sim.gpu_kernels.steppers import planes
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, find_machine
 from tetris_sim.scheduler.planner import make_plan
@@ -40,7 +40,7 @@ def test_two_gpus_of_a_process_stay_in_their_contexts(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tetris_sim.gpu_kernels.common.device.GpuDevice", HostGpuToClose)
-    monkeypatch.setattr(transfer, "_MANY_POINTS", 1)
+    monkeypatch.setattr(planes, "_MANY_POINTS", 1)
     gpus = tuple(Gpu(k, f"GPU {k}", "sm_90", 8 << 30, 50 << 20, "13.0") for k in (0, 1))
     machine = dataclasses.replace(find_machine({}), gpus=gpus)
     section = PLAIN.model_copy(update={"devices": "gpu", "shares": (1.0, 1.0), "time_block": 2})

@@ -16,7 +16,7 @@ from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.shares import Domain
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.workers.exchange import LocalExchange, keep
 from tetris_sim.scheduler.workers.queued import QueuedStepper

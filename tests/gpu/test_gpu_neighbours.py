@@ -19,7 +19,7 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.model import reference
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.scheduler.facts.domain import Domain, Parts
+from tetris_sim.scheduler.facts.shares import Domain, Parts
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.workers.exchange import LocalExchange
 

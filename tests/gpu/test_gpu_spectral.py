@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cases import make_problem
 from tests.support.jump_cases import KINDS, jumped, stack, star, with_weights
-from tetris_sim.gpu_kernels.solve.spectral import METHOD
+from tetris_sim.gpu_kernels.solve.arithmetic import METHOD
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

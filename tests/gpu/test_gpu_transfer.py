@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.emulator.host_gpu import HostGpu
-from tetris_sim.gpu_kernels.steppers.transfer import Transfer
+from tetris_sim.gpu_kernels.steppers.planes import Transfer
 from tetris_sim.model.slab import Ranges, batches, slices
 
 WHOLE: Ranges = ((3, 40), (0, 5))

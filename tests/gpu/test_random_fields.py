@@ -18,7 +18,7 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.common.layout import STORED
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
-from tetris_sim.gpu_kernels.steppers import transfer
+from tetris_sim.gpu_kernels.steppers import planes
 from tetris_sim.model.problem import PRECISIONS, Field, Problem
 from tetris_sim.model.slab import Slab
 
@@ -64,7 +64,7 @@ def loaded(problem: Problem, slab: Slab) -> tuple[Field, list[str]]:
 def test_the_bits_are_those_of_the_host(
     kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "_MANY_POINTS", 1)
+    monkeypatch.setattr(planes, "_MANY_POINTS", 1)
     (name, shape), (start, stop) = SHAPES[kind]
     problem = problem_of(name, shape, dtype)
     for slab in (
@@ -90,7 +90,7 @@ def test_the_host_makes_what_is_small_or_not_finite(monkeypatch: pytest.MonkeyPa
     assert launches == []
     np.testing.assert_array_equal(field, small.initial(Slab.whole(small.grid)))
 
-    monkeypatch.setattr(transfer, "_MANY_POINTS", 1)
+    monkeypatch.setattr(planes, "_MANY_POINTS", 1)
     large = problem_of("heat-2d", (30, 21), "float16", high=1e6)
     with pytest.raises(NumericsError, match="must be finite in float16"):
         loaded(large, Slab.whole(large.grid))
@@ -98,7 +98,7 @@ def test_the_host_makes_what_is_small_or_not_finite(monkeypatch: pytest.MonkeyPa
 
 @emulated
 def test_benchmarks_begin_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_MANY_POINTS", 1)
+    monkeypatch.setattr(planes, "_MANY_POINTS", 1)
     problem = random_made_there(problem_of("heat-2d", (300, 201), "float32"))
     field, launches = loaded(problem, Slab.whole(problem.grid))
     assert launches == ["fill"]

@@ -30,8 +30,7 @@ from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Field
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link
-from tetris_sim.scheduler.facts.shares import GpuMessages, Share
+from tetris_sim.scheduler.facts.shares import Capacity, Domain, GpuMessages, Link, Share
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.offer import WorkerCandidate
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0

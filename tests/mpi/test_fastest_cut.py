@@ -15,7 +15,7 @@ from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, Parts
+from tetris_sim.scheduler.facts.shares import Capacity, Domain, Link, Parts
 from tetris_sim.scheduler.plan.cost import WorkerTable, seconds_per_step
 from tetris_sim.scheduler.plan.partition import (
     cut,

@@ -24,8 +24,7 @@ from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.domain import Domain, Parts
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Domain, Parts, Plan, Share
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.simulation.loop import open_simulation
 

@@ -13,7 +13,7 @@ from tests.support.cases import make_problem
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.shares import Domain
 from tetris_sim.scheduler.plan.partition import (
     cut,
     halo_points,
@@ -24,7 +24,7 @@ from tetris_sim.scheduler.plan.partition import (
     surface,
 )
 from tetris_sim.scheduler.plan.words import describe_parts
-from tetris_sim.scheduler.workers.routes import find_routes
+from tetris_sim.scheduler.workers.exchange import find_routes
 
 
 def problem_of(

@@ -23,8 +23,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.domain import Domain, Parts
-from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.facts.shares import Domain, Parts, Share
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.workers.exchange import Exchange
 from tetris_sim.scheduler.workers.rank_exchange import make_exchange

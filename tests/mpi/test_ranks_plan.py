@@ -21,15 +21,13 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator, measure_link
-from tetris_sim.scheduler.facts.domain import Link, Streaming
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, names_of
+from tetris_sim.scheduler.facts.shares import Draft, Link, Plan, Reason, Share, Streaming, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan import ranks as planning
 from tetris_sim.scheduler.plan.offer import WorkerCandidate
 from tetris_sim.scheduler.plan.ranks import even_part, offers_of
-from tetris_sim.scheduler.planner import plan_together
+from tetris_sim.scheduler.planner import measure_exchange, plan_together
 from tetris_sim.scheduler.tuning.candidates import RESERVE
-from tetris_sim.scheduler.workers.measuring import measure_exchange
 
 
 @dataclasses.dataclass(frozen=True)

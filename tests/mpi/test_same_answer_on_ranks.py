@@ -18,8 +18,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.domain import Link
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Link, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.simulation.loop import open_simulation

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tetris_sim.bench import devices
-from tetris_sim.bench.devices import bench_devices, compare_to_parts, devices_of, shares_by_speed
+from tetris_sim.bench import gpu
+from tetris_sim.bench.gpu import bench_devices, compare_to_parts, devices_of, shares_by_speed
 from tetris_sim.bench.result import BenchResult, SetRow, SetShare, Timing
 from tetris_sim.bench.tables import as_text
 from tetris_sim.config.sections.schema import SimulatedSection
@@ -66,9 +66,9 @@ def test_a_set_of_which_a_device_is_left_out_is_measured_with_all_of_them_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slow = SimulatedSection(speed=3e6, latency=1e-4)
-    usual = devices._section
+    usual = gpu._section
     monkeypatch.setattr(
-        devices,
+        gpu,
         "_section",
         lambda *wanted: usual(*wanted).model_copy(update={"simulated": slow, "time_block": 4}),
     )

@@ -19,7 +19,7 @@ from tetris_sim.model.conduction import RuledFace
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.checkpoint import problem_digest
-from tetris_sim.scheduler.facts.domain import shortened
+from tetris_sim.scheduler.facts.shares import shortened
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.planner import make_plan

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.scheduler.facts.domain import Capacity, Domain, Link, WorkEstimate
+from tetris_sim.scheduler.facts.shares import Capacity, Domain, Link, WorkEstimate
 from tetris_sim.scheduler.plan.cost import Decomposition, WorkerTable, forecast, seconds_per_step
 from tetris_sim.scheduler.plan.partition import has_whole_rows
 from tetris_sim.scheduler.plan.search import cut_into, divide, fastest_grid, predict

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.facts.domain import Capacity, Division, Link, WorkEstimate
+from tetris_sim.scheduler.facts.shares import Capacity, Division, Link, WorkEstimate
 from tetris_sim.scheduler.plan.search import divide, without
 from tetris_sim.scheduler.plan.streaming import blocks_in_flight
 

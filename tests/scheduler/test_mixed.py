@@ -21,16 +21,14 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler import planner
-from tetris_sim.scheduler.facts.domain import FREE, Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import FREE, Link, Plan, Share
 from tetris_sim.scheduler.machine.machine import Gpu, Machine, find_machine
 from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.plan import plan as plan_module
-from tetris_sim.scheduler.planner import make_plan
+from tetris_sim.scheduler.planner import make_plan, measure_messages
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
-from tetris_sim.scheduler.workers.measuring import measure_messages
 from tetris_sim.simulation.loop import open_simulation
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import WorkEstimate
+from tetris_sim.scheduler.facts.shares import WorkEstimate
 from tetris_sim.scheduler.plan.streaming import (
     Lane,
     choose_streaming,

@@ -14,8 +14,7 @@ from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import Boundary, Dirichlet
 from tetris_sim.model.problem import Problem
-from tetris_sim.scheduler.facts.domain import Link
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.shares import Link, Plan
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.plan import solving
 from tetris_sim.scheduler.plan.solving import (

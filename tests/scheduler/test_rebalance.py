@@ -16,8 +16,16 @@ from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import FREE, Capacity, Division, Link, Profile, WorkEstimate
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import (
+    FREE,
+    Capacity,
+    Division,
+    Link,
+    Plan,
+    Profile,
+    Share,
+    WorkEstimate,
+)
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, predict
 from tetris_sim.scheduler.workers.queued import QueuedStepper

@@ -28,7 +28,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.scheduler.facts.domain import Streaming
+from tetris_sim.scheduler.facts.shares import Streaming
 from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.simulated import EmulatedChunkPipeline, EmulatedDevice
 from tetris_sim.scheduler.workers.worker import StreamedStepper

@@ -13,7 +13,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import named_stencil
-from tetris_sim.scheduler.facts.domain import Link
+from tetris_sim.scheduler.facts.shares import Link
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 
 MACHINE = Machine(

@@ -174,7 +174,9 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", lambda *_, **__: LIMITS["before"])
+    monkeypatch.setattr(
+        "tetris_sim.bench.candidates.measure_limits", lambda *_, **__: LIMITS["before"]
+    )
     monkeypatch.setattr("tetris_sim.bench.candidates.interleave", _never)
     code = main(["bench", "cpu", *arguments.split()])
     assert message in capsys.readouterr().err

@@ -18,8 +18,7 @@ from tetris_sim.model.method import roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.machine.devices import Device
-from tetris_sim.scheduler.machine.machine import Gpu, find_machine
+from tetris_sim.scheduler.machine.machine import Device, Gpu, find_machine
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.find import _part_that_fits
 from tetris_sim.scheduler.tuning import tune as tuning

@@ -13,7 +13,7 @@ from benchmarks.samples import LIMITS, kernel, row
 from tests.support.config_cases import GOOD, changed, mistakes, read
 from tetris_sim.__main__ import main
 from tetris_sim.apps.initial_file import open_file
-from tetris_sim.bench import cpu
+from tetris_sim.bench import candidates as cpu
 from tetris_sim.bench.result import BenchCase, MachineLimits
 from tetris_sim.commands import bench
 from tetris_sim.config import load_config

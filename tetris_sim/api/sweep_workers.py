@@ -40,8 +40,7 @@ from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.outputs.tables import read_audit
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.machine.devices import choose_devices
-from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.scheduler.machine.machine import choose_devices, find_machine
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report

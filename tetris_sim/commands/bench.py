@@ -110,7 +110,7 @@ def measure(args: argparse.Namespace) -> BenchResult | None:
         from tetris_sim.bench.gpu import bench_gpu
 
         return bench_gpu(names, shape=shape, **amount(args))
-    from tetris_sim.bench.cpu import bench_cpu
+    from tetris_sim.bench.candidates import bench_cpu
 
     return bench_cpu(names, shape=shape, **amount(args))
 
@@ -122,10 +122,10 @@ def amount(args: argparse.Namespace) -> dict[str, Any]:
 
 def _on_devices(args: argparse.Namespace) -> BenchResult | None:
     """The result on the first rank, None on the others."""
-    from tetris_sim.bench import devices
+    from tetris_sim.bench import gpu
     from tetris_sim.scheduler.comm.communicator import everywhere, open_communicator
 
-    args.stencils = args.stencils or ",".join(devices.STENCILS)
+    args.stencils = args.stencils or ",".join(gpu.STENCILS)
     with open_communicator() as ranks:
         names, shape = everywhere(ranks, lambda: check(args))
         wanted: dict[str, Any] = {} if args.sets is None else {"sets": tuple(args.sets.split(","))}
@@ -133,9 +133,7 @@ def _on_devices(args: argparse.Namespace) -> BenchResult | None:
             wanted["threads"] = tuple(map(int, args.threads.split(",")))
         if args.gpu_memory is not None:
             wanted["gpu_memory"] = args.gpu_memory
-        result = devices.bench_devices(
-            names or (), shape=shape, **amount(args), **wanted, ranks=ranks
-        )
+        result = gpu.bench_devices(names or (), shape=shape, **amount(args), **wanted, ranks=ranks)
     return result if ranks.rank == 0 else None
 
 

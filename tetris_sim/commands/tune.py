@@ -43,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure everything the budget allows on each kind of device that is meant, print it as a
     table, keep the choice.
     """
-    from tetris_sim.scheduler.machine.devices import choose_devices
-    from tetris_sim.scheduler.machine.machine import find_machine
+    from tetris_sim.scheduler.machine.machine import choose_devices, find_machine
     from tetris_sim.scheduler.plan.find import make_terms, tune_devices
     from tetris_sim.simulation.resuming import build_problem
 

@@ -39,7 +39,7 @@ from tetris_sim.config.sections.schema import (
 )
 from tetris_sim.config.sections.varying import Varying
 from tetris_sim.model.formula import ExpressionError, compile_expression
-from tetris_sim.scheduler.machine.devices import named_devices
+from tetris_sim.scheduler.machine.machine import named_devices
 from tetris_sim.support.wording import describe, listed
 
 # Does the model fit the other sections?

@@ -235,7 +235,7 @@ def roundings(method: object, dtype: np.dtype[Any]) -> float:
 
 
 class KnownGpu(Protocol):
-    """Properties of a GPU known without using it; `scheduler/machine/devices.py` determines
+    """Properties of a GPU known without using it; `scheduler/machine/machine.py` determines
     them.
     """
 

@@ -1,7 +1,7 @@
 """The spectral method and its stepper for the whole grid on one device; the same code on CPU and
 GPU.
 
-`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/spectral.py` supply the arrays of their
+`cpu_kernels/solve/arithmetic.py` and `gpu_kernels/solve/arithmetic.py` supply the arrays of their
 device.
 """
 
