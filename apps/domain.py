@@ -126,6 +126,9 @@ def greatest_interval(t_end: float, times: Iterable[float]) -> float:
     return float(common) if t_end <= _MOST_INTERVALS * common else min(known)
 
 
+_LOOKS = 100  # at a condition that ends a run of adaptive steps, if nobody says how many
+
+
 def times_of(request: Request) -> list[float]:
     """Collect the intervals and output times at which a run writes or saves something [s]."""
     output = request.output
@@ -138,6 +141,12 @@ def times_of(request: Request) -> list[float]:
         everys.append(request.checkpoint.every)
 
     moments = [moment for it in fields for moment in it.at]
+    until, t_end = request.time.until, request.time.t_end
+    if until is not None and until.condition is not None:
+        if until.every is not None:
+            everys.append(until.every)
+        elif t_end is not None:
+            moments.append(t_end / _LOOKS)
     # Intervals counted in steps fit any step length: only those in seconds constrain it.
     return [it.value for it in everys if it.unit == "s"] + moments
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import (
     Comparison,
     Constant,
+    ExpressionError,
     Node,
     Operation,
     Variable,
@@ -292,3 +293,114 @@ def check_in_space(
             _, where = first_place(bad, grid, box)
             msg = f"{key}: the expression is not finite at {where}, t = {time:g} s; it must be"
             raise ConfigError(msg)
+
+
+# Conditions that end a run: comparisons of a few numbers of a state.
+
+_OF_ALL_POINTS: dict[str, Callable[[Numbers], Any]] = {
+    "max": np.max,
+    "min": np.min,
+    "mean": np.mean,
+    "integral": np.sum,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StopCondition:
+    """A comparison of largest, smallest, mean and integral values of a state.
+
+    Attributes:
+        text: as written by the user.
+        tree: its meaning; max, min, mean and integral of one argument are over all points.
+    """
+
+    text: str
+    tree: Node
+
+    def holds(self, grid: Grid, time: float, fields: Mapping[str, Numbers]) -> bool:
+        """Whether it holds for a state.
+
+        Args:
+            grid: of the whole domain.
+            time: of the state [s].
+            fields: at all points by name, (n0, ...); NaN where there is nothing.
+        """
+        values: dict[str, Any] = {TIME: np.float64(time)}
+        for axis, name in enumerate(grid.axis_names):
+            along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+            values[name] = grid.coordinates(axis).reshape(along)
+        values |= {name: np.asarray(it, np.float64) for name, it in fields.items()}
+
+        with np.errstate(all="ignore"):
+            return bool(evaluate(_reduced(self.tree, grid, values), values))
+
+
+def _reduced(node: Node, grid: Grid, values: Mapping[str, Any]) -> Node:
+    """A tree with numbers in place of what is taken over all points."""
+    if isinstance(node, Comparison):
+        return Comparison(node.signs, tuple(_reduced(it, grid, values) for it in node.operands))
+    if not isinstance(node, Operation):
+        return node
+    if not _over_all(node):
+        parts = tuple(_reduced(it, grid, values) for it in node.arguments)
+        return Operation(node.name, parts)
+
+    of = np.broadcast_to(evaluate(_reduced(node.arguments[0], grid, values), values), grid.shape)
+    there = ~np.isnan(of)
+    weights: Any = np.ones(())
+    if node.name in ("mean", "integral"):
+        # Cells count by their volumes, which differ along graded axes and around an axis.
+        weights = grid.volumes([(0, n) for n in grid.shape])[there]
+    chosen = of[there] * weights
+    if not chosen.size:
+        return Constant(math.nan)
+    if node.name == "mean":
+        return Constant(float(chosen.sum() / weights.sum()))
+    return Constant(float(_OF_ALL_POINTS[node.name](chosen)))
+
+
+def _over_all(node: Node) -> bool:
+    """Whether an operation is over all points, as max(u) is and max(u, v) is not."""
+    return isinstance(node, Operation) and node.name in _OF_ALL_POINTS and len(node.arguments) == 1
+
+
+def read_condition(text: str, model: Any, axes: Sequence[str]) -> StopCondition:
+    """The condition of `time.until.condition`.
+
+    Args:
+        text: as written.
+        model: whose fields and constants it may name; without such attributes, temperature.
+        axes: names of the grid's axes.
+
+    Raises:
+        ExpressionError: it is no formula, or one that has another value at every point.
+    """
+    fields = tuple(getattr(model, "seen_names", ("temperature",)))
+    given = getattr(model, "constants", {}).items()
+    numbers = {name: Constant(it) for name, it in given if isinstance(it, float)}
+    arity: dict[str, tuple[float, float] | str] = {
+        "max": (1, math.inf),
+        "min": (1, math.inf),
+        "mean": (1, 1),
+        "integral": (1, 1),
+    }
+    tree = compile_expression(text, [*fields, *numbers, *axes, TIME], arity).tree
+
+    if loose := sorted(_loose(tree) & {*fields, *axes}):
+        name = loose[0]
+        msg = (
+            f"{name} has a value at every point, and a condition holds or does not; write "
+            f"max({name}), min({name}), mean({name}) or integral({name})"
+        )
+        raise ExpressionError(msg, text.find(name) + 1)
+    return StopCondition(text, substitute(tree, numbers))
+
+
+def _loose(node: Node) -> frozenset[str]:
+    """The names in a tree that are not inside of something over all points."""
+    if isinstance(node, Variable):
+        return frozenset((node.name,))
+    if isinstance(node, Constant) or _over_all(node):
+        return frozenset()
+    parts = node.arguments if isinstance(node, Operation) else node.operands
+    return frozenset().union(*map(_loose, parts))

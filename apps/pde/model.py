@@ -82,15 +82,15 @@ class PdeModel(Section):
         axes = request.grid.names if request.grid.system.is_curved else ()
         yield from self._misplaced(request)
         for key, section, what in (
-            ("fields", self._state_names, "field"),
+            ("fields", self.seen_names, "field"),
             ("constants", self.constants, "constant"),
             ("definitions", self.definitions, "definition"),
         ):
             for name, sentence in name_mistakes(section, ndim, what, axes):
                 yield ("model", key, name), sentence
-        for name in self.constants.keys() & {*self._state_names}:
+        for name in self.constants.keys() & {*self.seen_names}:
             yield ("model", "constants", name), f"{name} is a field already; choose another name"
-        for name in self.definitions.keys() & {*self._state_names, *self.constants}:
+        for name in self.definitions.keys() & {*self.seen_names, *self.constants}:
             told = f"{name} is a field or a constant already; choose another name"
             yield ("model", "definitions", name), told
         velocities = {velocity_of(name) for name, it in self.fields.items() if it.second_order}
@@ -129,7 +129,7 @@ class PdeModel(Section):
     def _language(self, request: Request) -> tuple[Language, list[Mistake]]:
         """The names that formulas may have, and what is wrong with them."""
         axes = request.grid.names if request.grid.system.is_curved else ()
-        language, mistakes = read_constants(self.constants, self._state_names, request.ndim, axes)
+        language, mistakes = read_constants(self.constants, self.seen_names, request.ndim, axes)
         if mistakes:
             return language, mistakes
         return with_definitions(language, self.definitions)
@@ -171,7 +171,8 @@ class PdeModel(Section):
                     )
 
     @property
-    def _state_names(self) -> tuple[str, ...]:
+    def seen_names(self) -> tuple[str, ...]:
+        """The fields, velocities among them."""
         names = []
         for name, it in self.fields.items():
             names += [name, velocity_of(name)] if it.second_order is not None else [name]

@@ -11,7 +11,7 @@ import functools
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,41 +241,51 @@ def _remove(path: Path, process: int) -> None:
 
 
 @dataclass(frozen=True)
-class LastState:
-    """The state that a run ended with.
+class States:
+    """States of a run that are kept in memory.
 
     Attributes:
         problem: as people see it.
-        step: number of steps that it has behind it.
-        time: simulated [s].
-        field: the state, (n_fields, n0, ...).
+        steps: number of steps that each has behind it.
+        times: simulated [s].
+        fields: the states, each (n_fields, n0, ...).
     """
 
     problem: Problem
-    step: int
-    time: float
-    field: Field
+    steps: tuple[int, ...]
+    times: tuple[float, ...]
+    fields: tuple[Field, ...]
 
     def series(self, path: Path, title: str) -> Series:
-        """It as a series of one record; `path` is where the rest of its run lies."""
+        """They as a series; `path` is where the rest of their run lies."""
 
         def read(record: int, variable: int, box: Box) -> Values:
-            return np.asarray(self.field[variable][tuple(slice(*span) for span in box)])
+            return np.asarray(self.fields[record][variable][tuple(slice(*span) for span in box)])
 
         variables = (SeriesVariable(v.name, v.unit, v.long_name) for v in self.problem.variables)
         return Series(
             path=path,
             grid=self.problem.grid,
-            dtype=self.field.dtype,
+            dtype=self.fields[0].dtype,
             variables=tuple(variables),
-            steps=(self.step,),
-            times=(self.time,),
+            steps=self.steps,
+            times=self.times,
             read=read,
             place=lambda record, variable: (path, "", ()),
             meta={"title": title},
             timeless=not np.isfinite(self.problem.dt_limit),
             find_maps=functools.partial(cell_maps, self.problem),
         )
+
+
+def join_states(parts: Sequence[States]) -> States:
+    """States of one run in the order of time, as one."""
+    return States(
+        parts[-1].problem,
+        tuple(step for it in parts for step in it.steps),
+        tuple(time for it in parts for time in it.times),
+        tuple(state for it in parts for state in it.fields),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +300,7 @@ class Result:
     config: Config
     report: Report
     _folder: Folder = field(repr=False)
-    _last: LastState | None = field(default=None, repr=False)
+    _last: States | None = field(default=None, repr=False)
 
     @property
     def directory(self) -> Path:
@@ -298,6 +308,11 @@ class Result:
         result and what was made of it.
         """
         return self._folder.path
+
+    @property
+    def time(self) -> float:
+        """Simulated time at the end [s]."""
+        return self.report.time_s
 
     @property
     def fields(self) -> xarray.Dataset:
@@ -443,7 +458,7 @@ def open_result(directory: str | Path) -> Result:
     return Result(config, report, Folder(path), last)
 
 
-def _saved(directory: Path) -> LastState | None:
+def _saved(directory: Path) -> States | None:
     """The state of the newest checkpoint; None if there is none."""
     try:
         path = newest_checkpoint(directory)
@@ -458,7 +473,7 @@ def _saved(directory: Path) -> LastState | None:
             if problem.view is None
             else problem.view.look(box, checkpoint.read(box))
         )
-        return LastState(problem.seen, state.step, state.time, seen)
+        return States(problem.seen, (state.step,), (state.time,), (seen,))
 
 
 def _variable(series: Series, name: str | None) -> int:

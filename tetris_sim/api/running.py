@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.api.arrays import checked_field
-from tetris_sim.api.result import Folder, LastState, Result
+from tetris_sim.api.result import Folder, Result, States, join_states
 from tetris_sim.apps.domain import steps_left
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results
 from tetris_sim.simulation.driving import onward
@@ -32,7 +32,7 @@ from tetris_sim.simulation.loop import Simulation
 from tetris_sim.simulation.preparation import Adapt
 from tetris_sim.simulation.resuming import Resume
 from tetris_sim.support.files import atomic_file
-from tetris_sim.support.stopping import Stopping
+from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import describe
 
 Source = str | Path | Mapping[str, Any] | Config
@@ -95,6 +95,45 @@ def run(
 
     assert done.report is not None
     return Result(asked.config, done.report, asked.folder, last)
+
+
+def run_in_memory(
+    config: Mapping[str, Any],
+    initial: Mapping[str, npt.ArrayLike],
+    *,
+    every: str | float | None = None,
+    call: Callable[[Simulation], object] | None = None,
+) -> Result:
+    """Run a configuration that writes nothing, with a call now and then.
+
+    Args:
+        config: as data.
+        initial: arrays by field.
+        every: how often to make the call.
+        call: made with the simulation; without it the result has the states at the start, every so
+            often and at the end.
+
+    Raises:
+        TetrisError: see `run`.
+    """
+    asked = _ask(config, None, initial, None, results_stay=False)
+    stopping, kept = Stopping(aborts=False), list[States]()
+
+    def keep(simulation: Simulation) -> None:
+        if not kept or kept[-1].steps != (simulation.step,):
+            kept.append(_last(simulation))
+
+    records = every is not None and call is None
+    with stopping.listening(), underway(asked.config, stopping=stopping) as done:
+        if records:
+            keep(done.simulation)
+        done.reason = done.simulation.run(every=every, call=keep if records else call)
+        if done.reason is None and done.simulation.step < done.simulation.problem.steps:
+            done.reason = StopReason(ExitCode.OK, "the call ended it")
+        keep(done.simulation)
+
+    assert done.report is not None
+    return Result(asked.config, done.report, asked.folder, join_states(kept))
 
 
 @contextlib.contextmanager
@@ -316,7 +355,9 @@ def _written(initial: Arrays | None, directory: Path) -> list[Override]:
         path = directory / (f"initial_{name}.npy" if named else "initial.npy")
         with atomic_file(path) as part, part.open("wb") as file:
             np.save(file, state)
-        keys = ("model", "fields", name, "initial") if named else ("initial",)
+        # A velocity is given as "u.initial_velocity".
+        of, _, key = name.partition(".")
+        keys = ("model", "fields", of, key or "initial") if named else ("initial",)
         section = {"type": "file", "path": str(path.absolute())}
         overrides.append(Override("initial=", keys, section))
     return overrides
@@ -327,6 +368,6 @@ def _shows_bars() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-def _last(simulation: Simulation) -> LastState:
+def _last(simulation: Simulation) -> States:
     state = simulation.snapshot().seen()
-    return LastState(simulation.problem.seen, simulation.step, state.time, state.field())
+    return States(simulation.problem.seen, (state.step,), (state.time,), (state.field(),))

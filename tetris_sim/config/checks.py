@@ -12,6 +12,7 @@ from typing import Any
 
 from tetris_sim.apps.boundaries import find_face, patches
 from tetris_sim.apps.initial import unusable_constant
+from tetris_sim.apps.time_functions import read_condition
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted
 from tetris_sim.config.sections.conditions import (
@@ -97,6 +98,16 @@ def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator
                 yield Finding(("boundaries", *path, name), told)
 
 
+def check_until(grid: GridSection, time: TimeSection, model: Any) -> Iterator[Finding]:
+    """Refuse conditions that end a run which cannot be read."""
+    if time.until is None or time.until.condition is None:
+        return
+    try:
+        read_condition(time.until.condition, model, grid.names)
+    except ExpressionError as error:
+        yield Finding(("time", "until", "condition"), error.message, character=error.column)
+
+
 def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
     """Require an initial state of a model whose fields have none of their own.
 
@@ -175,6 +186,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
         (check_scheme, ("time", "model")),
+        (check_until, ("grid", "time", "model")),
         (check_faces, ("boundaries", "model")),
     )
 

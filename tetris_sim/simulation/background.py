@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
+from tetris_sim.apps.time_functions import StopCondition
 from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Box
@@ -173,7 +174,8 @@ class Attached:
         clock: the sum of time of each phase.
         ranks: all who take part, each with the same plan; one alone if not given.
         recovery: the state to go on from if a device fails; without it the run ends then.
-        until: how little change ends it, if that is to end it.
+        until: when it ends before its last step.
+        condition: that of `until`, if it has one.
         change: the largest change since the step before it begins, if it was measured [1/s].
         moved: what was moved before it begins; see `WorkerGroup.moved`.
         meter: knows the heat of a state and the powers of a step, where that is asked for; rank
@@ -191,6 +193,7 @@ class Attached:
     ranks: Communicator = field(default_factory=Alone)
     recovery: Recovery | None = None
     until: Until | None = None
+    condition: StopCondition | None = None
     change: float | None = None
     moved: Mapping[str, float] = field(default_factory=dict)
     meter: Meter | None = None
@@ -209,6 +212,7 @@ class Attachments(TypedDict, total=False):
     ranks: Communicator | None
     recovery: Recovery | None
     until: Until | None
+    condition: StopCondition | None
     change: float | None
     moved: Mapping[str, float] | None
     meter: Meter | None

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tetris_sim.apps.time_functions import StopCondition, read_condition
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, StopRequested
 from tetris_sim.model.problem import Problem
@@ -317,6 +318,13 @@ def _saving_seconds(problem: Problem, plan: Plan) -> float:
     return 2.0 + (2 if plan.copy_for_checkpoints else 1) * problem.state_bytes / 100e6
 
 
+def _condition_of(config: Config) -> StopCondition | None:
+    until = config.time.until
+    if until is None or until.condition is None:
+        return None
+    return read_condition(until.condition, config.model, config.grid.names)
+
+
 @contextlib.contextmanager
 def _attach(
     launched: Launched, prepared: PreparedRun, vary: Vary | None, *, bar: bool, strict: bool
@@ -329,6 +337,7 @@ def _attach(
         ranks=ranks,
         recovery=recovery,
         until=launched.config.time.until,
+        condition=_condition_of(launched.config),
         change=None if launched.start.state is None else launched.start.state.change,
         moved=None if launched.start.state is None else launched.start.state.outputs.get("moved"),
         vary=vary,

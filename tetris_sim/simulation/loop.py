@@ -22,7 +22,7 @@ from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.background import Attached, Attachments
 from tetris_sim.simulation.driving import Agreed, Goal, Turn, find_goal, state_of, with_faces
-from tetris_sim.simulation.monitors import ChangeWatch, FiniteWatch, go_on_without
+from tetris_sim.simulation.monitors import FiniteWatch, go_on_without, watch_for
 from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
 from tetris_sim.simulation.writing import Writing
 from tetris_sim.support.clock import format_time
@@ -69,7 +69,7 @@ class Simulation(WorkerGroup):
         self.heard: Stopping | None = None
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks, attached.beside)
         self._watch = FiniteWatch(step, attached.saving, self._writing.settle)
-        self._change = ChangeWatch(problem, attached.until)
+        self._change = watch_for(problem, attached.until, attached.condition)
         self.change = None if attached.change is None else (step, attached.change)
 
     @property

@@ -1,4 +1,6 @@
-"""ChangeWatch: ends a run whose state hardly changes any more."""
+"""ChangeWatch: ends a run whose state hardly changes any more; ConditionWatch: one whose state
+meets a condition.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from tetris_sim.apps.time_functions import StopCondition
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import ExitCode, NumericsError
@@ -23,7 +26,7 @@ from tetris_sim.scheduler.workers.exchange import box_of
 from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.rebalance import KeptState, Recovery, restore
 from tetris_sim.scheduler.workers.worker import Worker
-from tetris_sim.simulation.workers import Saving, WorkerGroup, cause_of
+from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup, cause_of
 from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import StopReason
 
@@ -132,7 +135,7 @@ class ChangeWatch:
 
     def __init__(self, problem: Problem, until: Until | None) -> None:
         self._schedule: StepSchedule | None = None
-        if until is not None:
+        if until is not None and until.change is not None:
             every = until.every or Every(max(1, math.ceil(problem.steps / _LOOKS)), "steps")
             self._schedule = StepSchedule(every, problem.dt, problem.steps, problem.start)
             self._largest = until.change
@@ -185,6 +188,73 @@ class ChangeWatch:
 
     def _sentence(self, change: float) -> str:
         return f"no point changes by more than {change:.3g} per second (time.until.change)"
+
+
+class ConditionWatch:
+    """Looks now and then whether a condition holds that ends the run.
+
+    Rank 0 evaluates it for the whole state, so a run ends at the same step however it was divided
+    or interrupted, and is over when it is continued after that.
+
+    Args:
+        problem: what is advanced.
+        every: how often it looks; every step if not given.
+        condition: what ends the run.
+
+    Attributes:
+        reason: why the run has to end; None to go on.
+        holds: False: it keeps no state from one look to the next.
+    """
+
+    holds = False
+
+    def __init__(self, problem: Problem, every: Every | None, condition: StopCondition) -> None:
+        often = every or Every(1, "steps")
+        self._schedule = StepSchedule(often, problem.dt, problem.steps, problem.start)
+        self._condition = condition
+        self.reason: StopReason | None = None
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest step greater than `step` at which it looks; None after the last."""
+        return self._schedule.next_step(step)
+
+    def forget(self) -> None:
+        """What it found is not of this run any more."""
+        self.reason = None
+
+    def look(self, fleet: WorkerGroup) -> None:
+        """Evaluate, if it is time; all ranks call this alike."""
+        step = fleet.step
+        begins = step == fleet.problem.start[0]
+        if step >= fleet.problem.steps or not (begins or self._schedule.is_due(step)):
+            return
+
+        found: list[bool] = []
+        fleet.lead("check", lambda: found.append(self._evaluate(fleet.snapshot())))
+        if fleet.ranks.tell(found == [True]):
+            told = f"{self._condition.text} holds (time.until.condition)"
+            self.reason = StopReason(ExitCode.OK, told)
+
+    def _evaluate(self, snapshot: StateSnapshot) -> bool:
+        seen = snapshot.seen()
+        names = [variable.name for variable in seen.problem.variables]
+        fields = dict(zip(names, seen.field(), strict=True))
+        return self._condition.holds(seen.problem.grid, seen.time, fields)
+
+
+def watch_for(
+    problem: Problem, until: Until | None, condition: StopCondition | None
+) -> ChangeWatch | ConditionWatch:
+    """Who ends a run before its last step.
+
+    Args:
+        problem: what is advanced.
+        until: the section that says when; nobody ever does if not given.
+        condition: that of the section, if it has one.
+    """
+    if condition is None:
+        return ChangeWatch(problem, until)
+    return ConditionWatch(problem, None if until is None else until.every, condition)
 
 
 def _seen(fleet: WorkerGroup) -> dict[Box, Field]:

@@ -37,14 +37,27 @@ from tetris_sim.config.sections.quantities import (
 
 
 class Until(Section):
-    """Condition that ends a run before its last step."""
+    """Condition that ends a run before its last step: change or condition."""
 
-    change: RateOfChange
+    change: RateOfChange | None = None
     """No point changes faster than this from one step to the next: [K/s], or for other variables
     than temperature their unit per second.
     """
+    condition: str | None = None
+    """A comparison of max, min, mean and integral of formulas of fields, of t [s], and of constants
+    that are numbers, for example "max(u) > 1 and t > 2".
+    """
     every: Interval | None = None
-    """Interval between two checks of the condition; a hundredth of the run if not given."""
+    """Interval between two checks of the condition. If not given, a hundredth of the run, or of a
+    condition every step.
+    """
+
+    @model_validator(mode="after")
+    def _change_or_condition(self) -> Until:
+        if (self.change is None) == (self.condition is None):
+            msg = "give either change or condition"
+            raise ValueError(msg)
+        return self
 
 
 SPLIT = ("etdrk4", "imex")  # schemes that treat the linear part of equations apart
