@@ -143,6 +143,7 @@ def times_of(request: Request) -> list[float]:
     moments = [moment for it in fields for moment in it.at]
     until, t_end = request.time.until, request.time.t_end
     if until is not None and until.condition is not None:
+        # Adaptive steps end where somebody looks, and a condition is somebody who looks.
         if until.every is not None:
             everys.append(until.every)
         elif t_end is not None:

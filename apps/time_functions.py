@@ -296,6 +296,10 @@ def check_in_space(
 
 
 # Conditions that end a run: comparisons of a few numbers of a state.
+#
+# A condition is one answer for the whole state, so that a run ends at the same step however it is
+# divided. What is over all points is computed first and put in as numbers; the rest is a formula
+# like any other.
 
 _OF_ALL_POINTS: dict[str, Callable[[Numbers], Any]] = {
     "max": np.max,
@@ -346,6 +350,8 @@ def _reduced(node: Node, grid: Grid, values: Mapping[str, Any]) -> Node:
         return Operation(node.name, parts)
 
     of = np.broadcast_to(evaluate(_reduced(node.arguments[0], grid, values), values), grid.shape)
+    # Voids of a body are NaN, and count for nothing; a state that is no number any more is found
+    # by others.
     there = ~np.isnan(of)
     weights: Any = np.ones(())
     if node.name in ("mean", "integral"):
@@ -386,6 +392,7 @@ def read_condition(text: str, model: Any, axes: Sequence[str]) -> StopCondition:
     }
     tree = compile_expression(text, [*fields, *numbers, *axes, TIME], arity).tree
 
+    # "u > 1" might mean anywhere or everywhere, and nobody should have to guess.
     if loose := sorted(_loose(tree) & {*fields, *axes}):
         name = loose[0]
         msg = (

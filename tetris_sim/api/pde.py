@@ -251,6 +251,7 @@ def _told_apart(
         values = it.values() if isinstance(it, Mapping) else [None]
         return all(isinstance(value, str) or callable(value) for value in values)
 
+    # py-pde's order is equations first; the older calls of this function have fields first.
     given = [it for it in (first, second, initial) if it is not None]
     if len(given) > 2 or not given:
         msg = f"equations and initial fields are wanted, and {len(given)} mappings are given"
@@ -283,6 +284,8 @@ def _time_section(given: Mapping[str, Any], every: float | str | None) -> dict[s
         section["until"] = {"condition": section["until"]}
     if every is None or "dt" in section:
         return section
+    # A step of adaptive schemes is the time between two looks; others are looked at where a step
+    # ends, so their length need not fit.
     adaptive = "tolerance" in section or section.get("scheme") in ("etdrk4", "imex", "implicit")
     if not adaptive or section.get("scheme") == "steady":
         return section
@@ -335,6 +338,7 @@ class _Posed:
 
     def boundaries(self, faces: Mapping[str, Any] | None, boundary: Any) -> dict[str, Any]:
         """The section `boundaries`: what holds for all fields."""
+        # A mapping of `Boundary` objects is by field, which `model` reads.
         found = self._faces_of(boundary) if not isinstance(boundary, Mapping) else {}
         given = faces or {}
         found |= {key: _section(it) for key, it in given.items() if key not in self.start}
@@ -372,6 +376,7 @@ class _Posed:
         """Right-hand sides as formulas."""
         if not callable(sides) and all(isinstance(it, str) for it in sides.values()):
             return dict(sides)
+        # Mistakes in definitions are said once, by the check of the configuration.
         states = [*self.start, *map(velocity_of, self.second)]
         ndim = next(iter(self.arrays.values())).ndim
         language, _ = with_definitions(
@@ -393,6 +398,7 @@ class _Posed:
             return {"*": _section(boundary)}
         names = AXIS_NAMES[: boundary.ndim][::-1]
         found: dict[str, Any] = {}
+        # Faces stand in the order of the array's axes, whose last one is x.
         for name, sides in zip(names, boundary.faces, strict=True):
             found |= {name + sign: _section(it) for sign, it in zip("-+", sides, strict=True)}
         return found

@@ -119,6 +119,7 @@ def run_in_memory(
     asked = _ask(config, None, initial, None, results_stay=False)
     stopping, kept = Stopping(aborts=False), list[States]()
 
+    # The last step is always due, so without this the end would be there twice.
     def keep(simulation: Simulation) -> None:
         if not kept or kept[-1].steps != (simulation.step,):
             kept.append(_last(simulation))

@@ -102,6 +102,7 @@ def check_until(grid: GridSection, time: TimeSection, model: Any) -> Iterator[Fi
     """Refuse conditions that end a run which cannot be read."""
     if time.until is None or time.until.condition is None:
         return
+    # Here, and not where the run begins, so that the mistake has its line.
     try:
         read_condition(time.until.condition, model, grid.names)
     except ExpressionError as error:

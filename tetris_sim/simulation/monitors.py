@@ -229,6 +229,7 @@ class ConditionWatch:
         if step >= fleet.problem.steps or not (begins or self._schedule.is_due(step)):
             return
 
+        # The state is gathered on rank 0: sums of parts would have other bits in other divisions.
         found: list[bool] = []
         fleet.lead("check", lambda: found.append(self._evaluate(fleet.snapshot())))
         if fleet.ranks.tell(found == [True]):
