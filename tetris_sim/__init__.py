@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tetris_sim.api.coupling import Coupled, couple
     from tetris_sim.api.pde import solve_pde
     from tetris_sim.api.result import Result, open_result
-    from tetris_sim.api.running import run, simulate
+    from tetris_sim.api.running import preview, run, simulate
     from tetris_sim.api.sweeping import sweep
     from tetris_sim.config import Config, load_config, make_config
     from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
@@ -62,6 +62,7 @@ _LAZY = {
     "make_plan": "tetris_sim.scheduler.planner",
     "Result": "tetris_sim.api.result",
     "open_result": "tetris_sim.api.result",
+    "preview": "tetris_sim.api.running",
     "run": "tetris_sim.api.running",
     "simulate": "tetris_sim.api.running",
     "plan_together": "tetris_sim.scheduler.planner",
@@ -98,6 +99,7 @@ __all__ = [
     "open_result",
     "open_simulation",
     "plan_together",
+    "preview",
     "run",
     "simulate",
     "solve_pde",

@@ -118,6 +118,24 @@ def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> TimeFunction:
     return read_course(given, Varying(LENGTH, _OF_TIME), f"{key}.path.{axis}")
 
 
+def beam_path(beam: BeamSource, number: int, grid: Grid, times: Numbers) -> dict[str, Numbers]:
+    """Evaluate where the centre of a beam is at some times [s], by axis of its face [m].
+
+    Args:
+        beam: its section.
+        number: of the source, for messages.
+        grid: whose face it falls on.
+        times: when.
+    """
+    axes = [axis for axis in grid.axis_names if axis != beam.face[:-1]]
+    return {
+        axis: np.broadcast_to(
+            _middle(beam, axis, grid, f"model.sources.{number}").at(times), times.shape
+        )
+        for axis in axes
+    }
+
+
 def _parameter(name: str, at: object, courses: Sequence[TimeFunction]) -> Parameter:
     """Wrap a function of times as a parameter, evaluated at once if all its time functions are
     constant.

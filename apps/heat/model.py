@@ -23,6 +23,7 @@ from tetris_sim.apps.domain import KeyPath, assemble, choose_time_step, make_gri
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
 from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
 from tetris_sim.apps.heat.sections import (
+    BeamSource,
     ContactSection,
     KnownMaterial,
     MaterialSection,
@@ -282,6 +283,29 @@ class HeatModel(Section):
         assert body is not None
         names = [it.name for it in self.regions]
         return partial(body.found.painting.seen, names.index(region))
+
+    def heated(self, request: Request) -> dict[int, Callable[[Box], npt.NDArray[np.bool_]]]:
+        """Return where each volume source heats, as functions of boxes of global indices.
+
+        Args:
+            request: the other sections.
+
+        Returns:
+            By number of the source.
+        """
+        volumes = [n for n, it in enumerate(self.sources) if not isinstance(it, BeamSource)]
+        if not volumes:
+            return {}
+        body, _ = examine(self, request)
+        assert body is not None
+        painting = body.found.painting
+        # A state is a filling with the set of sources over it.
+        of_state = {n: np.array([n in sources for _, sources in painting.states]) for n in volumes}
+
+        def seen(number: int, box: Box) -> npt.NDArray[np.bool_]:
+            return np.asarray(of_state[number][painting(box)])
+
+        return {number: partial(seen, number) for number in volumes}
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""

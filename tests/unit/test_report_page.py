@@ -19,6 +19,8 @@ from tetris_sim.__main__ import main
 from tetris_sim.commands import report_data, sources
 from tetris_sim.config import load_config, read_config
 from tetris_sim.errors import CheckpointError, ExitCode
+from tetris_sim.outputs.figure_layout import FIELD_COLOURS
+from tetris_sim.outputs.preview import draw_preview
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.launch import launch
 
@@ -102,28 +104,33 @@ def test_the_page_holds_fields_tables_and_how_to_repeat_the_run(runs: Path) -> N
     )
 
 
-def test_the_sketch_says_what_holds_at_faces_and_shows_materials_and_probes(runs: Path) -> None:
+def test_the_page_shows_the_preview_and_says_in_words_what_it_shows(runs: Path) -> None:
     page = make_page(runs, "a")
-    (sketch,) = re.findall(r"<svg .*?</svg>", written(page), re.DOTALL)
-    assert "y+ robin" in sketch
-    assert "h 50, ambient 20" in sketch
-    assert sketch.count("insulated") == 3
-    assert "<title>mid</title>" in sketch
-    # the lower half is steel: two colours, steel at the bottom
-    import io
-
-    from matplotlib.image import imread
-
-    found = re.search(r'href="data:image/png;base64,([^"]+)"', sketch)
-    assert found is not None
-    picture = imread(io.BytesIO(base64.b64decode(found[1])))
-    colours = dict(re.findall(r"background:(#\w{6})[^>]*></i>(\w+)<", page))
-    top, bottom = (
-        "#" + bytes((picture[k, 5, :3] * 255).round().astype(np.uint8)).hex() for k in (0, -1)
+    ((words, encoded),) = re.findall(
+        r'<img alt="([^"]*)" src="data:image/png;base64,([^"]+)"', written(page)
     )
-    assert {top: "copper", bottom: "steel"} == {
-        key: name for key, name in colours.items() if key in (top, bottom)
-    }
+    assert "y+: robin, h 50 W/(m² K), ambient 20 °C" in words
+    assert words.count("insulated") == 3
+    assert "copper and steel" in words
+    assert "probes mid" in words
+
+    # the lower half is steel: two colours, steel at the bottom
+    config = load_config(runs / "a/resolved.yaml", environ={})
+    drawing = draw_preview(config, config.build())
+    assert drawing.png(110) == base64.b64decode(encoded)
+    numbers = np.asarray(drawing.artists[0].get_array())
+    assert (numbers[:6] == numbers[0, 0]).all()
+    assert (numbers[6:] != numbers[0, 0]).all()
+
+
+def test_pictures_of_the_page_have_the_colours_and_labels_of_those_of_the_run(runs: Path) -> None:
+    page = make_page(runs, "a")
+    (run,) = data_of(page)
+    (field,) = run["fields"]
+    assert field["colours"].lower() == FIELD_COLOURS
+    with sources.open_series(runs / "a") as series:
+        assert field["label"] == sources.caption(series, 0).quantity
+    assert "Viridis" not in page[page.rindex("<script>") :]
 
 
 def test_two_runs_are_compared_with_what_differs(runs: Path) -> None:

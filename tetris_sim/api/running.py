@@ -137,6 +137,50 @@ def run_in_memory(
     return Result(asked.config, done.report, asked.folder, join_states(kept))
 
 
+def preview(
+    config: Source,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    cuts: Mapping[str, float] | None = None,
+    interactive: bool = False,
+) -> Any:
+    """Draw what a configuration describes before it runs: materials or the initial state, faces
+    with their conditions, sources, paths of beams, probes.
+
+    >>> rod = {
+    ...     "grid": {"shape": [50], "size": ["1 m"]},
+    ...     "model": {"type": "heat", "material": "copper"},
+    ...     "initial": {"type": "constant", "value": 20},
+    ...     "boundaries": {"x": {"type": "dirichlet", "value": "0 degC"}},
+    ...     "time": {"t_end": "10 min"},
+    ... }
+    >>> picture = preview(rod)
+    >>> picture.png(50)[1:4]
+    b'PNG'
+
+    Args:
+        config: a path of a YAML file, its content as Python data, or a `Config`.
+        changes: other values by key, {"time.t_end": "2 s"}, like --set.
+        cuts: of a 3D body, where to cut it, by axis [m]; through the middle if not given.
+        interactive: whether to return a PyVista plotter of a 3D body, which can be turned.
+
+    Returns:
+        A drawing that notebooks show and `save(path)` writes as PNG, its `figure` of matplotlib; or
+        the plotter, whose `show()` opens it.
+
+    Raises:
+        TetrisError: of any kind; all that is wrong with the configuration at once.
+    """
+    from tetris_sim.outputs.preview import draw_preview, view_3d
+    from tetris_sim.outputs.sampling import cuts_at
+
+    checked = _load(config, _overrides(changes), Path(tempfile.gettempdir()))  # nothing is written
+    problem = checked.build()
+    if interactive:
+        return view_3d(checked, problem)
+    return draw_preview(checked, problem, cuts=cuts_at(problem.grid, cuts.items()) if cuts else ())
+
+
 @contextlib.contextmanager
 def simulate(
     config: Source,
@@ -274,10 +318,7 @@ def _ask(
     results_stay: bool,
 ) -> _Asked:
     """Check a configuration with what else is said of it, and find out where its results go."""
-    overrides = [
-        Override(f"changes[{key!r}]", tuple(key.split(".")), value)
-        for key, value in (changes or {}).items()
-    ]
+    overrides = _overrides(changes)
     if directory is not None:
         overrides.append(Override("directory=", ("output", "directory"), os.fspath(directory)))
     temporary = Path(tempfile.mkdtemp(prefix="tetris_sim_"))
@@ -295,6 +336,13 @@ def _ask(
         place.mkdir(parents=True, exist_ok=True)
         found = _load(config, [*overrides, *_written(initial, place)], temporary)
     return _Asked(found, Folder(place))
+
+
+def _overrides(changes: Mapping[str, Any] | None) -> list[Override]:
+    return [
+        Override(f"changes[{key!r}]", tuple(key.split(".")), value)
+        for key, value in (changes or {}).items()
+    ]
 
 
 def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:

@@ -8,7 +8,9 @@ import argparse
 # that `--help` and hundreds of ranks start fast.
 VERBS = {
     "init": "write a commented configuration to start from",
+    "materials": "list the built-in materials with their properties and sources",
     "validate": "check a configuration: all mistakes at once, with line numbers",
+    "preview": "draw materials, faces, sources and probes before a run",
     "plan": "say what a run would do and cost, without running",
     "run": "run a simulation",
     "sweep": "run a configuration with many values of some keys",

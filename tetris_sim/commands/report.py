@@ -4,183 +4,26 @@ from __future__ import annotations
 
 import argparse
 import base64
-import io
-import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tetris_sim.apps.boundaries import find_face
-from tetris_sim.commands.report_data import Facts, gather, material_planes
+from tetris_sim.commands.report_data import Facts, gather
 from tetris_sim.commands.sources import refuse_existing, refuse_other_suffix
 from tetris_sim.errors import ConfigError, ExitCode, UnsupportedError
-from tetris_sim.outputs.figure_layout import length_unit
-from tetris_sim.outputs.sampling import Plane
+from tetris_sim.outputs.preview import draw_preview
+from tetris_sim.outputs.scene import Scene
 from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import gib, listed
 
-# A sketch of the domain: its outline, what holds at its faces, materials and probes, as SVG.
-
-_LONG, _FLAT = 300.0, 46.0  # pixels: the longer edge; a bar of one axis, and the flattest plane
-_SIDE, _ABOVE = 118.0, 36.0  # pixels beside and above for the faces
-_PICTURE = 240  # points along an axis of a picture of materials
-
-
-def sketches(facts: Facts) -> list[str]:
-    """A sketch per plane that is shown, as SVG; none if the configuration is not there."""
-    grid = facts["config"].get("grid", {})
-    shape = grid.get("shape")
-    if not shape:
-        return []
-    spacing = grid.get("spacing") or [1.0] * len(shape)
-    size = grid.get("size") or [n * h for n, h in zip(shape, spacing, strict=True)]
-    axes = tuple(grid.get("axes") or "xyz"[: len(shape)])
-    planes, names = material_planes(facts["problem"])
-
-    pairs: list[tuple[str, ...]] = [axes]
-    if len(axes) == 3:
-        pairs = [*itertools.combinations(axes, 2)]  # as default_cuts: normal to z, y, x
-    colours = _colours(names)
-    drawn = []
-    for k, pair in enumerate(pairs):
-        picture = _picture(planes[k], names, colours) if len(colours) > 1 else ""
-        drawn.append(_sketch(facts["config"], pair, dict(zip(axes, size, strict=True)), picture))
-    return drawn
-
-
-def legend(facts: Facts) -> dict[str, str]:
-    """The colour of each material of the sketch; empty if there is only one."""
-    colours = _colours(material_planes(facts["problem"])[1])
-    return colours if len(colours) > 1 else {}
-
-
-def _colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour of its own for each material, of a map that the colour-blind can read."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    distinct = list(dict.fromkeys(names))
-    shades = colormaps["cividis"](np.linspace(0.12, 0.95, max(2, len(distinct))))
-    found = {name: to_hex(shade) for name, shade in zip(distinct, shades, strict=False)}
-    return {name: "#ffffff00" if name == "void" else it for name, it in found.items()}
-
-
-def _picture(plane: Plane, names: Sequence[str], colours: Mapping[str, str]) -> str:
-    """The materials of a plane as a picture with equal pixels, as a data URI."""
-    from matplotlib.colors import to_rgba
-    from matplotlib.image import imsave
-
-    ids = np.atleast_2d(plane.values).astype(int)
-    bounds, edges = plane.bounds, plane.edges
-    places = []
-    for (low, high), ends in zip(bounds, edges, strict=True):
-        n = _PICTURE
-        middle = low + (np.arange(n) + 0.5) * (high - low) / n
-        places.append(np.clip(np.searchsorted(ends, middle) - 1, 0, len(ends) - 2))
-    rows = places[0] if len(places) == 2 else np.zeros(1, int)
-    shown = ids[np.ix_(rows, places[-1])]
-
-    table = np.array([to_rgba(colours[name]) for name in names])
-    file = io.BytesIO()
-    imsave(file, (table[shown] * 255).astype(np.uint8), origin="lower", format="png")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def _sketch(
-    config: Mapping[str, Any], axes: tuple[str, ...], size: Mapping[str, float], picture: str
-) -> str:
-    lengths = [size[axis] for axis in axes]
-    scale = _LONG / max(lengths)
-    width = max(_FLAT, lengths[0] * scale)
-    height = _FLAT if len(axes) == 1 else max(_FLAT, lengths[1] * scale)
-    unit = length_unit(lengths)
-    faces = config.get("boundaries") or {}
-
-    parts = [
-        f'<rect x="{_SIDE}" y="{_ABOVE}" width="{width:.1f}" height="{height:.1f}" class="body"/>'
-    ]
-    if picture:
-        parts.append(
-            f'<image href="{picture}" x="{_SIDE}" y="{_ABOVE}" width="{width:.1f}" '
-            f'height="{height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated"/>'
-        )
-        parts.append(parts[0].replace('class="body"', 'class="edge"'))
-    right, bottom = _SIDE + width, _ABOVE + height
-    middle_x, middle_y = (_SIDE + right) / 2, (_ABOVE + bottom) / 2
-    spots = [
-        (axes[0] + "-", _SIDE - 8, middle_y, "end"),
-        (axes[0] + "+", right + 8, middle_y, "start"),
-    ]
-    if len(axes) == 2:
-        spots += [
-            (axes[1] + "+", middle_x, _ABOVE - 22, "middle"),
-            (axes[1] + "-", middle_x, bottom + 18, "middle"),
-        ]
-
-    for face, x, y, anchor in spots:
-        key = find_face(faces, face)
-        said = face_words(faces[key]) if key else ["?"]
-        if face == "r-" and not (config["grid"].get("origin") or {}).get("r"):
-            said = ["axis"]
-        shown = [f"{face} {said[0]}", *said[1:2]]
-        lines = "".join(
-            f'<tspan x="{x:.1f}" dy="{1.2 * (k > 0):.1f}em">{escape(line)}</tspan>'
-            for k, line in enumerate(shown)
-        )
-        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{lines}</text>')
-
-    for probe in (config.get("output") or {}).get("probes") or ():
-        grid = config["grid"]
-        at = dict(zip(grid.get("axes") or "xyz", probe["at"], strict=False))
-        shares = [
-            (at[axis] - (grid.get("origin") or {}).get(axis, 0.0)) / size[axis] for axis in axes
-        ]
-        x = _SIDE + shares[0] * width
-        y = middle_y if len(axes) == 1 else bottom - shares[1] * height
-        name = escape(str(probe.get("name", "")))
-        parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="probe"><title>{name}</title></circle>'
-        )
-
-    measures = " x ".join(f"{axis}: {unit.text(size[axis])}" for axis in axes)
-    total_w, total_h = right + _SIDE, bottom + 52
-    parts.append(
-        f'<text x="{middle_x:.1f}" y="{total_h - 4:.1f}" text-anchor="middle" class="dim">'
-        f"{escape(measures)}</text>"
-    )
-    return (
-        f'<svg viewBox="0 0 {total_w:.0f} {total_h:.0f}" role="img" '
-        f'aria-label="sketch of the domain">{"".join(parts)}</svg>'
-    )
-
-
-def face_words(section: Any) -> list[str]:
-    """What holds at a face, the kind first: ["robin", "h 25, ambient 20"]."""
-    if isinstance(section, list):
-        return [f"{len(section)} parts", "; ".join(it.get("type", "") for it in section)]
-    kind = str(section.get("type", ""))
-    if kind == "neumann" and section.get("flux") in (0, 0.0, None):
-        return ["insulated"]
-    rest = {key: it for key, it in section.items() if key not in ("type", "where") and it}
-    return [kind, ", ".join(f"{key} {_short(it)}" for key, it in rest.items())]
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = "over time" if isinstance(value, dict) else str(value)
-    return text if len(text) <= 22 else text[:20] + "…"
-
-
 HELP = "make a page about a run, or about two beside each other"
 _PHYSICS = ("model", "initial", "time")
+_DPI = 110  # of the preview
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -263,11 +106,6 @@ def _title(facts: Facts) -> str:
 def _sections(facts: Facts) -> str:
     """Everything about one run."""
     config, report = facts["config"], facts["report"]
-    drawn = "".join(f"<figure>{svg}</figure>" for svg in sketches(facts))
-    colours = "".join(
-        f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
-        for name, colour in legend(facts).items()
-    )
     request = facts["request"]
     if request is not None:  # without what nobody wrote
         config = request.model_dump(
@@ -282,7 +120,7 @@ def _sections(facts: Facts) -> str:
             f"{_tiles(facts)}</header>",
             _section(
                 "What was computed",
-                f'<div class="sketches">{drawn}</div><p>{colours}</p>'
+                _preview(facts)
                 + "".join(_details(name, it) for name, it in physics.items())
                 + _details("boundaries", config.get("boundaries") or {}),
             ),
@@ -298,6 +136,20 @@ def _sections(facts: Facts) -> str:
             _repeat(facts),
             "</article>",
         ]
+    )
+
+
+def _preview(facts: Facts) -> str:
+    """The picture of `preview`, and in words what it shows; nothing without a configuration."""
+    config = facts["request"]
+    if config is None:
+        return ""
+    # Drawn like the preview before the run, so that both show the same.
+    picture = base64.b64encode(draw_preview(config, facts["problem"]).png(_DPI)).decode()
+    words = escape(Scene(config, facts["problem"]).words())
+    return (
+        f'<figure class="preview"><img alt="{words}" src="data:image/png;base64,{picture}">'
+        "</figure>"
     )
 
 

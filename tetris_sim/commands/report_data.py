@@ -18,8 +18,9 @@ from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, TetrisError
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs import results, tables
-from tetris_sim.outputs.figure_layout import length_unit, moment
-from tetris_sim.outputs.sampling import Plane, default_cuts, sample
+from tetris_sim.outputs.drawing import LINE_COLOUR
+from tetris_sim.outputs.figure_layout import FIELD_COLOURS, length_unit, moment
+from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.simulation.report import read_report
@@ -125,6 +126,9 @@ def _frames(series: Series, variable: int, chosen: Sequence[int]) -> Facts:
     return {
         "name": series.variables[variable].name,
         "label": caption.quantity,
+        # The colours of the pictures that a run writes.
+        "colours": FIELD_COLOURS.capitalize(),
+        "line": LINE_COLOUR,
         "low": low,
         "high": high,
         "unit": unit.name,
@@ -193,20 +197,3 @@ def _plots(paths: Mapping[str, Path], kind: str, timeless: bool) -> list[Facts]:
         }
         for unit, lines in units.items()
     ]
-
-
-# ---- materials, for the sketch
-
-
-def material_planes(problem: Problem | None) -> tuple[tuple[Plane, ...], tuple[str, ...]]:
-    """Ids on the planes that are shown, and the name of each id; nothing for one material."""
-    if problem is None or problem.conduction is None:
-        return (), ()
-    medium = problem.conduction.medium
-
-    def read(box: Any) -> npt.NDArray[Any]:
-        return np.asarray(medium.ids(box), np.float64)
-
-    cuts = default_cuts(problem.grid)
-    planes = sample(read, problem.grid, cuts, most=_POINTS, turned=False)
-    return planes, tuple(medium.names)

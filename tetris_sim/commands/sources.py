@@ -18,6 +18,7 @@ from tetris_sim.config import read_config
 from tetris_sim.config.sections.quantities import Quantity
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import CheckpointError, ConfigError, TetrisError
+from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.outputs import results
 from tetris_sim.outputs.field_file import INDEX
@@ -199,7 +200,7 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[CrossSection, ...]:
     """
     if not slices:
         return default_cuts(series.grid)
-    return cuts_at(series.grid, _places(series, slices))
+    return cuts_at(series.grid, read_places(series.grid, slices))
 
 
 def cut_series(series: Series, slices: list[str]) -> Series:
@@ -208,7 +209,7 @@ def cut_series(series: Series, slices: list[str]) -> Series:
     Raises:
         ConfigError: a slice is not AXIS=POSITION, lies outside the box, or leaves no axis.
     """
-    grid, places = series.grid, dict(_places(series, slices))
+    grid, places = series.grid, dict(read_places(series.grid, slices))
     if len(places) == grid.ndim:
         msg = f"--slice {' '.join(slices)}: no axis is left; a probe is for a single place"
         raise ConfigError(msg)
@@ -260,16 +261,20 @@ def _between(values: Values, near: Neighbours, axis: int) -> Values:
     return np.where(blank, closer, found)
 
 
-def _places(series: Series, slices: list[str]) -> list[tuple[str, float]]:
-    """Axis and position [m] of each --slice."""
+def read_places(grid: Grid, slices: list[str]) -> list[tuple[str, float]]:
+    """Axis and position [m] of each --slice.
+
+    Raises:
+        ConfigError: a slice is not AXIS=POSITION.
+    """
     places: list[tuple[str, float]] = []
     for text in slices:
         name, equals, position = text.partition("=")
         name = name.strip()
-        if not equals or name not in series.grid.axis_names:
+        if not equals or name not in grid.axis_names:
             msg = (
                 f"--slice {text}: AXIS=POSITION is wanted, with an axis of "
-                f"{listed(series.grid.axis_names[::-1])}"
+                f"{listed(grid.axis_names[::-1])}"
             )
             raise ConfigError(msg)
         try:

@@ -155,10 +155,11 @@ class Drawing:
 
 def draw(sheet: FigureLayout) -> Drawing:
     """A figure of panels in rows, all on one length scale, with y (or z) upwards."""
-    return Drawing(lambda: _build(sheet), sheet if can_paint(sheet) else None)
+    return Drawing(lambda: build_figure(sheet), sheet if can_paint(sheet) else None)
 
 
-def _build(sheet: FigureLayout) -> Built:
+def build_figure(sheet: FigureLayout) -> Built:
+    """Build the matplotlib figure of a layout; `rc_context(STYLE)` may be in force already."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

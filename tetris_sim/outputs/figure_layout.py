@@ -267,9 +267,14 @@ def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") 
     titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
 
     # Columns and rows are as wide and as high as their largest panel, with its decorations.
+    # Rows may differ in length.
     columns = [
         _LEFT + max(w for w, _ in size) + max(right)
-        for size, right in zip(zip(*sizes, strict=True), zip(*rights, strict=True), strict=True)
+        for size, right in zip(
+            itertools.zip_longest(*sizes, fillvalue=(0.0, 0.0)),
+            itertools.zip_longest(*rights, fillvalue=0.0),
+            strict=True,
+        )
     ]
     heights = [max(h for _, h in size) for size in sizes]
     above = HEADING + (_MOMENT if moment else 0.0)
@@ -280,7 +285,7 @@ def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") 
     places, top = [], height - above
     for size, title, row_height in zip(sizes, titles, heights, strict=True):
         left, top = _LEFT, top - title
-        for (w, h), column in zip(size, columns, strict=True):
+        for (w, h), column in zip(size, columns, strict=False):
             places.append(PanelBox(left, top - h, w, h))
             left += column
         top -= row_height + _BOTTOM
