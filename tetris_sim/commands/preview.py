@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The configuration, where to cut it and where to draw it."""
     add_config_arguments(parser)
     sources.add_slice_argument(parser)
+
     parser.add_argument(
         "-o",
         "--output",

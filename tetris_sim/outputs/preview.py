@@ -223,9 +223,11 @@ def _grow(figure: Any, sheet: FigureLayout, more: float) -> None:
                 box.height * sheet.height / height,
             )
         )
+
     for text in figure.texts:
         x, y = text.get_position()
         text.set_position((x, (y * sheet.height + more) / height))
+
     figure.set_size_inches(sheet.width, height)
 
 
