@@ -8,6 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -319,6 +320,10 @@ def make_grid(section: GridSection) -> Grid:
         else:
             spacing = (1.0,) * len(shape) if section.spacing is None else section.spacing[::-1]
             grid = Grid(shape=shape, spacing=spacing, origin=tuple(h / 2 for h in spacing))
+        if section.origin and not (section.graded or section.system.is_curved):
+            begins = [low for low, _ in section.bounds[::-1]]
+            origin = tuple(low + at for low, at in zip(begins, grid.origin, strict=True))
+            grid = replace(grid, origin=origin)
         lengths = (*grid.size, grid.cell_volume)
     except (ValueError, OverflowError) as error:
         msg = f"grid: {error}; choose lengths that a computer can represent"

@@ -39,18 +39,24 @@ Reader = Callable[[Box], npt.NDArray[Any]]
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 
 
-def open_file(section: FileInitial, grid: Grid) -> Reader:
+def open_file(section: FileInitial, grid: Grid, of: str = "initial") -> Reader:
     """Open a file as a function that reads any box of the grid; shape and type are checked at once.
+
+    Args:
+        section: which file.
+        grid: whose shape it has.
+        of: the section of the configuration, for messages.
 
     Raises:
         ConfigError: the file is missing, cannot be read, or does not hold one real number per grid
             point.
     """
-    path, key = existing_file(section.path, "initial.path"), "initial.path"
+    key = f"{of}.path"
+    path = existing_file(section.path, key)
     suffix = path.suffix.lower()
     if section.dataset is not None and suffix not in HDF5_SUFFIXES:
         msg = (
-            f"initial.dataset = {section.dataset!r} needs an HDF5 file "
+            f"{of}.dataset = {section.dataset!r} needs an HDF5 file "
             f"({', '.join(HDF5_SUFFIXES)}), and {path} is not"
         )
         raise ConfigError(msg)
@@ -58,7 +64,7 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
     # Dispatch by suffix: anything that is neither an array nor HDF5 is tried as a picture.
     if suffix in _NO_FIELDS:
         msg = (
-            f"initial.path: {path} cannot be read: it is {_NO_FIELDS[suffix]}. What can "
+            f"{key}: {path} cannot be read: it is {_NO_FIELDS[suffix]}. What can "
             f"be read is a .npy array, an HDF5 file ({', '.join(HDF5_SUFFIXES)}) or a "
             f"greyscale picture ({listed(_PICTURES)})"
         )

@@ -21,7 +21,7 @@ from scipy.integrate import solve_ivp
 
 from tetris_sim import Periodic
 from tetris_sim.apps.pde.arrays import equations_problem
-from tetris_sim.apps.pde.schemes import PAIRS
+from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid

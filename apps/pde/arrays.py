@@ -20,11 +20,13 @@ from tetris_sim.apps.pde.language import (
     read_constants,
 )
 from tetris_sim.apps.pde.model import variable
-from tetris_sim.apps.pde.schemes import PAIRS, Scheme, System, simplest_scheme, velocity_of
+from tetris_sim.apps.pde.runge_kutta import PAIRS
+from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import (
     Comparison,
     Constant,
@@ -35,7 +37,7 @@ from tetris_sim.model.formula import (
 )
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, as_array
-from tetris_sim.model.slab import Slab
+from tetris_sim.model.slab import Ranges, Slab
 
 # Tracing: a Python function of fields becomes formulas, by being called once with stand-ins.
 #
@@ -204,7 +206,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         arity = usable.get(name)
-        if name in (*language.fields, *language.numbers, *language.named, *language.places):
+        if name in language.names:
             given[name] = Traced(Variable(name))
         elif isinstance(arity, tuple):
             given[name] = _operator(name, arity, usable)
@@ -302,7 +304,7 @@ def equations_problem(
     names: Sequence[str],
     equations: Mapping[str, RightSide] | Callable[..., Any],
     *,
-    constants: Mapping[str, float | str],
+    constants: Mapping[str, float | str | npt.NDArray[Any]],
     grid: Grid,
     boundaries: Mapping[str, Boundary],
     dt: float | None,
@@ -320,7 +322,7 @@ def equations_problem(
         state: of the fields, (n_fields, n0, ...); each velocity after its field.
         names: of the fields, velocities among them.
         equations: du/dt by field, or one function that gives all.
-        constants: numbers or formulas by name.
+        constants: numbers, formulas or arrays of the shape of the fields by name.
         grid: the points.
         boundaries: by field.
         dt: the time step [s]; None for 0.9 of the largest stable one, with a tolerance for 1.
@@ -351,6 +353,7 @@ def equations_problem(
         seconds,
         language.numbers,
         Space(grid.spacing, accuracy, advection),
+        arrays={name: _of_box(name, constants[name], grid) for name in language.arrays},
     ).with_faces(boundaries, grid)
 
     def initial(slab: Slab) -> Field:
@@ -399,7 +402,25 @@ def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:
         raise ConfigError(msg)
 
 
-def language_of(names: Sequence[str], constants: Mapping[str, float | str], ndim: int) -> Language:
+def _of_box(name: str, values: npt.ArrayLike, grid: Grid) -> Callable[[Ranges], Numbers]:
+    """An array of a number at every point as a function of a box; not one that changes later."""
+    given = as_array(f"constants, {name}", values)
+    if given.shape != grid.shape or given.dtype.kind not in "fiub":
+        msg = (
+            f"constants, {name}: an array of shape {given.shape} of {given.dtype} was found; real "
+            f"numbers of the shape of the fields, {grid.shape}, are wanted"
+        )
+        raise ConfigError(msg)
+    numbers = given.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        msg = f"constants, {name}: every number of an array must be finite"
+        raise ConfigError(msg)
+    return lambda box: numbers[tuple(slice(*span) for span in box)]
+
+
+def language_of(
+    names: Sequence[str], constants: Mapping[str, float | str | npt.NDArray[Any]], ndim: int
+) -> Language:
     """What formulas of these fields and constants may say.
 
     Raises:
@@ -412,7 +433,10 @@ def language_of(names: Sequence[str], constants: Mapping[str, float | str], ndim
     ]
     wrong += [f"{name} is a field and a constant" for name in constants.keys() & {*names}]
     try:
-        given = {name: read_constant(value) for name, value in constants.items()}
+        given: dict[str, Any] = {
+            name: value if np.ndim(value) else read_constant(value)
+            for name, value in constants.items()
+        }
     except ValueError as error:
         msg = f"constants: {error}"
         raise ConfigError(msg) from error

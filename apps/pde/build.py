@@ -13,15 +13,12 @@ import numpy as np
 from tetris_sim.apps.domain import MAX_STEPS, count_steps, is_unstable
 from tetris_sim.apps.pde.fields import inner_boundary
 from tetris_sim.apps.pde.fluxes import weno5_in
+from tetris_sim.apps.pde.runge_kutta import MOST_STAGES, PAIRS, make_pair, make_rkl2
 from tetris_sim.apps.pde.schemes import (
-    MOST_STAGES,
-    PAIRS,
     Scheme,
     SchemeStages,
     System,
-    make_pair,
     make_rates,
-    make_rkl2,
     make_stages,
     nothing_yet,
 )

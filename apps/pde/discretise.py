@@ -256,6 +256,8 @@ class Discretiser:
     def _read(self, node: Variable, offset: Offset) -> Node:
         if node.name in self._built:
             return self._built[node.name]
+        if node.name in self.hoist.given:
+            return tap(self.hoist.coefficient(node), offset)
         if node.name not in self.space.system.axes:
             return self.read(node.name, offset)
         # Beyond a face lies what is mirrored, and a coefficient is.

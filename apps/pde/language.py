@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+
 from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.initial_file import open_file
 from tetris_sim.apps.pde.fluxes import LIMITERS, per_spacing
 from tetris_sim.apps.pde.simplify import ONE, Offset, Weight, scalar_value, spacing_name
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
-from tetris_sim.config.sections.quantities import Quantity, looks_like_quantity
+from tetris_sim.config.sections.conditions import FileInitial
+from tetris_sim.config.sections.quantities import Quantity, Section, looks_like_quantity
 from tetris_sim.config.sections.units import UnitError, to_si
+from tetris_sim.errors import ConfigError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.formula import (
     Constant,
@@ -31,7 +37,8 @@ from tetris_sim.model.formula import (
     usable_name,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.model.stencils.entry import along, central, compose
 from tetris_sim.model.stencils.entry import scaled as times_number
@@ -278,8 +285,42 @@ _MOST_NODES = 5000  # of a formula with all constants put in
 _NUMBER = Quantity("a number", "dimensionless", ("0.04",))
 
 
-def read_constant(value: object) -> float | str:
-    """A number in SI units, or a formula as it was written.
+class FileConstant(Section):
+    """A constant that is a number at every point of the grid, from a file."""
+
+    path: str
+    """A .npy array or an HDF5 file of the grid's shape (z, y, x), in SI units; relative paths start
+    at the folder of the configuration file.
+    """
+    dataset: str | None = None
+    """For HDF5: the name of the dataset; needed if the file has more than one."""
+
+    def open(self, grid: Grid, name: str) -> Callable[[Ranges], Numbers]:
+        """Open it as a function of a box of the grid.
+
+        Args:
+            grid: whose shape the array has.
+            name: of the constant, for messages.
+
+        Raises:
+            ConfigError: it cannot be read, or has another shape.
+        """
+        key = f"model.constants.{name}"
+        section = FileInitial(type="file", path=self.path, dataset=self.dataset)
+        read = open_file(section, grid, key)
+
+        def of_box(box: Ranges) -> Numbers:
+            found = np.asarray(read(box), np.float64)
+            if not np.isfinite(found).all():
+                msg = f"{key}: {self.path} holds NaN or infinity; every number must be finite"
+                raise ConfigError(msg)
+            return found
+
+        return of_box
+
+
+def read_constant(value: object) -> float | str | FileConstant:
+    """A number in SI units, a formula as it was written, or a file of numbers.
 
     >>> read_constant("2 mm^2/s"), read_constant("2*k")
     (2e-06, '2*k')
@@ -287,6 +328,10 @@ def read_constant(value: object) -> float | str:
     Raises:
         ValueError: it is neither.
     """
+    if isinstance(value, Mapping):
+        return FileConstant.model_validate(value)
+    if isinstance(value, FileConstant):
+        return value
     if not isinstance(value, str):
         return _NUMBER.read(value)
     if not looks_like_quantity(value):
@@ -315,6 +360,7 @@ class Language:
         numbers: constants that are numbers.
         named: constants that are formulas, of numbers, coordinates and time alone.
         defined: formulas of fields too, with operators.
+        arrays: constants that are a number at every point.
         round_axes: of the grid, where they are not x, y and z.
     """
 
@@ -323,6 +369,7 @@ class Language:
     numbers: Mapping[str, float] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
     defined: Mapping[str, Node] = field(default_factory=dict)
+    arrays: tuple[str, ...] = ()
     round_axes: tuple[str, ...] = ()
 
     @property
@@ -336,6 +383,11 @@ class Language:
         return (*self.axes, TIME)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What formulas may have besides definitions."""
+        return (*self.fields, *self.numbers, *self.named, *self.arrays, *self.places)
+
+    @property
     def operators(self) -> Operators:
         """The functions that formulas may call besides the usual ones."""
         return operators(self.ndim, self.round_axes)
@@ -346,8 +398,10 @@ class Language:
         Raises:
             ExpressionError: it cannot be used.
         """
-        names = [*self.fields, *self.numbers, *self.named, *self.places]
-        return substitute(compile_expression(text, names).tree, self.named)
+        # Of an array nothing is known on a face, half a cell beyond its last number.
+        named = {it: tree for it, tree in self.named.items() if not names_in(tree) & {*self.arrays}}
+        names = [*self.fields, *self.numbers, *named, *self.places]
+        return substitute(compile_expression(text, names).tree, named)
 
     def read(self, text: str) -> Node:
         """The tree of a right-hand side.
@@ -355,8 +409,7 @@ class Language:
         Raises:
             ExpressionError: it cannot be used.
         """
-        names = [*self.fields, *self.numbers, *self.named, *self.defined, *self.places]
-        tree = compile_expression(text, names, self.operators).tree
+        tree = compile_expression(text, [*self.names, *self.defined], self.operators).tree
         whole = substitute(tree, {**self.named, **self.defined})
         if sum(1 for _ in walk(whole)) > _MOST_NODES:
             msg = "the formula becomes too long with its constants put in"
@@ -377,14 +430,14 @@ def name_mistakes(
 
 
 def read_constants(
-    given: Mapping[str, float | str],
+    given: Mapping[str, float | str | FileConstant | Numbers],
     fields: tuple[str, ...],
     ndim: int,
     axes: tuple[str, ...] = (),
 ) -> tuple[Language, list[Mistake]]:
     """The language with some constants, and what is wrong with these."""
     path: KeyPath = ("model", "constants")
-    numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
+    numbers = {name: float(it) for name, it in given.items() if isinstance(it, int | float)}
     places = (*(axes or AXIS_NAMES[:ndim]), TIME)
     trees: dict[str, Node] = {}
     mistakes: list[Mistake] = []
@@ -414,7 +467,8 @@ def read_constants(
             if not abs(value) < float("inf"):
                 told = f"it comes out as {value}; a finite number is wanted"
                 mistakes.append(((*path, name), told, None))
-    return Language(ndim, fields, numbers, named, round_axes=axes), mistakes
+    arrays = tuple(name for name in given if name not in numbers and name not in trees)
+    return Language(ndim, fields, numbers, named, arrays=arrays, round_axes=axes), mistakes
 
 
 def with_definitions(
@@ -424,7 +478,7 @@ def with_definitions(
     with these.
     """
     path: KeyPath = ("model", "definitions")
-    known = [*language.fields, *language.numbers, *language.named, *language.places, *given]
+    known = [*language.names, *given]
     trees: dict[str, Node] = {}
     mistakes: list[Mistake] = []
     for name, text in given.items():

@@ -28,6 +28,7 @@ from tetris_sim.apps.pde.fluxes import carried_by_themselves
 from tetris_sim.apps.pde.language import (
     Accuracy,
     Advection,
+    FileConstant,
     Language,
     Mistake,
     name_mistakes,
@@ -35,13 +36,8 @@ from tetris_sim.apps.pde.language import (
     read_constants,
     with_definitions,
 )
-from tetris_sim.apps.pde.schemes import (
-    Scheme,
-    System,
-    simplest_scheme,
-    tolerance_mistakes,
-    velocity_of,
-)
+from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
+from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, Request
@@ -49,7 +45,7 @@ from tetris_sim.model.formula import OPERATIONS, ExpressionError, Node, Operatio
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
-ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
+ConstantValue = Annotated[float | str | FileConstant, BeforeValidator(read_constant)]
 _SCHEMES = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
 
 
@@ -58,8 +54,8 @@ class PdeModel(Section):
 
     type: Literal["pde"]
     constants: dict[str, ConstantValue] = Field(default={})
-    """By name: numbers, with units if you like (they are SI then), or formulas of x, y, z, t and
-    other constants.
+    """By name: numbers, with units if you like (they are SI then), formulas of x, y, z, t and
+    other constants, or files of a number at every point, as in `k: {path: k.npy}`.
     """
     definitions: dict[str, str] = Field(default={})
     """By name: formulas of fields, constants and other definitions, with operators, that equations
@@ -253,6 +249,12 @@ class PdeModel(Section):
             {name: trees[name] for name in self._second},
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection, system=grid.system),
+            order=self.seen_names,
+            arrays={
+                name: it.open(grid, name)
+                for name, it in self.constants.items()
+                if isinstance(it, FileConstant)
+            },
         )
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
@@ -326,7 +328,7 @@ class PdeModel(Section):
             sections.append((name, it.initial))
             if it.second_order is not None:
                 sections.append((velocity_of(name), it.initial_velocity))
-        numbers = {k: v for k, v in self.constants.items() if not isinstance(v, str)}
+        numbers = {k: v for k, v in self.constants.items() if isinstance(v, float)}
 
         def make() -> InitialField:
             return make_initials(sections, numbers, grid, dtype)  # type: ignore[arg-type]

@@ -20,15 +20,10 @@ has the velocity itself, f = a - s v, its mean over the step is taken: v' = ((1 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.discretise import Discretised, Discretiser, Space
 from tetris_sim.apps.pde.faces import (
     Closure,
@@ -40,9 +35,17 @@ from tetris_sim.apps.pde.faces import (
 )
 from tetris_sim.apps.pde.fields import Drive
 from tetris_sim.apps.pde.fluxes import limited_in
-from tetris_sim.apps.pde.simplify import DT, ONE, Hoist, Term, combine, has_operators, scaled, times
+from tetris_sim.apps.pde.simplify import (
+    DT,
+    ONE,
+    Arrays,
+    Hoist,
+    Term,
+    combine,
+    has_operators,
+    scaled,
+)
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
-from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.equations import Stage, tap
@@ -66,6 +69,9 @@ class System:
         drives: faces that change with time, by field.
         closures: faces that are more than mirrors, by field.
         walls: faces through which nothing flows, by field.
+        order: of the fields, velocities among them, in the state; if not given, those of first
+            order come before all others.
+        arrays: constants that are a number at every point, by name.
     """
 
     first: Mapping[str, Node]
@@ -75,6 +81,8 @@ class System:
     drives: Mapping[str, Sequence[Drive]] = field(default_factory=dict)
     closures: Mapping[str, Sequence[Closure]] = field(default_factory=dict)
     walls: Mapping[str, Sequence[Wall]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    arrays: Arrays = field(default_factory=dict)
 
     def with_faces(
         self,
@@ -139,7 +147,11 @@ class System:
         for name, tree in self.second.items():
             found[name] = Variable(velocity_of(name))
             found[velocity_of(name)] = tree
-        return found
+        return {name: found[name] for name in self.order or found}
+
+    def hoist(self) -> Hoist:
+        """What collects the numbers of these formulas."""
+        return Hoist(self.right_sides, self.values, self.space.system.axes, self.arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +180,8 @@ def velocity_of(name: str) -> str:
 
 def nothing_yet(system: System) -> SchemeStages:
     """No stages."""
-    hoist = Hoist(system.right_sides, system.values, system.space.system.axes)
-    return SchemeStages((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
+    results = {name: f"{name}'" for name in system.right_sides}
+    return SchemeStages((), results, {}, {}, system.hoist())
 
 
 def simplest_scheme(first: Collection[Node], second: Collection[Node], *, adaptive: bool) -> Scheme:
@@ -362,238 +374,3 @@ def _slope(tree: Node, velocity: str) -> Node | None:
             slope = _slope(a, velocity)
             return None if slope is None else Operation("divide", (slope, b))
     return None
-
-
-# RKL2: a step of many stages, each of which costs one evaluation, far longer than they together.
-#
-# The second-order Runge-Kutta-Legendre method of C. D. Meyer, D. S. Balsara, T. D. Aslam, J.
-# Comput. Phys. 257 (2014) 594: with s stages it is stable on the negative axis up to (s^2 + s -
-# 2)/2, where euler is up to 2. With f the right-hand side, h the step and w = 4/(s^2 + s - 2),
-#
-#     y_1 = u + b_1 w h f(u, t)
-#     y_j = m_j y_(j-1) + n_j y_(j-2) + (1 - m_j - n_j) u + m_j w h (f(y_(j-1)) - a_(j-1) f(u, t))
-#     b_j = (j^2 + j - 2)/(2 j (j + 1)), b_0 = b_1 = b_2 = 1/3, a_j = 1 - b_j
-#     m_j = (2j - 1)/j b_j/b_(j-1),  n_j = -(j - 1)/j b_j/b_(j-2)
-#
-# and y_s the new state. y_j is the state at t + h (j^2 + j - 2)/(s^2 + s - 2), y_1 at t + b_1 w h.
-
-MOST_STAGES = 16  # with more, data with edges overshoot
-
-
-def _b(j: int) -> float:
-    return (j * j + j - 2) / (2 * j * (j + 1)) if j > 1 else 1 / 3
-
-
-def _weights(j: int) -> tuple[float, float]:
-    """M_j and n_j."""
-    return (2 * j - 1) / j * _b(j) / _b(j - 1), -(j - 1) / j * _b(j) / _b(j - 2)
-
-
-def stretched(stages: int) -> float:
-    """How many steps of euler on the negative axis a step is as long as.
-
-    >>> stretched(3), stretched(16)
-    (2.5, 67.5)
-    """
-    return (stages * stages + stages - 2) / 4
-
-
-def rkl2_factor(z: npt.NDArray[Any], stages: int) -> npt.NDArray[Any]:
-    """By what it multiplies a wave in a step."""
-    w = 1 / stretched(stages)
-    before, now = np.ones_like(z), 1 + _b(1) * w * z
-    for j in range(2, stages + 1):
-        m, n = _weights(j)
-        new = m * now + n * before + (1 - m - n) + m * w * z * (now - (1 - _b(j - 1)))
-        before, now = now, new
-    return now
-
-
-def make_rkl2(system: System, made: SchemeStages, stages: int) -> SchemeStages:
-    """The stages of a step.
-
-    Args:
-        system: the right-hand sides.
-        made: no stages yet.
-        stages: 3 or more.
-
-    Raises:
-        ConfigError: the equations become too large.
-    """
-    nowhere, w = (0,) * system.space.ndim, 1 / stretched(stages)
-    endings = ["", *(f".y{j}" for j in range(1, stages)), "'"]
-    for j in range(1, stages + 1):
-        late = 0.0 if j == 1 else _b(1) * w if j == 2 else stretched(j - 1) * w
-        found = discretised(system, made.hoist, endings[j - 1], late, f"e{len(made.stages)}.")
-        formulas: dict[str, Node] = {}
-        for name, sums in found.sums.items():
-            here = tap(name, nowhere)
-            new = name + endings[j]
-            if j == 1:
-                slope = combine(sums, made.hoist)
-                formulas[f"{name}.k0"] = slope
-                step = Term(_of_step(_b(1) * w), slope)
-                formulas[new] = combine([Term(ONE, here), step], made.hoist)
-                continue
-
-            m, n = _weights(j)
-            before = tap(name + endings[j - 2], nowhere)
-            terms = [Term(Constant(m), tap(name + endings[j - 1], nowhere))]
-            terms += [Term(Constant(n), before)] if j > 2 else []
-            terms.append(Term(Constant(1 - m - n if j > 2 else 1 - m), here))
-            terms.append(Term(_of_step(-m * w * (1 - _b(j - 1))), tap(f"{name}.k0", nowhere)))
-            terms += scaled(sums, _of_step(m * w))
-            formulas[new] = combine(terms, made.hoist)
-        made = extended(made, found, formulas, {name + endings[j]: name for name in found.sums})
-    return made
-
-
-def _of_step(weight: float) -> Node:
-    return times(Constant(weight), DT)
-
-
-# Pairs of Runge-Kutta methods: the step of one, and by how much another one differs from it.
-#
-# With k_i = f(u + h sum_j a_ij k_j, t + c_i h), the new state is u + h sum_i b_i k_i, and the error
-# of the step about h sum_i d_i k_i, d being b less the weights of a method of one order less. The
-# state goes on with the better of the two.
-#
-#     euler     Heun-Euler 2(1)
-#     rk2       Bogacki-Shampine 3(2), P. Bogacki, L. F. Shampine, Appl. Math. Lett. 2 (1989) 321,
-#               MATLAB's ode23 and SciPy's RK23
-#     rk4       Dormand-Prince 5(4), J. R. Dormand, P. J. Prince, J. Comput. Appl. Math. 6 (1980)
-#               19, ode45 and RK45
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Numbers of a pair.
-
-    Attributes:
-        name: for people.
-        order: power of the step with which the error of one step shrinks.
-        nodes: c.
-        rows: a, of each stage but the first; the last is b where the last stage is the new state.
-        weights: b.
-        lower: weights of the method of one order less.
-    """
-
-    name: str
-    order: int
-    nodes: tuple[Fraction, ...]
-    rows: tuple[tuple[Fraction, ...], ...]
-    weights: tuple[Fraction, ...]
-    lower: tuple[Fraction, ...]
-
-    @property
-    def first_same_as_last(self) -> bool:
-        """Whether the last stage is at the new state."""
-        return self.rows[-1] == self.weights[:-1] and self.weights[-1] == 0
-
-
-def _numbers(text: str) -> tuple[Fraction, ...]:
-    return tuple(map(Fraction, text.split()))
-
-
-PAIRS: dict[str, Pair] = {
-    "euler": Pair(
-        *("Heun-Euler 2(1)", 2, _numbers("0 1"), (_numbers("1"),)),
-        *(_numbers("1/2 1/2"), _numbers("1 0")),
-    ),
-    "rk2": Pair(
-        "Bogacki-Shampine 3(2)",
-        3,
-        _numbers("0 1/2 3/4 1"),
-        (_numbers("1/2"), _numbers("0 3/4"), _numbers("2/9 1/3 4/9")),
-        _numbers("2/9 1/3 4/9 0"),
-        _numbers("7/24 1/4 1/3 1/8"),
-    ),
-    "rk4": Pair(
-        "Dormand-Prince 5(4)",
-        5,
-        _numbers("0 1/5 3/10 4/5 8/9 1 1"),
-        (
-            _numbers("1/5"),
-            _numbers("3/40 9/40"),
-            _numbers("44/45 -56/15 32/9"),
-            _numbers("19372/6561 -25360/2187 64448/6561 -212/729"),
-            _numbers("9017/3168 -355/33 46732/5247 49/176 -5103/18656"),
-            _numbers("35/384 0 500/1113 125/192 -2187/6784 11/84"),
-        ),
-        _numbers("35/384 0 500/1113 125/192 -2187/6784 11/84 0"),
-        _numbers("5179/57600 0 7571/16695 393/640 -92097/339200 187/2100 1/40"),
-    ),
-}
-
-
-def make_pair(
-    system: System, made: SchemeStages, pair: Pair
-) -> tuple[SchemeStages, dict[str, str]]:
-    """(the stages of a step by a pair, the name of the error of each field).
-
-    Args:
-        system: the right-hand sides.
-        made: no stages yet.
-        pair: how.
-
-    Raises:
-        ConfigError: the equations become too large.
-    """
-    last, errors = len(pair.nodes) - 1, {name: f"{name}.error" for name in system.right_sides}
-    differences = [b - lower for b, lower in zip(pair.weights, pair.lower, strict=True)]
-    endings = ["", *(f".y{k}" for k in range(1, last + 1))]
-    if pair.first_same_as_last:
-        endings[last] = "'"
-
-    for number, ending in enumerate(endings):
-        late = float(pair.nodes[number])
-        found = discretised(system, made.hoist, ending, late, prefix=f"e{len(made.stages)}.")
-        formulas: dict[str, Node] = {}
-        copies: dict[str, str] = {}
-        for name, sums in found.sums.items():
-            # What is computed here and what stages before have kept, by stage.
-            here = tap(name, (0,) * system.space.ndim)
-            slopes: list[Node] = [
-                tap(f"{name}.k{k}", (0,) * system.space.ndim) for k in range(number)
-            ]
-            slopes.append(combine(sums, made.hoist))
-            later = [*pair.rows[number:], pair.weights, differences]
-            if number < last and any(len(row) > number and row[number] for row in later[1:]):
-                formulas[f"{name}.k{number}"] = slopes[-1]
-
-            if number < last:
-                new = name + endings[number + 1]
-                formulas[new] = _moved(here, pair.rows[number], slopes, made.hoist)
-                copies[new] = name
-                continue
-            if not pair.first_same_as_last:
-                formulas[f"{name}'"] = _moved(here, pair.weights, slopes, made.hoist)
-            formulas[errors[name]] = _moved(None, differences, slopes, made.hoist)
-        made = extended(made, found, formulas, copies)
-    return made, errors
-
-
-def _moved(
-    here: Node | None, weights: Sequence[Fraction], slopes: Sequence[Node], hoist: Hoist
-) -> Node:
-    """What slopes make of a value in a step; without one, the sum alone."""
-    terms = [
-        Term(Constant(float(weight)), slope)
-        for weight, slope in zip(weights, slopes, strict=True)
-        if weight
-    ]
-    start = [] if here is None else [Term(ONE, here)]
-    return combine([*start, Term(DT, combine(terms, hoist))], hoist)
-
-
-def tolerance_mistakes(time: TimeSection, scheme: Scheme) -> Iterator[tuple[KeyPath, str]]:
-    """What does not fit to steps that follow their errors."""
-    if time.tolerance is None:
-        return
-    if scheme not in PAIRS:
-        yield (
-            ("time", "tolerance"),
-            f"{scheme} has no estimate of its error; take scheme euler, rk2 or rk4",
-        )
-    if time.t_end is None and not isinstance(time.dt, float):
-        yield ("time", "steps"), "of no length: give t_end, or dt beside tolerance"

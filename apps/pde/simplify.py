@@ -11,7 +11,7 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -36,6 +36,8 @@ from tetris_sim.model.slab import Ranges
 ONE = Constant(1.0)
 DT = Variable("dt")
 BUILT = "#"  # before names of what is built already
+Arrays = Mapping[str, Callable[[Ranges], Numbers]]  # by name, of a box of the grid
+_NO_ARRAYS: Arrays = {}
 
 
 def spacing_name(axis: str) -> str:
@@ -100,13 +102,19 @@ class Hoist:
         fields: names of the state.
         taken: names that may not be given to anything else.
         axes: names of the coordinates.
+        arrays: constants that are a number at every point, by name.
     """
 
     def __init__(
-        self, fields: Collection[str], taken: Collection[str], axes: Sequence[str] = AXIS_NAMES
+        self,
+        fields: Collection[str],
+        taken: Collection[str],
+        axes: Sequence[str] = AXIS_NAMES,
+        arrays: Arrays = _NO_ARRAYS,
     ) -> None:
-        self._fields, self._axes = frozenset(fields), frozenset(axes)
-        self._taken = {*fields, *taken, *AXIS_NAMES, *axes, TIME, "dt"}
+        self._fields, self._axes = frozenset(fields), frozenset((*axes, *arrays))
+        self._taken = {*fields, *taken, *AXIS_NAMES, *axes, *arrays, TIME, "dt"}
+        self.given = arrays
         self.scalars: dict[Node, str] = {}
         self.coefficients: dict[Node, str] = {}
         self._kinds: dict[int, tuple[Node, Dependence]] = {}  # by identity, of trees that are kept
@@ -174,7 +182,9 @@ class Hoist:
         self, values: Mapping[str, float], grid: Grid
     ) -> dict[str, Callable[[Ranges], Numbers]]:
         """The coefficients as functions of a box of the grid."""
-        return {name: _field(tree, values, grid) for tree, name in self.coefficients.items()}
+        return {
+            name: _field(tree, values, grid, self.given) for tree, name in self.coefficients.items()
+        }
 
     def beyond(
         self,
@@ -192,7 +202,7 @@ class Hoist:
             widths: by name, how far beside its point a coefficient is read, per axis.
         """
         every = {
-            name: Beyond(tree, values, grid, periodic)
+            name: Beyond(tree, values, grid, periodic, self.given)
             for tree, name in self.coefficients.items()
             if any(widths.get(name, ()))
         }
@@ -216,17 +226,27 @@ def _course(tree: Node, values: Mapping[str, float]) -> Callable[[Numbers], Numb
     return at
 
 
-def _field(tree: Node, values: Mapping[str, float], grid: Grid) -> Callable[[Ranges], Numbers]:
+def _field(
+    tree: Node, values: Mapping[str, float], grid: Grid, arrays: Arrays
+) -> Callable[[Ranges], Numbers]:
+    names = sorted(names_in(tree) & arrays.keys())
+
     def of_box(box: Ranges) -> Numbers:
-        return _at(tree, values, grid, positions(grid, box))
+        return _at(tree, values, grid, positions(grid, box), {it: arrays[it](box) for it in names})
 
     return of_box
 
 
-def _at(tree: Node, values: Mapping[str, float], grid: Grid, places: Sequence[Numbers]) -> Numbers:
-    """A formula of coordinates at any places, one array per axis that broadcast."""
+def _at(
+    tree: Node,
+    values: Mapping[str, float],
+    grid: Grid,
+    places: Sequence[Numbers],
+    arrays: Mapping[str, Numbers],
+) -> Numbers:
+    """A formula of coordinates and arrays at any places, one array per axis that broadcast."""
     given = {name: np.asarray(value) for name, value in values.items()}
-    given |= dict(zip(grid.axis_names, places, strict=True))
+    given |= {**dict(zip(grid.axis_names, places, strict=True)), **arrays}
     with np.errstate(all="ignore"):
         found = evaluate(tree, given)
     return np.array(np.broadcast_to(found, np.broadcast_shapes(*map(np.shape, places))), np.float64)
@@ -251,12 +271,15 @@ class Beyond:
         values: of constants and spacings.
         grid: where the points lie.
         periodic: per axis.
+        arrays: constants that are a number at every point; of those nothing is known between the
+            points, so the nearest one stands for a face.
     """
 
     tree: Node
     values: Mapping[str, float]
     grid: Grid
     periodic: tuple[bool, ...]
+    arrays: Arrays = field(default_factory=dict)
 
     def __call__(self, box: Ranges) -> Numbers:
         """In any box of global indices."""
@@ -320,7 +343,11 @@ class Beyond:
         shaped = [
             it.reshape([-1 if k == j else 1 for j in range(ndim)]) for k, it in enumerate(along)
         ]
-        return _at(self.tree, self.values, self.grid, shaped)
+        names = sorted(names_in(self.tree) & self.arrays.keys())
+        whole = tuple((int(it.min()), int(it.max()) + 1) for it in indices)
+        inside = np.ix_(*(it - low for it, (low, _) in zip(indices, whole, strict=True)))
+        arrays = {name: self.arrays[name](whole)[inside] for name in names}
+        return _at(self.tree, self.values, self.grid, shaped, arrays)
 
 
 def _inside(index: npt.NDArray[np.int64], n: int, ring: bool) -> npt.NDArray[np.int64]:

@@ -28,15 +28,9 @@ import numpy.typing as npt
 from tetris_sim.apps.initial import block_shape
 from tetris_sim.apps.pde.faces import Closure, extended
 from tetris_sim.apps.pde.fluxes import HELD
-from tetris_sim.apps.pde.schemes import (
-    MOST_STAGES,
-    Scheme,
-    System,
-    discretised,
-    rkl2_factor,
-    velocity_of,
-)
-from tetris_sim.apps.pde.simplify import Hoist, combine
+from tetris_sim.apps.pde.runge_kutta import MOST_STAGES, rkl2_factor
+from tetris_sim.apps.pde.schemes import Scheme, System, discretised, velocity_of
+from tetris_sim.apps.pde.simplify import combine
 from tetris_sim.model.equations import as_tap
 from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.grid import Grid
@@ -232,7 +226,7 @@ class _Samples:
     ) -> None:
         self._grid = grid
         self._second = [*system.second]
-        self._hoist = Hoist(system.right_sides, system.values, system.space.system.axes)
+        self._hoist = system.hoist()
         # What faces are given is no part of how a difference grows.
         space = replace(system.space, frozen=True)
         frozen = replace(system, drives={}, closures={}, space=space)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.apps.pde.schemes import PAIRS
+from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.config import make_config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS

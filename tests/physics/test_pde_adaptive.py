@@ -16,7 +16,7 @@ from scipy.integrate import solve_ivp
 from tests.support.pde_cases import SINE, config, field, second
 from tetris_sim.__main__ import main
 from tetris_sim.api.arrays import run_problem
-from tetris_sim.apps.pde.schemes import PAIRS, Pair
+from tetris_sim.apps.pde.runge_kutta import PAIRS, Pair
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model import reference

@@ -12,7 +12,7 @@ import pytest
 from tests.kernels.test_substeps import solved
 from tests.support.pde_cases import SINE, config, field
 from tetris_sim import commands
-from tetris_sim.apps.pde.schemes import rkl2_factor, stretched
+from tetris_sim.apps.pde.runge_kutta import rkl2_factor, stretched
 from tetris_sim.config import load_config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import UnstableStepError

@@ -293,7 +293,7 @@ ALL: Section = {"*": {"type": "neumann"}}
         ({"boundaries": {**ALL, "r+": kept(1)}}, "there is no face r\\+"),
         ({"grid": {**PLATE, "axes": ["z", "r"]}}, "\\[r\\], \\[r, z\\], \\[r, theta\\]"),
         ({"grid": {"shape": [4], "size": [1], "axes": ["r"]}}, "coordinates: cylindrical or"),
-        ({"grid": {"shape": [4], "size": [1], "origin": {"x": 1}}}, "origin is for cylindrical"),
+        ({"grid": {"shape": [4], "size": [1], "origin": {"y": 1}}}, "none of the axes x"),
         ({"grid": {**PLATE, "origin": {"theta": 1}}}, "none of the axes r and z"),
         ({"grid": {**PLATE, "origin": {"r": "-1 mm"}}}, "radii begin at 0 or above"),
         ({"grid": {**DISC, "size": ["3 mm", "400 deg"]}}, "at most a turn"),

@@ -7,8 +7,10 @@ checkpoints use a configuration (`model.type: pde`).
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -80,7 +82,7 @@ def solve_pde(  # type: ignore[misc]
     second_order: Mapping[str, RightSide] | None = None,
     initial_velocity: Mapping[str, npt.ArrayLike] | None = None,
     tolerance: float | None = None,
-    constants: Mapping[str, float | str] | None = None,
+    constants: Mapping[str, float | str | npt.NDArray[Any]] | None = None,
     dt: float | None = None,
     scheme: str | None = None,
     spacing: float | Sequence[float] = 1.0,
@@ -144,7 +146,7 @@ def solve_pde(  # type: ignore[misc]
         tolerance: makes steps adaptive: each is made of substeps whose errors are at most this,
             relative to the largest magnitude of each field; dt is then 1 if not given, or until a
             time as long as `every` allows.
-        constants: numbers or formulas of x, y, z, t by name.
+        constants: numbers, formulas of x, y, z, t, or arrays of the shape of the fields, by name.
         dt: the time step; 0.9 of the largest stable one if not given.
         scheme: euler, rk2, ssprk3, rk4, rkl2, or leapfrog if all fields have `second_order`;
             etdrk4, imex or implicit for stiff equations, with dt or tolerance; if not given,
@@ -194,7 +196,9 @@ def solve_pde(  # type: ignore[misc]
             "time": _time_section(time, every),
             "compute": compute,
         }
-        return run_in_memory(config, asked.arrays, every=every, call=call)
+        with tempfile.TemporaryDirectory(prefix="tetris_sim_") as folder:
+            config["model"]["constants"] = _in_files(model["constants"], Path(folder))
+            return run_in_memory(config, asked.arrays, every=every, call=call)
 
     if given := [name for name, it in timed.items() if it is not None]:
         msg = f"{given[0]} goes with t_end, which is not given"
@@ -402,6 +406,16 @@ class _Posed:
         for name, sides in zip(names, boundary.faces, strict=True):
             found |= {name + sign: _section(it) for sign, it in zip("-+", sides, strict=True)}
         return found
+
+
+def _in_files(constants: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Constants of a configuration, with files in a folder for arrays."""
+    found = dict(constants)
+    for name, values in constants.items():
+        if np.ndim(values):
+            np.save(folder / f"{name}.npy", as_array(f"constants, {name}", values))
+            found[name] = {"path": str(folder / f"{name}.npy")}
+    return found
 
 
 def _section(face: Any) -> Any:

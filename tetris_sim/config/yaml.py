@@ -387,6 +387,7 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 
 # Keys that hold paths; "*" is any key or list entry. All but the last name input files.
 PATHS: tuple[KeyPath, ...] = (
+    ("model", "constants", "*", "path"),
     ("initial", "path"),
     ("initial", "from"),
     ("model", "fields", "*", "initial", "path"),

@@ -88,7 +88,9 @@ class GridSection(Section):
     radians. A direction without an axis counts whole, z per metre.
     """
     origin: dict[AxisName, Position] = Field(default={})
-    """Where these axes begin, 0 if not given: `{r: 5 mm}` makes a tube or a shell."""
+    """Where axes begin, 0 if not given: `{r: 5 mm}` makes a tube or a shell, `{x: -1, y: -1}` a box
+    around 0.
+    """
     graded: dict[AxisName, GradedSection] = Field(default={})
     """Axes whose cells differ in width. Their entries in `shape` and `size` must equal the number
     of cells and the end of the last one.
@@ -144,15 +146,11 @@ class GridSection(Section):
         if len(self.names) != len(self.shape):
             msg = f"axes has {len(self.names)} entries but shape has {len(self.shape)}"
             raise ValueError(msg)
-        if kind == "cartesian":
-            if self.origin:
-                msg = "origin is for cylindrical and spherical coordinates; x, y and z begin at 0"
-                raise ValueError(msg)
-            return
-
         if absent := [name for name in self.origin if name not in self.names]:
             msg = f"origin has {absent[0]}, which is none of the axes {listed(self.names, 'and')}"
             raise ValueError(msg)
+        if kind == "cartesian":
+            return
         if self.size is None and self.spacing is None:
             msg = f"give size or spacing, along {listed(self.names, 'and')}"
             raise ValueError(msg)
