@@ -13,7 +13,7 @@ from benchmarks import tealeaf
 from tetris_sim.__main__ import main
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
-from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.verification.public import public_cases
 from tetris_sim.verification.standards import (
     _COLUMN,
     Standard,
@@ -28,8 +28,34 @@ ALL = (*bridges(), *nafems(), *bestest())
 
 @pytest.mark.parametrize("standard", ALL, ids=[it.name for it in ALL])
 def test_published_numbers_come_out(standard: Standard) -> None:
-    wrong = [row for row in standard.rows(find_machine()) if not row.passed]
+    wrong = [row for row in standard.rows() if not row.passed]
     assert not wrong
+
+
+# Those that take a second or less; `verify --suite public` takes minutes.
+FAST = [it for it in public_cases() if "fire" not in it.name and "plate heated" not in it.name]
+
+
+@pytest.mark.parametrize("case", FAST, ids=[it.name for it in FAST])
+def test_numbers_of_public_cases_come_out(case: Standard) -> None:
+    wrong = [row for row in case.rows() if not row.passed]
+    assert not wrong
+
+
+def test_public_cases_are_many_and_name_their_sources() -> None:
+    cases = public_cases()
+    assert len(cases) >= 15
+    assert len({it.name for it in cases}) == len(cases)
+    assert all(it.source for it in cases)
+
+
+def test_one_case_of_a_suite_is_chosen_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--suite", "public", "--case", "flash"]) == 0
+    text = capsys.readouterr().out
+    assert "flash method" in text
+    assert "error" in text
+    assert "I-beam" not in text
+    assert main(["verify", "--suite", "public", "--case", "no such"]) == 2
 
 
 def test_the_column_is_what_its_series_says() -> None:

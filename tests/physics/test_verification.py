@@ -20,9 +20,8 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.verification.case import CaseSolver, Outcome, VerificationCase
+from tetris_sim.verification.case import CaseSolver, Outcome, VerificationCase, cooling_series
 from tetris_sim.verification.heated import check_balance, stefan_root
-from tetris_sim.verification.solutions import cooling_series
 from tetris_sim.verification.suite import (
     VerificationResult,
     all_cases,

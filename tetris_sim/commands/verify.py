@@ -29,6 +29,7 @@ from tetris_sim.verification.precision import (
     notes,
     plate,
 )
+from tetris_sim.verification.public import public_cases
 from tetris_sim.verification.standards import Standard, bestest, bridges, nafems
 from tetris_sim.verification.suite import (
     VerificationResult,
@@ -45,39 +46,58 @@ SUITES: dict[str, Callable[[], tuple[Standard, ...]]] = {
     "iso10211": bridges,
     "nafems": nafems,
     "bestest": bestest,
+    "public": public_cases,
 }
-_STANDARDS_COLUMNS = f"{'quantity':<34} {'found':>10} {'published':>10} {'may differ':>10}   result"
+_STANDARDS_COLUMNS = (
+    f"{'quantity':<36} {'published':>10} {'found':>10} {'error':>10} {'may differ':>10}   result"
+)
 
 
 def add_suite_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flag that chooses a suite."""
     parser.add_argument(
-        "--suite", choices=tuple(SUITES), help="the numbers that a standard prints, instead"
+        "--suite",
+        choices=tuple(SUITES),
+        help="the numbers that a standard or public test cases print, instead",
     )
 
 
 def run_suite(args: argparse.Namespace) -> int:
-    """Solve the cases of a suite and print what came out."""
-    begin, machine = time.perf_counter(), find_machine()
-    facts, passed = [], True
-    for standard in SUITES[args.suite]():
-        rows = standard.rows(machine)
+    """Solve the cases of a suite and print what came out.
+
+    Raises:
+        ConfigError: no case has the name asked for.
+    """
+    begin = time.perf_counter()
+    known, facts, passed = SUITES[args.suite](), [], True
+    asked = [it for it in known if args.case is None or args.case in it.name]
+    if not asked:
+        names = listed([it.name for it in known], "and")
+        msg = f"--case {args.case}: none of {len(known)} cases has this in its name: {names}"
+        raise ConfigError(msg)
+
+    for standard in asked:
+        started = time.perf_counter()
+        rows = standard.rows()
+        took = time.perf_counter() - started
         passed = passed and all(row.passed for row in rows)
         facts.append(
             {
                 "case": standard.name,
                 "source": standard.source,
+                "seconds": round(took, 3),
                 "rows": [dataclasses.asdict(row) | {"passed": row.passed} for row in rows],
             }
         )
         if args.json:
             continue
-        print(f"{standard.name} ({standard.source})\n{_COLUMNS}")
+        print(f"{standard.name} ({standard.source}), {took:.1f} s\n{_STANDARDS_COLUMNS}")
         for row in rows:
             if not row.passed or not args.quiet:
                 print(
-                    f"{row.quantity:<34} {row.found:>10.6g} {row.published:>10g} "
-                    f"{row.tolerance:>10.3g}   {'pass' if row.passed else 'FAIL'}",
+                    f"{row.quantity:<36} {row.published:>10g} {row.found:>10.6g} "
+                    f"{row.found - row.published:>10.3g} {row.tolerance:>10.3g}   "
+                    f"{'pass' if row.passed else 'FAIL'}",
                     flush=True,
                 )
 

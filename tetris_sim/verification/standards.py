@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.config import make_config
-from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import Audit
 from tetris_sim.outputs.regions import neighbours_of, read_along
-from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.solving import plan_solving
-from tetris_sim.scheduler.planner import make_plan
+from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.preparation import prepare
 from tetris_sim.simulation.workers import StateSnapshot
 
 
@@ -55,33 +53,37 @@ class Standard:
         source: where its numbers are from.
         sections: its configuration.
         look: what it finds.
+        at: when it looks [s]; at the end only if not given.
     """
 
     name: str
     source: str
     sections: Mapping[str, Any]
     look: Callable[[Answer], Iterator[StandardRow]]
+    at: tuple[float, ...] = ()
 
-    def rows(self, machine: Machine) -> list[StandardRow]:
-        """Solve it and compare."""
-        sections = {"initial": {"type": "constant", "value": 10}, **self.sections}
-        config = make_config(sections)
-        problem, compute = config.build(), ComputeSection(devices="cpu")
-        if config.time.scheme == "steady":
-            plan = plan_solving(problem, machine, compute, "steady", config.time.of_balances)
-        else:
-            plan = make_plan(problem, machine, compute.model_copy(update={"tuning_budget": 0.0}))
-        with open_simulation(problem, plan) as simulation:
-            simulation.run()
-            return list(self.look(Answer(simulation.snapshot())))
+    def rows(self) -> list[StandardRow]:
+        """Solve it on the CPU and compare."""
+        initial = {"type": "constant", "value": 10}
+        # Measuring kernels would take longer than most cases do.
+        compute = {"devices": "cpu", "tuning_budget": 0}
+        sections = {"initial": initial, "compute": compute, **self.sections}
+        prepared = prepare(make_config(sections), Alone(), use_cache=False)
+        found = list[StandardRow]()
+        with open_simulation(prepared.problem, prepared.plan) as simulation:
+            for moment in self.at or (None,):
+                simulation.run(moment)
+                found += self.look(Answer(simulation.snapshot().seen(), simulation.time))
+        return found
 
 
 class Answer:
-    """A question about the state at the end."""
+    """A question about the state at a time [s]."""
 
-    def __init__(self, snapshot: StateSnapshot) -> None:
+    def __init__(self, snapshot: StateSnapshot, time: float) -> None:
         self._snapshot = snapshot
         self.problem: Problem = snapshot.problem
+        self.time = time
 
     def temperature(self, *place: float) -> float:
         """At x, y, z [degC]."""

@@ -39,9 +39,9 @@ from tetris_sim.verification.case import (
     make_problem,
     rounded_weights,
     rounding_per_step,
+    solution_cases,
 )
 from tetris_sim.verification.heated import heated_cases, melting_cases
-from tetris_sim.verification.solutions import solution_cases
 
 # Discrete eigenmodes: on each kind of face a wave decays by exactly the stencil's growth factor.
 #
