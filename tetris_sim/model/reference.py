@@ -352,7 +352,7 @@ def follow(
     box: Ranges,
     codes: npt.NDArray[np.int64],
     seen: Seen,
-    span: tuple[float, float] | None = None,
+    span: tuple[float, float] | Values | None = None,
 ) -> Values:
     """Evaluate a rule at the points of a box at step `number`, in the arithmetic of the problem;
     the result has the shape of the box or broadcasts to it.
@@ -364,12 +364,18 @@ def follow(
         box: global indices.
         codes: of the points.
         seen: inputs that the location provides, by name.
-        span: from one time to another [s] instead of the step; the same one twice for an instant.
+        span: from one time to another [s] instead of the step; the same one twice for an instant;
+            many instants (n,) are a first axis of the result.
     """
     # A single number serves all codes; see `Parameter.values`.
     values = dict(seen)
     like = values.get(MIRROR)
     for parameter in rule.parameters:
+        if isinstance(span, np.ndarray):
+            rows = parameter.instants(span)
+            many = rows[:, codes] if rows.shape[1] > 1 else rows.reshape(-1, *(1,) * codes.ndim)
+            values[parameter.name] = entering(like, many)
+            continue
         rows = (
             parameter.rows(problem.time, number, 1) if span is None else [parameter.during(*span)]
         )

@@ -176,7 +176,12 @@ def instant(time: float) -> Spans:
     return ((1.0, time, time),)
 
 
-def averaged(rule: Rule, when: Spans, at: Callable[[tuple[float, float]], Values]) -> Values:
+def averaged(
+    rule: Rule,
+    when: Spans,
+    at: Callable[[tuple[float, float]], Values],
+    many: Callable[[Values], Values] | None = None,
+) -> Values:
     """Return the weighted mean over spans of what a rule gives.
 
     Args:
@@ -184,6 +189,7 @@ def averaged(rule: Rule, when: Spans, at: Callable[[tuple[float, float]], Values
         when: the spans.
         at: from a begin and an end [s] to an array on the host, made of the rule with the means of
             its parameters.
+        many: the same at many instants (n,) [s] at once, which become the first axis.
     """
     if not rule.changes:
         return at(when[0][1:])
@@ -194,7 +200,7 @@ def averaged(rule: Rule, when: Spans, at: Callable[[tuple[float, float]], Values
         if linear or begin == end:
             return at((begin, end))
         span = np.array([begin]), np.array([end])
-        return mean(instants, *span, knots, parts=_PARTS, bound=_OFF)[0]
+        return mean(many or instants, *span, knots, parts=_PARTS, bound=_OFF)[0]
 
     def instants(times: Numbers) -> Numbers:
         return np.stack([at((time, time)) for time in times.tolist()])

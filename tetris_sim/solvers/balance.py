@@ -486,15 +486,18 @@ class _Parts:
         # Tangent of the flow: k (ghost + slope (u - here) - u).
         here = self._where.host(_plane(state, axis, at))
 
-        def tangent(span: tuple[float, float]) -> Numbers:
+        # Evaluating a rule costs as much for many instants as for one where the face is small.
+        def tangent(span: tuple[float, float] | Numbers) -> Numbers:
             ghosts = self._ghosts(face, box, ids, span)
+            axis = 1 if isinstance(span, np.ndarray) else 0
             if self._contents is not None:
                 self._linear = self._linear and face.is_affine
-                return np.stack(self._contents.tangent(k, partial(ghosts, face.rule), here, ids))
+                found = self._contents.tangent(k, partial(ghosts, face.rule), here, ids)
+                return np.stack(found, axis)
             ghost, slope = self._tangent(which, ghosts, here)
-            return np.stack([k * (1 - slope), k * (ghost - slope * here)])
+            return np.stack([k * (1 - slope), k * (ghost - slope * here)], axis)
 
-        more = averaged(face.rule, when, tangent)
+        more = averaged(face.rule, when, tangent, tangent)
         if self._any_held:
             more = np.where(_plane(self._held, axis, at), 0.0, more)
         self._faces[axis, side] = more[0], more[1]
@@ -502,7 +505,7 @@ class _Parts:
             _plane(values, axis, at)[...] += self._where.xp.asarray(its)
 
     def _ghosts(
-        self, face: RuledFace, box: Ranges, ids: Ids, span: tuple[float, float]
+        self, face: RuledFace, box: Ranges, ids: Ids, span: tuple[float, float] | Numbers
     ) -> Callable[[Rule, Seen], Numbers]:
         """Return the ghosts of a rule over a span as a function of `potentials` of the mirror
         points.
@@ -511,7 +514,8 @@ class _Parts:
 
         def ghosts(rule: Rule, seen: Seen) -> Numbers:
             found = follow(rule, self._problem, 0, box, codes, seen, span)
-            return np.asarray(np.broadcast_to(found, ids.shape))
+            many = (len(span),) if isinstance(span, np.ndarray) else ()
+            return np.asarray(np.broadcast_to(found, (*many, *ids.shape)))
 
         return ghosts
 

@@ -84,15 +84,15 @@ _PROBES = {
 
 
 def _beam() -> dict[str, object]:
+    steel = {"conductivity": 45, "density": 7850, "specific_heat": 600}
+
     # Half of one edge of the lower flange is held; everything else is insulated.
     return {
         "grid": {"shape": [40, 40, 40], "size": [0.4, 0.4, 0.4]},
         "initial": {"type": "constant", "value": 20},
         "model": {
             "type": "heat",
-            "materials": {
-                "steel": {"conductivity": 45, "density": 7850, "specific_heat": 600},
-            },
+            "materials": {"steel": steel},
             "regions": [
                 {"material": "steel"},
                 {"void": True, "box": {"x": [0, 0.18], "z": [0.06, 0.34]}},
@@ -114,7 +114,7 @@ def _look_beam(answer: Answer) -> Iterator[StandardRow]:
     # The published numbers are those of a mesh of 10 mm, on which the held edge reaches half an
     # element farther; 5 mm cells change ours by 1 % at most. So those beside the web differ by 6 %.
     for row in _history(_PROBES, _BEAM, 0.0, answer):
-        share = 0.06 if "web" in row.quantity else 0.032
+        share = 0.06 if "web" in row.quantity else 0.03 if "cold" in row.quantity else 0.02
         yield dataclasses.replace(row, tolerance=share * row.published)
 
 
@@ -125,12 +125,13 @@ _HOURS = tuple(1800.0 * n for n in range(1, 7))
 def _column(model: dict[str, object], cold: float) -> dict[str, object]:
     """A quarter of a square column of 0.2 m."""
     fire = _fire(0.8, 10.0, cold)
+
     return {
-        "grid": {"shape": [32, 32], "size": [0.1, 0.1]},
+        "grid": {"shape": [40, 40], "size": [0.1, 0.1]},
         "initial": {"type": "constant", "value": cold},
         "model": model,
         "boundaries": {"x+": fire, "y+": fire, "*": _INSULATED},
-        "time": _stepped(120, 10800),
+        "time": _stepped(40, 10800),
     }
 
 
@@ -148,6 +149,7 @@ _CONCRETE_C = {"table": [[0, 1089], [99.9, 1089], [100, 5790], [120, 1000], [100
 
 def _lumped() -> dict[str, object]:
     fire = _fire(0.7, 25.0, 20.0)
+
     return {
         "grid": {"shape": [16], "size": [0.04]},
         "initial": {"type": "constant", "value": 20},
@@ -160,6 +162,7 @@ def _lumped() -> dict[str, object]:
 def _cone() -> dict[str, object]:
     # As below a cone calorimeter: the surface absorbs its emissivity's share of 50 kW/m2.
     lamp = {"type": "radiation", "emissivity": 0.9, "h": 12, "ambient": 20, "flux": 0.9 * 50e3}
+
     return {
         "grid": {"shape": [8], "size": [0.01]},
         "initial": {"type": "constant", "value": 20},
@@ -171,6 +174,7 @@ def _cone() -> dict[str, object]:
 
 def _cooled() -> dict[str, object]:
     cold = {"type": "robin", "h": 1, "ambient": 0}
+
     return {
         "grid": {"shape": [40, 40], "size": [1, 1]},
         "initial": {"type": "constant", "value": 1000},
@@ -183,6 +187,7 @@ def _cooled() -> dict[str, object]:
 def _sheet() -> dict[str, object]:
     film = {"type": "radiation", "emissivity": 0.8, "h": 10, "ambient": 20}
     heated = {**film, "flux": 0.8 * 30e3, "where": "x < 0.5 and y < 1"}
+
     return {
         "grid": {"shape": [20, 40, 4], "size": [1, 2, 0.1]},
         "initial": {"type": "constant", "value": 20},
@@ -208,6 +213,7 @@ def _fires() -> Iterator[Standard]:
     yield Standard(
         "I-beam with a hot edge", f"{_FDS}/ht3d_ibeam, by Ansys", _beam(), _look_beam, (3500.0,)
     )
+
     steel = (97.8, 234.4, 390.2, 539.7, 662.9, 751.9)
     times = tuple(300.0 * n for n in range(1, 7))
     look = partial(_history, {"steel": (0.02,)}, _singly(times, steel), 1.0)
@@ -222,6 +228,7 @@ def _fires() -> Iterator[Standard]:
         _singly(times, (986.4, 903.8, 690.2, 514.7, 382.7, 284.5)), 1.0,
     )  # fmt: skip
     yield Standard("square that cools", f"{_SFPE}/SFPE_Case_6", _cooled(), look, times)
+
     concrete = (
         ("7", _body(1, 2400, 1000), 0.0),
         ("8", _tables(_CONCRETE_K, 2400, 1000), 0.0),
@@ -265,6 +272,7 @@ def _look_wire(answer: Answer) -> Iterator[StandardRow]:
 def _spine() -> dict[str, object]:
     film = {"type": "robin", "h": 1, "ambient": 0}
     side = 1 / 12
+
     return {
         "grid": {"shape": [64, 8, 8], "size": [8 / 12, side, side]},
         "model": _body(25, 1, 1),
@@ -284,6 +292,7 @@ def _look_spine(answer: Answer) -> Iterator[StandardRow]:
 
 def _orthotropic() -> dict[str, object]:
     film = {"type": "robin", "h": 240, "ambient": 100}
+
     return {
         "grid": {"shape": [48, 24], "size": [2 / 12, 1 / 12]},
         "initial": {"type": "constant", "value": 500},
@@ -295,8 +304,9 @@ def _orthotropic() -> dict[str, object]:
 
 def _look_orthotropic(answer: Answer) -> Iterator[StandardRow]:
     x, y = 2 / 12, 1 / 12
-    places = {"middle": (0.0, 0.0), "corner": (x, y), "end of y": (0.0, y), "end of x": (x, 0.0)}
-    yield from compare(answer, places, (459, 151, 279, 202), 3.0)
+    places = {"middle": (0.0, 0.0), "corner": (x, y), "end of x": (x, 0.0), "end of y": (0.0, y)}
+    # The book reads charts; the product of two series is 462.2, 151.0, 285.2 and 199.8.
+    yield from compare(answer, places, (459, 151, 279, 202), 7.0)
 
 
 def _rising() -> dict[str, object]:
@@ -331,6 +341,7 @@ def _billet() -> dict[str, object]:
     # In SI units; the source is absolute temperature in Rankine: 2000 R cools to 530 R.
     foot, pound, btu = 0.3048, 0.45359237, 1055.056
     black = {"type": "radiation", "emissivity": 1, "ambient": f"{530 / 1.8} K"}
+
     return {
         "grid": {"shape": [2, 2, 4], "size": [2 * foot, 2 * foot, 4 * foot]},
         "initial": {"type": "constant", "value": f"{2000 / 1.8} K"},
@@ -349,6 +360,7 @@ def _look_billet(answer: Answer) -> Iterator[StandardRow]:
 def _hollow() -> dict[str, object]:
     cold = {"type": "dirichlet", "value": 0}
     heated = {"type": "neumann", "flux": 5e5, "where": "z > 0.04 and z < 0.1"}
+
     return {
         "grid": {
             "coordinates": "cylindrical",
@@ -366,6 +378,7 @@ def _hollow() -> dict[str, object]:
 def _thin() -> dict[str, object]:
     # Half of its thickness; nothing changes along its width.
     face = {"type": "radiation", "emissivity": 0.5, "h": 1, "ambient": "300 K"}
+
     return {
         "grid": {"shape": [100, 2], "size": [1, 0.005]},
         "initial": {"type": "constant", "value": "300 K"},
@@ -393,6 +406,7 @@ def _elements() -> Iterator[Standard]:
         partial(_history, {"centre": (0.0,)}, {6.0: (28.0,)}, 0.6),
         (6.0,),
     )
+
     yield Standard("orthotropic bar", f"{_APDL}, VM113", _orthotropic(), _look_orthotropic)
     yield Standard("surface that grows warm", f"{_APDL}, VM114", _rising(), _look_rising)
     yield Standard("billet that radiates", f"{_APDL}, VM192", _billet(), _look_billet)
@@ -414,6 +428,7 @@ _3D_ICE = "esl-epfl/3d-ice, test/solid/steady"
 def _stack(faces: Mapping[str, object]) -> dict[str, object]:
     # Two dies of 50 um; the outer 2 um of each take 50 W on 1 cm2.
     thin = {"density": 50.0 / 1e-4 / 2e-6}
+
     return {
         "grid": {"shape": [100], "size": [100e-6]},
         "model": {
@@ -462,6 +477,7 @@ def _deep_ground() -> dict[str, object]:
     )
     inside = f"x < {half} and y < {half}"
     outside = f"x > {half + wall} or y > {half + wall}"
+
     return {
         "grid": grid(x=axis, y=axis, z=cells((20.0, 6), (27.0, 8), (29.0, 8), (29.8, 10), (30, 5))),
         "model": _body(1.9, 1490, 1800),
@@ -508,28 +524,25 @@ def _look_flash(answer: Answer) -> Iterator[StandardRow]:
 
 def _corner() -> dict[str, object]:
     # k = c = rho = 1, from 0.3 with both faces at -1, melting at 0; the latent heat is 0.25.
+    material = {
+        "conductivity": 1,
+        "density": 1,
+        "specific_heat": 1,
+        "latent_heat": 0.25,
+        "solidus": -0.005,
+        "liquidus": 0.005,
+    }
+    cold = {"type": "dirichlet", "value": -1}
+
     return {
         "grid": {"shape": [100, 100], "size": [2.5, 2.5]},
         "initial": {"type": "constant", "value": 0.3},
         "model": {
             "type": "heat",
-            "materials": {
-                "it": {
-                    "conductivity": 1,
-                    "density": 1,
-                    "specific_heat": 1,
-                    "latent_heat": 0.25,
-                    "solidus": -0.005,
-                    "liquidus": 0.005,
-                }
-            },
+            "materials": {"it": material},
             "regions": [{"material": "it"}],
         },
-        "boundaries": {
-            "x-": {"type": "dirichlet", "value": -1},
-            "y-": {"type": "dirichlet", "value": -1},
-            "*": _INSULATED,
-        },
+        "boundaries": {"x-": cold, "y-": cold, "*": _INSULATED},
         "time": _stepped(0.0025, 0.25),
     }
 
