@@ -372,8 +372,8 @@ def follow(
     like = values.get(MIRROR)
     for parameter in rule.parameters:
         if isinstance(span, np.ndarray):
-            rows = parameter.instants(span)
-            many = rows[:, codes] if rows.shape[1] > 1 else rows.reshape(-1, *(1,) * codes.ndim)
+            given = parameter.instants(span)
+            many = given[:, codes] if given.shape[1] > 1 else given.reshape(-1, *(1,) * codes.ndim)
             values[parameter.name] = entering(like, many)
             continue
         rows = (
