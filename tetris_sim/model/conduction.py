@@ -251,11 +251,6 @@ class Parameter:
         (row,) = mean(self.values, *span, none if knots is None else knots, parts=_PARTS)
         return np.asarray(row)
 
-    def instants(self, times: Numbers) -> Numbers:
-        """Return its values at times [s], (n, n_codes) or (n, 1); one row if it is constant."""
-        found = self.values(times) if callable(self.values) else self.values
-        return np.asarray(found, np.float64).reshape(len(times) if self.changes else 1, -1)
-
     def _over(self, times: Numbers) -> Numbers:
         assert callable(self.values)
         if self.knots is None:

@@ -370,14 +370,17 @@ def follow(
     # A single number serves all codes; see `Parameter.values`.
     values = dict(seen)
     like = values.get(MIRROR)
+
     for parameter in rule.parameters:
-        if isinstance(span, np.ndarray):
-            given = parameter.instants(span)
+        if isinstance(span, np.ndarray) and callable(parameter.values):
+            given = parameter.values(span)  # (n, n_codes) or (n, 1)
             many = given[:, codes] if given.shape[1] > 1 else given.reshape(-1, *(1,) * codes.ndim)
             values[parameter.name] = entering(like, many)
             continue
         rows = (
-            parameter.rows(problem.time, number, 1) if span is None else [parameter.during(*span)]
+            parameter.rows(problem.time, number, 1)
+            if span is None
+            else [parameter.during(span[0], span[-1])]
         )
         row = rows[0]
         values[parameter.name] = entering(like, row[codes] if row.size > 1 else row)
