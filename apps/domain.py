@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ from tetris_sim.model.problem import (
 )
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.step_control import Signal
 
 # Length and number of time steps: the meaning of the `time` section.
 
@@ -447,6 +448,7 @@ def assemble(
     conduction: Conduction | None = None,
     held: Numbers | None = None,
     view: View | None = None,
+    signals: Mapping[str, Signal] | None = None,
 ) -> Problem:
     """Build the problem of one variable, checking everything that a kernel relies on.
 
@@ -464,6 +466,7 @@ def assemble(
         held: with `conduction`, the initial value of the points of each id, (n_ids,); NaN keeps the
             initial state.
         view: the fields shown to users, if they are not the state itself.
+        signals: what controllers decide, by their names.
 
     Raises:
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the requested
@@ -507,6 +510,7 @@ def assemble(
             conduction=conduction,
             view=view,
             pairs=request.compute.precision == PAIRS,
+            signals=signals or {},
         )
     except ValueError as error:
         msg = f"grid.shape: {error}"

@@ -4,6 +4,7 @@ times.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.step_control import Signal
 
 # Names reserved in formulas: time [s] and the coordinates [m].
 TIME = "t"
@@ -46,10 +48,14 @@ class TimeFunction:
     Attributes:
         tree: a formula of t and x, y, z, or a number.
         rows: a table (time [s], value) instead, (n, 2), interpolated linearly.
+        period: after which the table begins again [s]; 0 for never.
+        signals: decided while the run goes on; the number is multiplied by them.
     """
 
     tree: Node = _NOUGHT
     rows: Numbers | None = None
+    period: float = 0.0
+    signals: tuple[Signal, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -59,7 +65,7 @@ class TimeFunction:
     @property
     def value(self) -> float | None:
         """The number, if it is constant; None otherwise."""
-        if self.rows is not None or self.names:
+        if self.rows is not None or self.names or self.signals:
             return None
         with np.errstate(all="ignore"):
             return float(evaluate(self.tree, {}))
@@ -69,7 +75,15 @@ class TimeFunction:
         """Times at which a table bends or jumps, or a formula does at a comparison of time with a
         number, ascending [s]: however short what lies between them is, no step misses it.
         """
-        return switches(self.tree) if self.rows is None else np.unique(self.rows[:, 0])
+        if self.rows is None:
+            return switches(self.tree)
+        known = np.unique(self.rows[:, 0])
+        if not self.period:
+            return known
+        # The table begins again at the end of a period, which may be a jump.
+        known = np.append(known[(known >= 0) & (known < self.period)], 0.0)
+        begins = self.period * np.arange(_PERIODS)
+        return np.unique(np.add.outer(begins, known))
 
     @property
     def in_space(self) -> bool:
@@ -79,10 +93,18 @@ class TimeFunction:
     def at(self, times: Numbers) -> Numbers:
         """Evaluate at some times [s], (n,); only for functions that are uniform in space."""
         if self.rows is not None:
-            return np.asarray(np.interp(times, self.rows[:, 0], self.rows[:, 1]))
-        with np.errstate(all="ignore"):
-            values = evaluate(self.tree, {TIME: times})
+            within = times % self.period if self.period else times
+            values = np.interp(within, self.rows[:, 0], self.rows[:, 1])
+        else:
+            with np.errstate(all="ignore"):
+                values = evaluate(self.tree, {TIME: times})
+        for signal in self.signals:
+            values = values * signal.at(times)
         return np.asarray(np.broadcast_to(values, times.shape), np.float64)
+
+    def times(self, signals: Sequence[Signal]) -> TimeFunction:
+        """Return the product with signals that are decided while the run goes on."""
+        return dataclasses.replace(self, signals=(*self.signals, *signals)) if signals else self
 
 
 def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
@@ -99,7 +121,7 @@ def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
     # Tables in files are read here, so that a missing file is reported with its key.
     if isinstance(given, TimeTable):
         try:
-            return TimeFunction(rows=kind.rows(given))
+            return TimeFunction(rows=kind.rows(given), period=given.period or 0.0)
         except ValueError as error:
             msg = f"{key}: {error}"
             raise ConfigError(msg) from error
@@ -249,7 +271,14 @@ def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
         name: of the parameter.
     """
     if course.in_space:
-        return course.tree, [clock(course.knots)] if TIME in course.names else []
+        tree, parameters = course.tree, [clock(course.knots)] if TIME in course.names else []
+        if course.signals:
+            share = TimeFunction(Constant(1.0), signals=course.signals)
+            tree = Operation("multiply", (tree, Variable(f"{name}_share")))
+            parameters.append(
+                Parameter(f"{name}_share", lambda t: share.at(t)[:, None], share.knots)
+            )
+        return tree, parameters
     if course.value is not None:
         return Variable(name), [Parameter(name, np.array([course.value]))]
     return Variable(name), [Parameter(name, lambda times: course.at(times)[:, None], course.knots)]

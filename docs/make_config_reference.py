@@ -61,7 +61,10 @@ def page() -> str:
     parts = [INTRODUCTION.replace("{functions}", functions), _section("Top level", Request, "")]
     for model in MODELS.values():
         parts += _with_children("model", model)
-    for name in ("grid", "initial", "boundaries", "time", "compute", "output", "checkpoint", "run"):
+    for name in (
+        *("grid", "initial", "boundaries", "time", "control"),
+        *("compute", "output", "checkpoint", "run"),
+    ):
         for section in _sections(Request.model_fields[name].annotation, Request.model_fields[name]):
             parts += _with_children(name, section)
     return "\n".join(dict.fromkeys(parts))

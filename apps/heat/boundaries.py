@@ -51,13 +51,16 @@ from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.step_control import Signal
 
 # Beams: a moving spot of heat flux on a face.
 
 _OF_TIME = ("t",)
 
 
-def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node, list[Parameter]]:
+def make_beam(
+    beam: BeamSource, number: int, grid: Grid, key: str, signals: Sequence[Signal] = ()
+) -> tuple[Node, list[Parameter]]:
     """Build the flux of a beam into its face [W/m^2] as a part of a program, with its parameters.
 
     With absorptivity a, power P and w half of d4sigma, the flux is 2 a P / (pi w^2) exp(-2 r^2 /
@@ -69,6 +72,7 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
         number: of the source, to make names of parameters unique.
         grid: where points lie.
         key: of the source, for messages.
+        signals: that switch it.
 
     Raises:
         ConfigError: a table cannot be read.
@@ -80,6 +84,7 @@ def make_beam(beam: BeamSource, number: int, grid: Grid, key: str) -> tuple[Node
     peak = beam.absorptivity * (math.sqrt(2 / math.pi) / w) ** len(axes)
     power = read_course(beam.power, Varying(POWER, _OF_TIME), f"{key}.power")
     factor = read_course(beam.over_time, Varying(NUMBER, _OF_TIME), f"{key}.over_time")
+    factor = factor.times(signals)
 
     def strength(times: Numbers) -> Numbers:
         return np.asarray((peak * power.at(times) * factor.at(times))[:, None])
@@ -186,6 +191,7 @@ class FaceMaker:
         times: Numbers,
         *,
         heated: bool,
+        switched: Mapping[str, Sequence[Signal]] | None = None,
     ) -> None:
         """Store the inputs that faces depend on.
 
@@ -196,7 +202,9 @@ class FaceMaker:
             times: of the run, at which numbers are checked [s].
             heated: whether sources heat points, or the state is enthalpy; ghosts of constant
                 temperatures, filled once, then do not stay right for a block of steps.
+            switched: signals by what they switch: a source's name, or a face's "z+.h".
         """
+        self._switched = switched or {}
         self.grid: Grid = found.painting.grid
         self._boundaries, self._found, self._beams = boundaries, found, beams
         self._times, self._heated = times, heated
@@ -303,6 +311,12 @@ class FaceMaker:
             for key, course in courses.items()
         )
 
+        # Checked as given: a controller may make more or less of it.
+        face = at.split(".")[1]
+        courses = {
+            key: course.times(self._switched.get(f"{face}.{key}", ()))
+            for key, course in courses.items()
+        }
         surface = self._surface(axis, name, getattr(section, "conductivity", None))
         # A temperature is prescribed on the face, or (fixed) on the ghost point itself.
         match section:
@@ -319,7 +333,10 @@ class FaceMaker:
             ambient=courses.get("ambient"),
             emissivity=emissivity,
             beams=[
-                make_beam(beam, number, self.grid, f"model.sources.{number}")
+                make_beam(
+                    *(beam, number, self.grid, f"model.sources.{number}"),
+                    self._switched.get(beam.name or "", ()),
+                )
                 for number, beam in self._beams.items()
                 if beam.face == name
             ],

@@ -6,10 +6,14 @@ wrong; the problem is built out of what it found.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
 import math
-from collections.abc import Sequence
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +29,18 @@ from tetris_sim.apps.heat.sections import (
     RegionSection,
     Substance,
     VolumeSource,
-    stamps,
-    texts_in,
 )
 from tetris_sim.apps.heat.survey import GridScan, Openness, survey
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.time_functions import check_course, check_in_space
+from tetris_sim.config.sections.control import first_output
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Conduction, Ids, Medium, Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges
+from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:
@@ -172,6 +176,7 @@ def largest_stable_step(
 
 
 _MOST_POINTS = 1 << 33  # a look at more takes longer than most runs
+_RUNS = itertools.count(1)
 _TIMES = 101  # from the start to the end, at which courses are looked at
 
 
@@ -187,6 +192,7 @@ class Body:
         coefficients: of faces between cells that differ in width.
         dt_limit: largest stable time step [s].
         limiting: name of the material that sets it.
+        signals: that controllers decide, by the name of the controller.
     """
 
     grid: Grid
@@ -196,6 +202,7 @@ class Body:
     coefficients: GradedCoefficients | None
     dt_limit: float
     limiting: str
+    signals: Mapping[str, Signal] = field(default_factory=dict)
 
     @property
     def only_substance(self) -> Substance | None:
@@ -228,17 +235,23 @@ class _Question:
 
     text: str
     files: tuple[tuple[str, int, int], ...]
+    run: int
     model: HeatModel = field(compare=False)
     request: Request = field(compare=False)
 
 
-def examine(model: HeatModel, request: Request) -> tuple[Body | None, dict[str, str]]:
-    """The body, and what is wrong with it by key; a body that was examined lately is remembered."""
+def examine(
+    model: HeatModel, request: Request, *, anew: bool = False
+) -> tuple[Body | None, dict[str, str]]:
+    """The body, and what is wrong with it by key; a body that was examined lately is remembered,
+    unless it is wanted `anew`: what a controller decides belongs to one run.
+    """
     values = [
         model.model_dump(mode="json"),
-        request.model_dump(mode="json", include={"grid", "boundaries", "time"}),
+        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control"}),
     ]
-    return _examine(_Question(json.dumps(values), stamps(texts_in(values)), model, request))
+    run = next(_RUNS) if anew and request.control else 0
+    return _examine(_Question(json.dumps(values), stamps(texts_in(values)), run, model, request))
 
 
 @functools.lru_cache(maxsize=2)
@@ -301,11 +314,19 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         raise ConfigError("\n".join(f"{key}: {said}" for key, said in mistakes.items()))
 
     times = _times(request)
+    signals = {name: Signal(name, first_output(it)) for name, it in request.control.items()}
+    switched: dict[str, list[Signal]] = {}
+    for name, section in request.control.items():
+        for target in section.targets:
+            switched.setdefault(target, []).append(signals[name])
     beams = {n: it for n, it in enumerate(model.sources) if isinstance(it, BeamSource)}
     heated = bool(volumes) or found.enthalpy is not None
-    faces = FaceMaker(request.boundaries, found, beams, times, heated=heated)
+    faces = FaceMaker(request.boundaries, found, beams, times, heated=heated, switched=switched)
 
-    read = [functools.partial(_read_source, n, it, found, times) for n, it in volumes]
+    read = [
+        functools.partial(_read_source, n, it, found, times, switched.get(it.name or "", ()))
+        for n, it in volumes
+    ]
     made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])
     heatings = dict(zip(dict(volumes), made[0], strict=True))
     beyond = openness(request, grid)
@@ -314,7 +335,7 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     if graded is not None:
         limit, number = largest_stable_step(graded, tuple(painting.blocks()), beyond.insulated)
         limiting = found.fillings[number].name
-    return Body(grid, found, heatings, made[1][0], graded, limit, limiting)
+    return Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals)
 
 
 def _times(request: Request) -> Numbers:
@@ -324,10 +345,16 @@ def _times(request: Request) -> Numbers:
     return np.linspace(0.0, end, _TIMES)
 
 
-def _read_source(number: int, source: VolumeSource, found: GridScan, times: Numbers) -> Heating:
+def _read_source(
+    number: int,
+    source: VolumeSource,
+    found: GridScan,
+    times: Numbers,
+    signals: Sequence[Signal],
+) -> Heating:
     """The numbers of a source, all of them finite."""
     key, grid = f"model.sources.{number}", found.painting.grid
-    heating = read_source(source, key)
+    heating = read_source(source, key, signals)
     check_course(heating.factor, times, f"{key}.over_time")
     if not heating.strength.in_space:
         check_course(heating.strength, times, f"{key}.{'power' if heating.is_total else 'density'}")
@@ -338,3 +365,26 @@ def _read_source(number: int, source: VolumeSource, found: GridScan, times: Numb
         marked = heats[found.painting(box)]
         check_in_space(heating.strength, (at, box, grid), times, f"{key}.density", marked)
     return heating
+
+
+def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
+    """Fingerprint files to detect changes: path, modification time and size of each that exists."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.append((path, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def texts_in(values: Any) -> Iterator[str]:
+    """Yield every text in plain data, among them all file paths."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping):
+        for part in values.values():
+            yield from texts_in(part)
+    elif isinstance(values, list | tuple):
+        for part in values:
+            yield from texts_in(part)

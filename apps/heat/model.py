@@ -322,6 +322,7 @@ class HeatModel(Section):
         return (
             not grid.graded
             and not grid.system.is_curved
+            and not request.control
             and all(map(is_constant, request.boundaries.values()))
         )
 
@@ -344,7 +345,7 @@ class HeatModel(Section):
             return self._constant(request, (a, k), own.heat_capacity, dt)
 
         refuse(self.problems_in_space(request))
-        body, _ = examine(self, request)
+        body, _ = examine(self, request, anew=True)
         assert body is not None
 
         # Regions may turn out to be homogeneous: then the fast constant stencil serves as well.
@@ -438,6 +439,7 @@ class HeatModel(Section):
             conduction=conduction,
             held=body.ambients,
             view=view,
+            signals=body.signals,
         )
 
 

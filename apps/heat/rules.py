@@ -53,6 +53,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges
+from tetris_sim.model.step_control import Signal
 
 STEFAN_BOLTZMANN = 5.670374419e-8  # W/(m^2 K^4), exact since the SI of 2019
 _ZERO = 273.15  # 0 degC in kelvin
@@ -364,13 +365,14 @@ class Heating:
         return self.strength.value is None or self.factor.value is None
 
 
-def read_source(source: VolumeSource, key: str) -> Heating:
-    """The numbers of a source.
+def read_source(source: VolumeSource, key: str, signals: Sequence[Signal] = ()) -> Heating:
+    """The numbers of a source, switched by signals.
 
     Raises:
         ConfigError: a table cannot be read.
     """
     factor = read_course(source.over_time, Varying(NUMBER, ("t",)), f"{key}.over_time")
+    factor = factor.times(signals)
     if source.power is not None:
         return Heating(
             read_course(source.power, Varying(POWER, ("t",)), f"{key}.power"), factor, True

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +38,7 @@ from tetris_sim.config.sections.quantities import (
     SpecificHeat,
     Temperature,
 )
-from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.schema import ProbeName, Request
 from tetris_sim.config.sections.varying import (
     ByTemperature,
     TemperatureTable,
@@ -318,6 +315,8 @@ class VolumeSource(Location):
     """Heat in a part of the body: a total power, spread evenly, or a power per volume."""
 
     type: Literal["volume"] = "volume"
+    name: ProbeName | None = None
+    """By which `control` switches it."""
     material: str | None = None
     """Where this material is."""
     region: str | None = None
@@ -366,6 +365,8 @@ class BeamSource(Section):
     """A round Gaussian beam that falls straight on a face of the box and moves over it."""
 
     type: Literal["beam"]
+    name: ProbeName | None = None
+    """By which `control` switches it."""
     power: VaryingPower
     """[W]."""
     absorptivity: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -573,26 +574,3 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
                 compile_expression(text, names)
             except ExpressionError as error:
                 yield path, str(error)
-
-
-def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
-    """Fingerprint files to detect changes: path, modification time and size of each that exists."""
-    found = []
-    for path in paths:
-        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
-            status = os.stat(path)
-            if stat.S_ISREG(status.st_mode):
-                found.append((path, status.st_mtime_ns, status.st_size))
-    return tuple(found)
-
-
-def texts_in(values: Any) -> Iterator[str]:
-    """Yield every text in plain data, among them all file paths."""
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, Mapping):
-        for part in values.values():
-            yield from texts_in(part)
-    elif isinstance(values, list | tuple):
-        for part in values:
-            yield from texts_in(part)

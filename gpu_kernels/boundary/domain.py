@@ -37,6 +37,7 @@ from tetris_sim.model.grid import LAST
 from tetris_sim.model.lowering import FaceTimeFunction, face_course
 from tetris_sim.model.problem import PAIR, Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.model.step_control import Signal
 
 THREADS = 256
 FEW = 4  # ghosts of a thread at a time: what they read is under way together
@@ -284,6 +285,7 @@ class BoundaryExpansions:
         self._courses = _courses(problem, depth)
         n_terms = course_terms(problem, depth)
         self._first, self._right = -sys.maxsize, np.zeros(PASSES, np.bool_)
+        self._decided = Signal.decided
         self._under_way: deque[tuple[Any, Any]] = deque()
 
         # What a unit of each term adds to each ghost; it does not depend on time.
@@ -307,7 +309,9 @@ class BoundaryExpansions:
         """
         row, beside = divmod(step - self._first, self.depth)
         # Launches start at multiples of the depth only as long as no other pass comes between.
-        if beside or not 0 <= row <= PASSES - launches:
+        # What was tabulated before a decision is not valid after it.
+        decided = self._decided != Signal.decided
+        if beside or decided or not 0 <= row <= PASSES - launches:
             self._begin_at(step)
             return 0
         return row
@@ -328,7 +332,7 @@ class BoundaryExpansions:
             found = made.terms(a)
             self._right &= made.right(a, found)
             terms[:, LAST[problem.grid.ndim][axis], side] = found
-        self._first = step
+        self._first, self._decided = step, Signal.decided
 
         # Pinned memory must outlive its copy, so each buffer is kept until its event; a limit on
         # those in flight bounds the memory.

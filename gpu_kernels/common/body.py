@@ -42,6 +42,7 @@ from tetris_sim.model.grid import AXIS_NAMES, LAST
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import LOGICAL, Instruction, Program, Programs, print_lines
 from tetris_sim.model.slab import Ranges, Slab, batches
+from tetris_sim.model.step_control import Signal
 
 # Parameters of rules for coming steps, in GPU memory.
 
@@ -68,7 +69,7 @@ class RuleNumbers:
         """Allocate and fill the numbers of `steps` steps."""
         self._rules, self._problem, self._device, self._steps = rules, problem, device, steps
         self._changes = any(rule.changes for rule in rules)
-        self._first = 0
+        self._first, self._decided = 0, Signal.decided
         self._under_way: deque[tuple[Any, Any]] = deque()
 
         numbers, places = self._tabulate(0)
@@ -85,7 +86,9 @@ class RuleNumbers:
         """
         if not self._changes:
             return 0
-        if not self._first <= step <= self._first + self._steps - steps:
+        # A controller may have decided anew since the window was filled.
+        beyond = not self._first <= step <= self._first + self._steps - steps
+        if beyond or self._decided != Signal.decided:
             self.begin_at(step)
         return step - self._first
 
@@ -95,7 +98,7 @@ class RuleNumbers:
             return
 
         self._bring(self._tabulate(step)[0])
-        self._first = step
+        self._first, self._decided = step, Signal.decided
 
     def hold(self, values: npt.NDArray[np.float64]) -> None:
         """Give every row the same numbers, one per parameter, for everything that is enqueued from

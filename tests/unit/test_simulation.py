@@ -74,7 +74,9 @@ class Saver(Recorder):
     def remember(self, step: int, change: float) -> None:
         pass
 
-    def count(self, step: int, moved: Mapping[str, float]) -> None:
+    def count(
+        self, step: int, moved: Mapping[str, float], decided: Mapping[str, Any] | None = None
+    ) -> None:
         pass
 
     def publish(self, problem: Problem, step: int, parts: list[CheckpointPart] | str) -> None:

@@ -92,7 +92,7 @@ def why_not_batched(config: Config) -> str | None:
     """Why runs like this one are made one by one, as a sentence; None if they need not be."""
     if len(config.grid.shape) != 2 or math.prod(config.grid.shape) > _LARGE:
         return f"grids of two axes with at most {_LARGE} points are made together"
-    if config.time.scheme != "explicit" or config.time.until is not None:
+    if config.time.scheme != "explicit" or config.time.until is not None or config.control:
         return "runs whose ends or schemes may differ are not made together"
     if config.checkpoint.every is not None or config.run.max_walltime is not None:
         return "checkpoints on the way and limits of time are of one run each"

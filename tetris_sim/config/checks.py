@@ -27,6 +27,7 @@ from tetris_sim.config.sections.conditions import (
     PeriodicFace,
     RandomInitial,
 )
+from tetris_sim.config.sections.control import control_mistakes
 from tetris_sim.config.sections.grid import GridSection, closed_faces
 from tetris_sim.config.sections.quantities import ANGLES, split_unit
 from tetris_sim.config.sections.schema import (
@@ -148,10 +149,29 @@ def check_model(sections: Mapping[str, Any]) -> Iterator[Finding]:
         harmless | {name: sections[name] for name in names if name in sections}
     )
 
+    yield from _controlled(request, sections["model"])
     if hasattr(sections["model"], "problems"):
         for path, message, *character in sections["model"].problems(request):
             if path[0] == "model" or path[0] in sections:
                 yield Finding(tuple(path), message, character=next(iter(character), None))
+
+
+def _controlled(request: Request, model: Any) -> Iterator[Finding]:
+    """Sensors and controllers of what there is not."""
+    if request.control and model.type != "heat":
+        told = (
+            "controllers act on sources and faces of model.type: heat; with other models use until"
+        )
+        yield Finding(("control",), told, at_key=True)
+        return
+    sources = getattr(model, "sources", ())
+    names = {
+        "fields": tuple(getattr(model, "seen_names", ("temperature",))),
+        "regions": tuple(it.name for it in getattr(model, "regions", ()) if it.name is not None),
+        "sources": tuple(it.name for it in sources if it.name is not None),
+    }
+    for path, told in control_mistakes(request, names, request.time.scheme == "steady"):
+        yield Finding(path, told)
 
 
 Boundaries = Mapping[str, FaceCondition]

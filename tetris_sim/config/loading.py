@@ -126,13 +126,14 @@ _ORDER = (
     "initial",
     "boundaries",
     "time",
+    "control",
     "compute",
     "output",
     "checkpoint",
     "run",
 )
 _PHYSICAL = ("grid", "model", "initial", "boundaries", "time")
-_PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.precision
+_PHYSICS = ("schema", "grid", "model", "initial", "boundaries", "control")  # and compute.precision
 
 
 class Config(Request):

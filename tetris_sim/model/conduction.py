@@ -33,7 +33,7 @@ from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import PointLabels, Ranges
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.model.step_control import mean
+from tetris_sim.model.step_control import Signal, mean
 
 # Enthalpy method: heat content as the state, where k and c depend on temperature or a material
 # undergoes phase change.
@@ -239,7 +239,8 @@ class Parameter:
         begin, end = first // _CHUNK * _CHUNK, -(-(first + steps) // _CHUNK) * _CHUNK
         times = np.asarray(time(np.arange(begin, end + 1)), np.float64)
         # A caller that needs one step usually needs the following ones too, so the chunk is cached.
-        rows = self._chunk(times.tobytes()) if end - begin == _CHUNK else self._over(times)
+        kept = (times.tobytes(), Signal.decided)
+        rows = self._chunk(kept) if end - begin == _CHUNK else self._over(times)
         return rows[first - begin : first - begin + steps]
 
     def during(self, begin: float, end: float) -> Numbers:
@@ -259,8 +260,8 @@ class Parameter:
         return mean(self.values, times[:-1], times[1:], self.knots)
 
     @functools.cached_property
-    def _chunk(self) -> Callable[[bytes], Numbers]:
-        return functools.lru_cache(maxsize=32)(lambda times: self._over(np.frombuffer(times)))
+    def _chunk(self) -> Callable[[tuple[bytes, int]], Numbers]:
+        return functools.lru_cache(maxsize=32)(lambda kept: self._over(np.frombuffer(kept[0])))
 
 
 @dataclass(frozen=True, eq=False)

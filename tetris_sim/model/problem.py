@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tetris_sim.model.equations import Equations, Rates, Substeps
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.step_control import Signal
 
 # Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
 Field = npt.NDArray[np.floating[Any]]
@@ -177,6 +178,8 @@ class Problem:
         continuous: whether a jump over steps follows the equation in time itself, of which a step
             of the stencil is one of Euler, instead of repeating this step.
         pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
+        signals: what controllers decide while the run goes on, by their names; numbers of sources
+            and faces.
 
     Raises:
         ValueError: parts disagree in axes, faces or fields, the grid is narrower than the stencil
@@ -198,6 +201,7 @@ class Problem:
     start: tuple[int, float] = (0, 0.0)
     pairs: bool = False
     continuous: bool = False
+    signals: Mapping[str, Signal] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:

@@ -47,6 +47,61 @@ _SCANNED = 256  # panels in which a function is searched for bends
 _NARROW = 1 << 12  # units in the last place: a panel this narrow holds a jump
 
 
+class Signal:
+    """A number that is decided while a run goes on, and stays the same between two decisions.
+
+    What is tabulated ahead of time holds the decisions so far; whoever keeps such tables compares
+    `Signal.decided` with what it was when they were made.
+
+    Attributes:
+        decided: how often any signal of this process has changed.
+        name: what it is called.
+        first: the value before the first decision.
+        count: how many decisions there were.
+    """
+
+    decided = 0
+
+    def __init__(self, name: str, first: float) -> None:
+        self.name, self.first, self.count = name, first, 0
+        # Times of decisions and what held from then on, with room for more.
+        self._times, self._values = np.empty(1), np.array([first, first])
+
+    @property
+    def value(self) -> float:
+        """The value from the last decision on."""
+        return float(self._values[self.count])
+
+    @property
+    def decisions(self) -> Values:
+        """Times [s] and values of all decisions, (count, 2)."""
+        return np.stack([self._times[: self.count], self._values[1 : self.count + 1]], axis=1)
+
+    def decide(self, time: float, value: float) -> None:
+        """Set the value from a time on, the end of a step [s]."""
+        if value == self.value:
+            return
+        # Twice the room each time: a PID controller decides at every step.
+        if self.count == len(self._times):
+            self._times, self._values = (np.tile(it, 2) for it in (self._times, self._values))
+        self._times[self.count], self._values[self.count + 1] = time, value
+        self.count += 1
+        Signal.decided += 1
+
+    def restore(self, decisions: Values) -> None:
+        """Take the decisions of an earlier part of the run, (n, 2), as its own."""
+        given = np.asarray(decisions, np.float64).reshape(-1, 2)
+        self.count = len(given)
+        self._times = np.append(given[:, 0], np.nan)
+        self._values = np.concatenate([[self.first], given[:, 1], [np.nan]])
+        Signal.decided += 1
+
+    def at(self, times: Values) -> Values:
+        """Return the values at some times [s], of their shape."""
+        place = np.searchsorted(self._times[: self.count], times, "right")
+        return np.asarray(self._values[place])
+
+
 def mean(
     values: OfTimes,
     begins: Values,

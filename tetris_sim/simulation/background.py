@@ -35,6 +35,7 @@ from tetris_sim.outputs.output import Output
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
 from tetris_sim.scheduler.workers.rebalance import Recovery
+from tetris_sim.simulation.control import Control
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
 from tetris_sim.support.clock import PhaseClock, format_duration, format_time
 from tetris_sim.support.stopping import Stopping
@@ -183,6 +184,7 @@ class Attached:
         beside: who writes from a copy of the state while the run goes on, if there is memory for
             one; of several ranks, of its own part.
         vary: what `Simulation.with_boundary` and `with_changes` call.
+        control: what is looked at and decided while it goes on.
     """
 
     outputs: Sequence[Output] = ()
@@ -199,6 +201,7 @@ class Attached:
     meter: Meter | None = None
     beside: AsyncWriter | None = None
     vary: Vary | None = None
+    control: Control | None = None
 
 
 class Attachments(TypedDict, total=False):
@@ -218,6 +221,7 @@ class Attachments(TypedDict, total=False):
     meter: Meter | None
     beside: AsyncWriter | None
     vary: Vary | None
+    control: Control | None
 
 
 log = logging.getLogger("tetris_sim")

@@ -32,6 +32,7 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.background import AsyncWriter, Attachments, Progress, Vary
+from tetris_sim.simulation.control import make_control
 from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
 from tetris_sim.simulation.report import Report, make_report
@@ -179,6 +180,8 @@ def underway(
         ):
             # Not before: until here the run may turn out to be impossible, and then earlier results
             # stay.
+            if launched.start.state is not None:
+                simulation.control.restore(launched.start.state.outputs.get("control"))
             _end_if_asked(launched)
             on_root(ranks, lambda: _clear_the_way(launched, overwrite=overwrite))
             run = Underway(simulation, launched.directory, clock)
@@ -341,6 +344,7 @@ def _attach(
         change=None if launched.start.state is None else launched.start.state.change,
         moved=None if launched.start.state is None else launched.start.state.outputs.get("moved"),
         vary=vary,
+        control=make_control(launched.config, prepared.problem),
     )
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None
     divided = _writes_apart(launched)
@@ -471,6 +475,7 @@ def _report(
         traffic=simulation.exchange.traffic,
         ranks=launched.ranks,
         busy_s=simulation.busy_s,
+        events=simulation.control.lines(),
         heat=on_root(
             launched.ranks, lambda: read_audit(directory, simulation.step, _over(launched))
         ),

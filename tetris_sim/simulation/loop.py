@@ -21,6 +21,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.background import Attached, Attachments
+from tetris_sim.simulation.control import Control
 from tetris_sim.simulation.driving import Agreed, Goal, Turn, find_goal, state_of, with_faces
 from tetris_sim.simulation.monitors import FiniteWatch, go_on_without, watch_for
 from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
@@ -64,6 +65,7 @@ class Simulation(WorkerGroup):
         self._first_step, self._attached = step, attached
         self.asked_to_end = lambda: attached.stopping.reason() is not None
         self._ended = self._begun = self.unsaved = False
+
         self.turn = Turn()
         self._goal = Goal(problem.steps)
         self.heard: Stopping | None = None
@@ -71,6 +73,7 @@ class Simulation(WorkerGroup):
         self._watch = FiniteWatch(step, attached.saving, self._writing.settle)
         self._change = watch_for(problem, attached.until, attached.condition)
         self.change = None if attached.change is None else (step, attached.change)
+        self.control = attached.control or Control(problem)
 
     @property
     def time(self) -> float:
@@ -144,11 +147,19 @@ class Simulation(WorkerGroup):
 
         with self.turn.taken(changes=True):
             end = self.step + int(steps)
+            # Before a step is made, it is decided what holds during it.
+            self.control.look(self)
             while (before := self.step) < end:
                 self.unsaved = True
-                super().advance(min(self.plan.time_block, end - before))
+                due = self.control.next_step(before) or end
+                super().advance(min(self.plan.time_block, end - before, due - before))
                 if self.step == before:
                     return
+                self.control.look(self)
+
+    def decided(self) -> Mapping[str, Any]:
+        """See `WorkerGroup`."""
+        return self.control.state()
 
     def snapshot(self) -> StateSnapshot:
         """The state as it is now, for rank 0, which must read it where all ranks take part.
@@ -197,9 +208,12 @@ class Simulation(WorkerGroup):
             with self.turn.taken(changes=True):
                 self._replace(lambda: _load_into(self.workers, initial, self.step))
             self.unsaved = True
+
+            # All that was measured and decided was about another state.
             self._writing.replaced()
             self._watch.forget()
             self._change.forget()
+            self.control.forget()
             self.change = self._change.reason = None
             recovery = self._attached.recovery
             if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
@@ -308,7 +322,9 @@ class Simulation(WorkerGroup):
         self._change.look(self)
         self._show_progress()
         due = self.ranks.tell(self._next_due())
-        reason = ending or self._change.reason  # the run that is continued was over
+        # The run that is continued may have been over.
+        self.control.look(self)
+        reason = ending or self._change.reason or self.control.reason
         agreed = Agreed(due, check=False, save=False, reason=reason)
 
         while self.step < self._goal.last and agreed.reason is None:
@@ -366,11 +382,9 @@ class Simulation(WorkerGroup):
             self._attached.progress.update(self.step)
 
     def _next_due(self) -> int:
-        looked = self._change.next_step(self.step)
-        last = self._goal.next_step(self.step)
-        return self._writing.next_step(
-            self.step, last=last if looked is None else min(last, looked)
-        )
+        looked = (self._change.next_step(self.step), self.control.next_step(self.step))
+        last = min([self._goal.next_step(self.step), *(it for it in looked if it is not None)])
+        return self._writing.next_step(self.step, last=last)
 
     def _agree(self) -> Agreed:
         """What rank 0 has planned, and what signals and clocks of all ranks ask for."""
@@ -390,7 +404,7 @@ class Simulation(WorkerGroup):
             reason = next(reason for reason in reasons if reason.exit_code == code_of_all)
 
         else:
-            reason = self._change.reason
+            reason = self._change.reason or self.control.reason
 
         # A run without checkpoints has nothing to save.
         return Agreed(int(due), bool(check_now), bool(save_now) and self._writing.saves, reason)
@@ -406,10 +420,12 @@ class Simulation(WorkerGroup):
     def _go_on_without(self, failure: WorkerError) -> StopReason | None:
         """Let others take over from a worker that failed, or the run end with an error."""
         recovery = self._attached.recovery
-        if self.ranks.size > 1 and (self._first_step > 0 or self._writing.has_saved):
+        several = self.ranks.size > 1 or not self.control.is_idle
+        if several and (self._first_step > 0 or self._writing.has_saved):
             # The other ranks have to end, but all can go on from the checkpoint.
             failure.exit_code = ExitCode.REQUEUE
-        if recovery is None or self.ranks.size > 1:
+        # What controllers had decided at an earlier step is known by checkpoints alone.
+        if recovery is None or self.ranks.size > 1 or not self.control.is_idle:
             raise failure
 
         self._watch.forget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -224,6 +224,7 @@ def make_report(
     traffic: Traffic | None = None,
     ranks: Communicator | None = None,
     busy_s: Mapping[str, float] | None = None,
+    events: Sequence[str] = (),
     heat: Mapping[str, float] | None = None,
 ) -> Report:
     """Collect the figures at the end of a run.
@@ -241,6 +242,7 @@ def make_report(
         traffic: what this rank sent to others.
         ranks: all of them call this; one alone if not given.
         busy_s: time that each worker computed, where they measure that [s].
+        events: at what times what was crossed or switched.
         heat: flows of heat and the balance at the end, by column of the statistics.
     """
     points = problem.grid.n_points * problem.n_fields
@@ -271,7 +273,7 @@ def make_report(
         machine=_describe_machine(machine, plan),
         versions=package_versions(),
         outputs=outputs,
-        notes=plan.notes,
+        notes=(*plan.notes, *events),
         ranks=tuple(rows) if len(rows) > 1 else (),
         workers=worker_rows(plan, busy_s or {}, computing),
         scheme=plan.scheme,

@@ -234,6 +234,9 @@ class RunStates:
             name: {"method": share.method.name, "parameters": dict(share.parameters)}
             for name, share in zip(names_of(plan), plan.shares, strict=True)
         }
+
+        # What controllers decide later is no part of the problem.
+        self._digest = problem_digest(problem) if problem.signals else ""
         self._methods = {"time_block": plan.time_block, "workers": workers}
 
     def at(self, step: int) -> RunState:
@@ -245,7 +248,7 @@ class RunStates:
             run_id=self._run_id,
             config=self._text,
             config_history=self._history,
-            problem_digest=problem_digest(self._problem),
+            problem_digest=self._digest or problem_digest(self._problem),
             methods=self._methods,
             created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             versions=package_versions(),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +58,10 @@ class Saving(Protocol):
     def remember(self, step: int, change: float) -> None:
         """Keep the largest change since the step before for the checkpoint of this step [1/s]."""
 
-    def count(self, step: int, moved: Mapping[str, float]) -> None:
-        """Keep for the same what was moved until then; see `WorkerGroup.moved`."""
+    def count(
+        self, step: int, moved: Mapping[str, float], decided: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep for the same what was moved until then, see `WorkerGroup.moved`, and decided."""
 
     def save(self, snapshot: Snapshot) -> None:
         """Save the state."""
@@ -442,6 +444,10 @@ class WorkerGroup:
         meter = self._meter
         self.lead("output", lambda: found.update(meter.powers(self._stored()) if meter else {}))
         return found
+
+    def decided(self) -> Mapping[str, Any]:
+        """What controllers have decided and remember, as plain data; empty if there are none."""
+        return {}
 
     def begin_counting(self) -> None:
         """Count heat from this step on, where it is counted and that has not begun."""

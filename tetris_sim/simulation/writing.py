@@ -243,8 +243,8 @@ class Writing:
             return
         if fleet.change is not None and fleet.change[0] == fleet.step:
             self._saving.remember(*fleet.change)
-        if fleet.moved:
-            self._saving.count(fleet.step, fleet.moved)
+        if fleet.moved or fleet.decided():
+            self._saving.count(fleet.step, fleet.moved, fleet.decided())
 
     def _bring_up_to_date(self) -> None:
         """A checkpoint must not know more than the outputs that it will be resumed beside."""

@@ -18,6 +18,7 @@ from tetris_sim.config.sections.conditions import (
     FaceName,
     InitialSection,
 )
+from tetris_sim.config.sections.control import ControllerSection, EventSection
 from tetris_sim.config.sections.grid import AxisName, Count, GridSection, closed_faces
 from tetris_sim.config.sections.quantities import (
     AnyInterval,
@@ -37,7 +38,7 @@ from tetris_sim.config.sections.quantities import (
 
 
 class Until(Section):
-    """Condition that ends a run before its last step: change or condition."""
+    """Condition that ends a run before its last step: change, condition, any or all."""
 
     change: RateOfChange | None = None
     """No point changes faster than this from one step to the next: [K/s], or for other variables
@@ -47,15 +48,22 @@ class Until(Section):
     """A comparison of max, min, mean and integral of formulas of fields, of t [s], and of constants
     that are numbers, for example "max(u) > 1 and t > 2".
     """
+    any: tuple[EventSection, ...] = ()
+    """Ends the run at the first step at which one of these holds, [{probe: core, above: 80 degC}].
+    """
+    all: tuple[EventSection, ...] = ()
+    """Ends the run at the first step at which all of these hold."""
     every: Interval | None = None
     """Interval between two checks of the condition. If not given, a hundredth of the run, or of a
-    condition every step.
+    condition every step. Of any and all the longest one: they look as often as sensors move, and
+    at the latest after 64 steps.
     """
 
     @model_validator(mode="after")
     def _change_or_condition(self) -> Until:
-        if (self.change is None) == (self.condition is None):
-            msg = "give either change or condition"
+        given = (self.change, self.condition, self.any or None, self.all or None)
+        if sum(it is not None for it in given) != 1:
+            msg = "give one of change, condition, any and all"
             raise ValueError(msg)
         return self
 
@@ -478,6 +486,8 @@ class Request(Section):
     holds.
     """
     time: TimeSection
+    control: dict[ProbeName, ControllerSection] = Field(default={})
+    """Controllers, by a name of your own, of sources and faces of `model.type: heat`."""
     compute: ComputeSection = ComputeSection()
     output: OutputSection = OutputSection()
     checkpoint: CheckpointSection = CheckpointSection()

@@ -10,7 +10,7 @@ import csv
 import functools
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +42,7 @@ Rows = npt.NDArray[np.float64]
 
 # "ambient [degC]": the unit of a column is the bracketed end of its name.
 _UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
+_PERIOD = Quantity("a period", "s", ("24 h", "1 week"), "positive")
 # Limits against files that are no tables: 64 bytes per row is ample for two numbers.
 _MOST_ROWS = 1_000_000
 _MOST_BYTES = 64 * _MOST_ROWS
@@ -65,6 +66,8 @@ class TimeTable(Section):
     """Of a file, with `column`: the name of the column of times; `time` if not given."""
     unit: str | None = None
     """Of a file: the unit of the values, where the name of the column has none."""
+    period: float | None = None
+    """Time after which the table begins again, `24 h` or `1 week` [s]; its times are within it."""
 
 
 Given = float | str | TimeTable
@@ -129,11 +132,12 @@ class Varying:
         table, *more = (given.pop(name) for name in ("file", "table") if name in given)
         hold = read_hold(given)
         names = {name: given.pop(name, None) for name in ("column", "time", "unit")}
+        period = _PERIOD.read(given.pop("period")) if "period" in given else None
         if given or more:
             found = describe(next(iter(given), "table and file"))
             msg = (
-                f"{found} was found in a table; table or file is wanted, hold, and of a file "
-                "column, time and unit"
+                f"{found} was found in a table; table or file is wanted, hold, period, and of a "
+                "file column, time and unit"
             )
             raise ValueError(msg)
 
@@ -144,13 +148,14 @@ class Varying:
             )
             raise ValueError(msg)
         if isinstance(table, str):
-            return TimeTable(table=table, hold=hold, **names)
+            return TimeTable(table=table, hold=hold, period=period, **names)
         if any(names.values()):
             msg = "column, time and unit are for the columns of a file, and rows were found"
             raise ValueError(msg)
         rows = _read_rows(table, TIME, self.quantity, "time")
         ascending([time for time, _ in rows])
-        return TimeTable(table=tuple(rows), hold=hold)
+        _within(rows, period)
+        return TimeTable(table=tuple(rows), hold=hold, period=period)
 
     def rows(self, table: TimeTable) -> Rows:
         """The rows of a table: time [s] and value, (n_rows, 2).
@@ -163,6 +168,12 @@ class Varying:
             rows = read_file(Path(table.table), (TIME, self.quantity), names, table.unit)
         else:
             rows = np.array(table.table, np.float64)
+        _within(rows.tolist(), table.period)
+        if table.period is not None:
+            # Before its first row and after its last one, those of the periods beside count.
+            apart = np.array([table.period, 0.0])
+            beside = [rows[-1:] - apart] if rows[0, 0] > 0 else []
+            rows = np.concatenate([*beside, rows, rows[:1] + apart])
         return stairs(rows) if table.hold else rows
 
     def __get_pydantic_core_schema__(
@@ -275,6 +286,14 @@ def read_hold(given: dict[str, Any]) -> bool:
         msg = f"hold: {describe(hold)} was found; true or false is wanted"
         raise ValueError(msg)
     return hold
+
+
+def _within(rows: Sequence[Sequence[float]], period: float | None) -> None:
+    """Raise `ValueError` for a time of a table that its period does not reach."""
+    for number, (time, _) in enumerate(rows if period is not None else (), 1):
+        if not 0 <= time <= (period or 0.0):
+            msg = f"row {number} of the table is at {time:g} s, outside the period of {period:g} s"
+            raise ValueError(msg)
 
 
 def stairs(rows: Rows) -> Rows:
@@ -453,4 +472,5 @@ VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_CO
 VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY)]
 VaryingPower = Annotated[float | str | TimeTable, Varying(POWER, ("t",))]
 VaryingFactor = Annotated[float | str | TimeTable, Varying(NUMBER, ("t",))]
+VaryingSetpoint = Annotated[float | str | TimeTable, Varying(TEMPERATURE, ("t",))]
 VaryingLength = Annotated[float | str | TimeTable, Varying(LENGTH, ("t",))]

@@ -400,9 +400,15 @@ class Checkpoints:
         """
         self._measured.setdefault(step, {})["change"] = change
 
-    def count(self, step: int, moved: Mapping[str, float]) -> None:
-        """Keep for the same the heat that was moved until then, by surface [J]."""
-        self._measured.setdefault(step, {})["outputs"] = {"moved": dict(moved)}
+    def count(
+        self, step: int, moved: Mapping[str, float], decided: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep for the same the heat that was moved until then, by surface [J], and what was
+        decided.
+        """
+        kept = {"moved": dict(moved)} if moved else {}
+        kept |= {"control": dict(decided)} if decided else {}
+        self._measured.setdefault(step, {})["outputs"] = kept
 
     def save(self, snapshot: Snapshot) -> None:
         """Save the state.
