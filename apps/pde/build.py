@@ -383,6 +383,7 @@ def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> StepL
     return find_limits(
         *(parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon),
         stages,
+        follows=time.dt is None or time.dt == "auto",
     )
 
 

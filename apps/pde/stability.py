@@ -18,7 +18,7 @@ import copy
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -29,6 +29,7 @@ import numpy.typing as npt
 from tetris_sim.apps.initial import block_shape
 from tetris_sim.apps.pde.faces import Closure, extended
 from tetris_sim.apps.pde.fluxes import HELD
+from tetris_sim.apps.pde.following import Followed, SampledRates, middle
 from tetris_sim.apps.pde.runge_kutta import MOST_STAGES, rkl2_factor
 from tetris_sim.apps.pde.schemes import Scheme, System, discretised, velocity_of
 from tetris_sim.apps.pde.simplify import combine
@@ -57,12 +58,6 @@ _SHORT = 1e-2  # of 1/|z|: a scheme for which such a step is too long lets waves
 _FOLLOWED = 1e-4  # of 1/|z|: in such steps a wave grows by less than 1e-3 in a period by any scheme
 _DIFFERENCES = 1e-7  # what derivatives by differences may be off: a step at the limit is stable
 _HALVINGS = 60
-_FOLLOWED_POINTS = 1 << 11  # of the initial state, where waves grow
-_MOST_FOLLOWED = 1500  # steps
-_TRIES, _SHORTER, _OVERSHOT = 8, 0.95, 2.5  # of a step that is tried
-_NOISE = 2e-3  # of the largest range of a field, added to what is followed
-_ROUGH = 0.02  # of the size of a field, of a zigzag from point to point
-_LOOKS = 48  # on the way
 _RISE = {"rk4": 2.0, "ssprk3": 2.0}  # exponent of what may grow in a step; of others 1
 _SETTLED = 0.95  # of the limit of earlier states: that of later ones has become no shorter
 _LARGEST = 1e150  # of a symbol whose eigenvalues can be computed
@@ -90,6 +85,8 @@ def find_limits(
     initial: InitialField,
     horizon: float,
     stages: int = MOST_STAGES,
+    *,
+    follows: bool = False,
 ) -> StepLimits:
     """The largest stable time steps.
 
@@ -101,6 +98,7 @@ def find_limits(
         initial: the state at time 0.
         horizon: until when numbers that change with time are looked at [s].
         stages: of rkl2.
+        follows: whether to find out, for the automatic step, what grows to which size.
     """
     samples = _Samples(system, grid, values, initial, horizon)
     # Faces make the fastest waves faster, and no wave grow.
@@ -123,14 +121,16 @@ def find_limits(
 
     # What grows leaves the values of the beginning. It is followed until it does not become larger
     # any more; if it cannot be, half of the step is set aside. A step lets it grow by e at most.
+    if not follows:
+        return StepLimits(given, min(automatic / 2, 1 / fastest))
     rise = _RISE.get(scheme, 1.0)
     careful = min(longest_step(mixed, scheme, stages, lasts=True), 1 / fastest) / 2
-    limits = []
-    for states in samples.follow(careful, scheme, horizon):
-        seen = stiffer * states.eigenvalues(scheme, mixed=False)
+    limits, followed = [], samples.follow(careful, scheme, horizon)
+    for states in followed.spans:
+        seen = stiffer * samples.with_states(states, followed.box).eigenvalues(scheme, mixed=False)
         limits.append(min(longest_step(seen, scheme, stages, lasts=True), rise / seen.real.max()))
     if limits and limits[-1] >= _SETTLED * limits[0]:
-        return StepLimits(given, samples.tried(limits[-1], scheme))
+        return StepLimits(given, followed.tried(limits[-1]))
     return StepLimits(given, min([automatic / 2, 1 / fastest, *limits]))
 
 
@@ -263,7 +263,6 @@ class _Samples:
         self._states = _read(initial, self._boxes, grid)
         self._arrays = self._hoist.arrays(values, grid)
         self._parameters = self._hoist.parameters(values)
-        self._seen, self._zigzag, self._followed_until = np.zeros(0), np.zeros(0), 0.0
         self._moments = [horizon * k / 8 for k in range(9)] if horizon > 0 else [0.0]
 
     def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
@@ -288,131 +287,25 @@ class _Samples:
             found.append(np.linalg.eigvals(symbols[finite]))
         return np.concatenate(found)
 
-    def follow(self, dt: float, scheme: Scheme, horizon: float) -> list[_Samples]:
-        """Advance a part of the initial state.
+    def follow(self, dt: float, scheme: Scheme, horizon: float) -> Followed:
+        """What a part of the initial state becomes; see `Followed`."""
+        state, box = middle(self._grid, self._states, self._boxes)
+        rates = SampledRates(
+            self._grid,
+            self._fields,
+            self._levels,
+            self._formulas,
+            self._arrays,
+            self._parameters,
+            tuple(self._taps),
+        )
+        return Followed(rates, state, box, dt, scheme, horizon)
 
-        Args:
-            dt: the step, with which nothing should become unstable; shorter ones are tried if
-                something does [s].
-            scheme: euler is followed by euler, all others by rk4.
-            horizon: until when at most; unknown if it is 0 [s].
-
-        Returns:
-            The same with states of the first two thirds of the time, and with those of all of it;
-            none if a state became very large, and one if the whole time was followed.
-        """
-        for finer in (1, 4, 16):
-            if found := self._followed(dt / finer, scheme, horizon):
-                return found
-        return []
-
-    def _followed(self, dt: float, scheme: Scheme, horizon: float) -> list[_Samples]:
-        state, box = self._middle()
-        until = horizon if horizon > 0 else math.inf
-        steps = min(_MOST_FOLLOWED, math.ceil(min(until / dt, _MOST_FOLLOWED)))
-        step = self._stepping(box)
-        looks, kept = {round(steps * k / _LOOKS) for k in range(1, _LOOKS + 1)}, [state]
-        bound = 1e6 * max(float(np.abs(state).max()), 1.0)
-        axes = tuple(range(1, state.ndim))
-        sizes = np.abs(state).max(axis=axes)
-        for number in range(1, steps + 1):
-            state = step(state, (number - 1) * dt, dt, scheme == "euler")
-            size = np.abs(state).max(axis=axes)
-            if not (size < bound).all():
-                return []
-            sizes = np.maximum(sizes, size)
-            if number in looks:
-                kept.append(state)
-
-        # Sizes of fields by which steps are judged; one that is nearly 0 may become less so.
-        self._seen = np.maximum(sizes, 1e-3 * sizes.max())
-        self._zigzag = np.max([_zigzag(it) for it in kept], axis=0)
-        self._followed_until = steps * dt
-        found = []
-        for count in (1 + 2 * len(kept) // 3, len(kept))[int(steps * dt >= until) :]:
-            more = copy.copy(self)
-            more._states = [*self._states, *kept[:count]]
-            more._boxes = [*self._boxes, *[box] * count]
-            found.append(more)
-        return found
-
-    def tried(self, dt: float, scheme: Scheme) -> float:
-        """A step with which what was followed stays about where it was, this one or a shorter one;
-        of schemes that are not followed by themselves the step as it is [s].
-        """
-        if scheme not in ("euler", "rk4") or self._followed_until == 0.0:
-            return dt
-        state, box = self._middle()
-        step = self._stepping(box)
-        # A state is no larger than what was seen, but for what a step overshoots, and no zigzag.
-        bound, rough = _OVERSHOT * self._seen, 1.5 * self._zigzag + _ROUGH * self._seen
-        axes = tuple(range(1, state.ndim))
-        for _ in range(_TRIES):
-            now, good = state, True
-            for number in range(math.ceil(self._followed_until / dt)):
-                now = step(now, number * dt, dt, scheme == "euler")
-                good = bool((np.abs(now).max(axis=axes) <= bound).all())
-                if not good:
-                    break
-            if good and (_zigzag(now) <= rough).all():
-                return dt
-            dt *= _SHORTER
-        return dt
-
-    def _middle(self) -> tuple[Array, Ranges]:
-        """A part of the initial state, all of it if it is small, and where it lies."""
-        state, box = self._states[len(self._states) // 2], self._boxes[len(self._boxes) // 2]
-        width = max(4, int(_FOLLOWED_POINTS ** (1 / self._grid.ndim)))
-        # All waves take part, and those of two points are in no smooth state.
-        noise = np.random.default_rng(2).uniform(-1, 1, state.shape)
-        state = state + _NOISE * noise * np.ptp(state.reshape(len(state), -1), axis=1).max()
-        if np.prod(state.shape[1:]) <= _FOLLOWED_POINTS:
-            return state, box
-        cuts = [max(0, (high - low - width) // 2) for low, high in box]
-        inside = tuple(slice(cut, cut + width) for cut in cuts)
-        ends = zip(cuts, box, strict=True)
-        found = tuple((low + cut, min(low + cut + width, high)) for cut, (low, high) in ends)
-        return state[(slice(None), *inside)], found
-
-    def _stepping(self, box: Ranges) -> Callable[[Array, float, float, bool], Array]:
-        """A function that makes one step of a state in a box, continued periodically."""
-        arrays = {name: np.asarray(array(box)) for name, array in self._arrays.items()}
-        places = {}
-        for axis, name in enumerate(self._grid.axis_names):
-            along = self._grid.coordinates(axis, *box[axis])
-            places[name] = along.reshape([-1 if k == axis else 1 for k in range(len(box))])
-        taps = [(text, *as_tap(text)) for text in self._taps]  # type: ignore[misc]
-
-        def seen(given: dict[str, Any], known: Mapping[str, Array]) -> None:
-            for text, name, offset in taps:
-                if text not in given and (values := known.get(name.removesuffix(HELD))) is not None:
-                    given[text] = np.roll(values, [-k for k in offset], range(len(box)))
-
-        def rate(state: Array, time: float) -> Array:
-            given: dict[str, Any] = dict(places)
-            for it in self._parameters:
-                row = it.values(np.array([time])) if callable(it.values) else it.values
-                given[it.name] = np.asarray(row).reshape(-1)[0]
-            seen(given, {**arrays, **dict(zip(self._fields, state, strict=True))})
-            with np.errstate(all="ignore"):
-                for level in self._levels:
-                    made = {name: evaluate(tree, given) for name, tree in level.items()}
-                    seen(
-                        given,
-                        {name: np.broadcast_to(it, state[0].shape) for name, it in made.items()},
-                    )
-                rates = [evaluate(tree, given) for tree in self._formulas.values()]
-            return np.stack([np.broadcast_to(it, state[0].shape) for it in rates])
-
-        def step(state: Array, time: float, dt: float, simple: bool) -> Array:
-            a = rate(state, time)
-            if simple:
-                return state + dt * a
-            b = rate(state + dt / 2 * a, time + dt / 2)
-            c = rate(state + dt / 2 * b, time + dt / 2)
-            return state + dt / 6 * (a + 2 * b + 2 * c + rate(state + dt * c, time + dt))
-
-        return step
+    def with_states(self, states: Sequence[Array], box: Ranges) -> _Samples:
+        """The same with some states in a box besides."""
+        more = copy.copy(self)
+        more._states, more._boxes = [*self._states, *states], [*self._boxes, *[box] * len(states)]
+        return more
 
     def growth(self) -> Array:
         """How fast each wave of each field makes itself grow, (waves, samples, fields) [1/s]."""
@@ -553,16 +446,6 @@ class _Samples:
         lengths = np.append(lengths[0] * np.exp2(-np.arange(1.0, _OCTAVES)), lengths)
         along = lengths[:, None, None] * lines
         return np.concatenate([np.stack(phases, -1).reshape(-1, ndim), along.reshape(-1, ndim)])
-
-
-def _zigzag(state: Array) -> Array:
-    """How much of each field alternates from point to point, (n_fields,)."""
-    found = np.zeros(len(state))
-    for axis in range(1, state.ndim):
-        along = np.moveaxis(state, axis, 1)
-        second = np.abs(along[:, :-2] - 2 * along[:, 1:-1] + along[:, 2:]) / 4
-        found = np.maximum(found, second.reshape(len(state), -1).max(axis=1, initial=0.0))
-    return found
 
 
 def _slope(tree: Node, seen: Mapping[str, Any], name: str) -> Array:

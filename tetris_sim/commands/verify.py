@@ -14,6 +14,7 @@ from tetris_sim.model.stencils.catalogue import catalogue
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.support.wording import listed, suggestion
 from tetris_sim.verification.case import CaseSolver
+from tetris_sim.verification.equations import PosedSystem
 from tetris_sim.verification.precision import (
     ABSOLUTE,
     DEFAULT_POINTS,
@@ -29,6 +30,7 @@ from tetris_sim.verification.precision import (
     notes,
     plate,
 )
+from tetris_sim.verification.printed import systems
 from tetris_sim.verification.public import public_cases
 from tetris_sim.verification.standards import Standard, bestest, bridges, nafems
 from tetris_sim.verification.suite import (
@@ -42,11 +44,12 @@ from tetris_sim.version import __version__
 
 # `verify --suite`: numbers that standards print, beside what this program finds.
 
-SUITES: dict[str, Callable[[], tuple[Standard, ...]]] = {
+SUITES: dict[str, Callable[[], tuple[Standard | PosedSystem, ...]]] = {
     "iso10211": bridges,
     "nafems": nafems,
     "bestest": bestest,
     "public": public_cases,
+    "equations": systems,
 }
 _STANDARDS_COLUMNS = (
     f"{'quantity':<36} {'published':>10} {'found':>10} {'error':>10} {'may differ':>10}   result"
