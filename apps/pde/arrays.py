@@ -262,6 +262,7 @@ def as_text(node: Node) -> str:
             sides = [as_text(it) for it in operands]
             more = zip(signs, sides[1:], strict=True)
             return f"({sides[0]}{''.join(sign + side for sign, side in more)})"
+
     parts = [as_text(it) for it in node.arguments]
     if sign := _SIGN_OF.get(node.name):
         between = f" {sign} " if sign.isalpha() else sign

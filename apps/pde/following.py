@@ -169,6 +169,7 @@ class Followed:
         # A state is no larger than what was seen, but for what a step overshoots, and no zigzag.
         bound, rough = _OVERSHOT * self._seen, 1.5 * self._zigzag + _ROUGH * self._seen
         axes = tuple(range(1, self._start.ndim))
+
         for _ in range(_TRIES):
             now, good = self._start, True
             for number in range(math.ceil(self._until / dt)):

@@ -121,7 +121,8 @@ def find_limits(
 
     # What grows leaves the values of the beginning. It is followed until it does not become larger
     # any more; if it cannot be, half of the step is set aside. A step lets it grow by e at most.
-    if not follows:
+    # Numbers of time are looked at until the end, which is farther than anything can be followed.
+    if not follows or samples.changes:
         return StepLimits(given, min(automatic / 2, 1 / fastest))
     rise = _RISE.get(scheme, 1.0)
     careful = min(longest_step(mixed, scheme, stages, lasts=True), 1 / fastest) / 2
@@ -267,8 +268,7 @@ class _Samples:
 
     def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
         """Those of the symbols of all waves at all samples, (n, eigenvalues of one)."""
-        changes = any(parameter.changes for parameter in self._parameters)
-        moments = self._moments if changes else self._moments[:1]
+        moments = self._moments if self.changes else self._moments[:1]
         each = len(self.waves) * len(self._fields) ** 2 * len(moments)
         base = _thinned(self._mixtures() if mixed else self._points(), _SYMBOLS // each)
         found = []
@@ -381,6 +381,11 @@ class _Samples:
             else:
                 given[text] = values[places]
         return given
+
+    @property
+    def changes(self) -> bool:
+        """Whether numbers change with time."""
+        return any(parameter.changes for parameter in self._parameters)
 
     @property
     def carries(self) -> bool:

@@ -156,6 +156,7 @@ class PosedSystem:
         time: dict[str, Any] = {"scheme": self.scheme, "t_end": t_end, "safety": 1}
         if tolerance is not None:
             time |= {"scheme": "rk4", "tolerance": tolerance}
+
         fields: dict[str, Any] = {}
         for name, text in self.equations.items():
             start = {"type": "expression", "expression": self.initial[name]}

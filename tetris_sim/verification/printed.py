@@ -22,6 +22,7 @@ def systems() -> tuple[PosedSystem, ...]:
 
 
 def _diffusing() -> Iterator[PosedSystem]:
+    # Walls, and nothing else.
     yield PosedSystem(
         "heat equation",
         f"{_VISUAL}, heat equation",
@@ -31,6 +32,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         {"D": 0.7},
         faces="neumann",
     )
+
+    # A source that varies in space, between faces that are held.
     yield PosedSystem(
         "inhomogeneous heat equation",
         f"{_VISUAL}, inhomogeneous heat equation",
@@ -40,6 +43,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         {"D": 1},
         faces="dirichlet",
     )
+
+    # A coefficient that falls by a factor of two hundred.
     yield PosedSystem(
         "heterogeneous diffusion",
         f"{_PY}, diffusion with spatial dependence",
@@ -51,6 +56,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         faces="neumann",
         t_end=1.0,
     )
+
+    # Central differences carry and diffusion damps.
     yield PosedSystem(
         "convection and diffusion",
         f"{_VISUAL}, convection-diffusion",
@@ -59,6 +66,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         {"u": f"1 + {_WAVY}"},
         {"D": 1, "v": 0.8},
     )
+
+    # The coefficient is the field itself.
     yield PosedSystem(
         "porous medium equation",
         f"{_BOOKS}, nonlinear diffusion",
@@ -68,6 +77,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         {"m": 2},
         faces="neumann",
     )
+
+    # An operator in the coefficient of another one.
     yield PosedSystem(
         "Perona-Malik",
         f"{_VISUAL}, image processing",
@@ -76,6 +87,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         {"u": _WAVY},
         {"D": 0.5},
     )
+
+    # Coefficients that grow with the square of the place.
     yield PosedSystem(
         "Black-Scholes",
         f"{_VISUAL}, Black-Scholes",
@@ -88,6 +101,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         t_end=0.5,
         free="the coefficient is largest at one point, and no wave stays there",
     )
+
+    # A coefficient inside of a derivative.
     yield PosedSystem(
         "Fokker-Planck",
         f"{_BOOKS}, drift and diffusion in a well",
@@ -100,6 +115,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         faces="dirichlet",
         t_end=0.5,
     )
+
+    # Slopes grow where the surface is steep.
     yield PosedSystem(
         "Kardar-Parisi-Zhang",
         f"{_PY}, KPZ interface equation",
@@ -108,6 +125,8 @@ def _diffusing() -> Iterator[PosedSystem]:
         {"h": _WAVY},
         {"nu": 0.5, "lam": 1},
     )
+
+    # Steepens to a front that diffusion holds.
     yield PosedSystem(
         "Burgers",
         f"{_VISUAL}, Burgers' equation",
@@ -120,6 +139,7 @@ def _diffusing() -> Iterator[PosedSystem]:
 
 
 def _reacting() -> Iterator[PosedSystem]:
+    # Unstable at 0, stable at 1, where it is faster.
     yield PosedSystem(
         "Fisher-KPP",
         f"{_VISUAL}, travelling waves",
@@ -128,6 +148,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"u": f"0.5 + 0.4*{_WAVY}"},
         {"D": 1},
     )
+
+    # The same with a threshold between two stable states.
     yield PosedSystem(
         "bistable travelling wave",
         f"{_VISUAL}, bistable travelling waves",
@@ -137,6 +159,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"D": 1, "a": 0.4},
         faces="neumann",
     )
+
+    # Grows from 0 to 1, where steps must be shorter.
     yield PosedSystem(
         "Allen-Cahn",
         f"{_PY}, Allen-Cahn",
@@ -145,6 +169,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"c": f"0.8*{_WAVY}"},
         {"gamma": 1},
     )
+
+    # Spikes, whose values are far from those of the beginning.
     yield PosedSystem(
         "Brusselator",
         f"{_PY}, Brusselator",
@@ -157,6 +183,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"a": 1, "b": 3, "d0": 1, "d1": 0.1},
         scheme="rk4",
     )
+
+    # A spot that divides.
     yield PosedSystem(
         "Gray-Scott",
         f"{_VISUAL}, Gray-Scott",
@@ -168,6 +196,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"u": "exp(-((x - 12)**2 + (y - 12)**2)/9)", "v": "1"},
         {"a": 0.037, "b": 0.06, "D": 2},
     )
+
+    # Two diffusivities that differ by ten; patterns grow slowly.
     yield PosedSystem(
         "Schnakenberg",
         f"{_VISUAL}, Schnakenberg",
@@ -180,6 +210,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"a": 0.01, "b": 1, "D": 10},
         t_end=1.0,
     )
+
+    # A field in the denominator.
     yield PosedSystem(
         "Gierer-Meinhardt",
         f"{_VISUAL}, Gierer-Meinhardt",
@@ -192,6 +224,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"a": 0.5, "b": 1, "c": 6.1, "D": 10},
         t_end=0.5,
     )
+
+    # Excitable, with a slow field that diffuses fast.
     yield PosedSystem(
         "FitzHugh-Nagumo",
         f"{_VISUAL}, FitzHugh-Nagumo",
@@ -204,6 +238,8 @@ def _reacting() -> Iterator[PosedSystem]:
         {"D": 10, "q": 0.5, "a": 1, "b": -0.1},
         t_end=1.0,
     )
+
+    # An exponential of a quotient, until the fuel is used up.
     yield PosedSystem(
         "thermal runaway",
         f"{_BOOKS}, reaction with heat",
@@ -220,6 +256,7 @@ def _reacting() -> Iterator[PosedSystem]:
 
 
 def _interacting() -> Iterator[PosedSystem]:
+    # Swings around a state of rest without damping.
     yield PosedSystem(
         "Lotka-Volterra with diffusion",
         f"{_BOOKS}, predator and prey",
@@ -229,6 +266,8 @@ def _interacting() -> Iterator[PosedSystem]:
         {"a": 1, "b": 1, "c": 0.5, "D": 0.5},
         scheme="rk4",
     )
+
+    # Three species, each nearly alone in turn.
     yield PosedSystem(
         "cyclic competition",
         f"{_VISUAL}, cyclic competition",
@@ -247,6 +286,8 @@ def _interacting() -> Iterator[PosedSystem]:
         scheme="rk4",
         free="two species die out, and what limits the step with them",
     )
+
+    # An epidemic: fast growth, then decay.
     yield PosedSystem(
         "SIR with diffusion",
         f"{_PY}, SIR model",
@@ -264,6 +305,8 @@ def _interacting() -> Iterator[PosedSystem]:
         {"beta": 2, "gamma": 0.9, "D": 0.3},
         faces="neumann",
     )
+
+    # Divergence of one field's gradient times another.
     yield PosedSystem(
         "Keller-Segel",
         f"{_VISUAL}, Keller-Segel",
@@ -278,6 +321,8 @@ def _interacting() -> Iterator[PosedSystem]:
         {"u": f"1 + 0.1*{_WAVY}", "v": "1"},
         {"chi": 2, "D": 1, "a": 1},
     )
+
+    # Downhill transport with a reaction.
     yield PosedSystem(
         "vegetation on a slope (Klausmeier)",
         f"{_VISUAL}, vegetation",
@@ -289,6 +334,8 @@ def _interacting() -> Iterator[PosedSystem]:
         {"w": "0.5", "n": f"1 + 0.1*{_WAVY}"},
         {"a": 1.1, "m": 0.45, "v": 1.5},
     )
+
+    # Patterns that oscillate: complex growth.
     yield PosedSystem(
         "Turing waves of three species",
         f"{_VISUAL}, Turing-wave bifurcations",
@@ -309,6 +356,7 @@ def _interacting() -> Iterator[PosedSystem]:
 
 
 def _fourth_order() -> Iterator[PosedSystem]:
+    # Fourth order, of a formula with operators.
     yield PosedSystem(
         "Cahn-Hilliard",
         f"{_PY}, Cahn-Hilliard",
@@ -317,6 +365,8 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"c": f"0.5*{_WAVY}"},
         free="both phases are limited by their middles, which are small here",
     )
+
+    # Chaos in space and time at an amplitude that settles.
     yield PosedSystem(
         "Kuramoto-Sivashinsky",
         f"{_PY}, Kuramoto-Sivashinsky",
@@ -324,6 +374,8 @@ def _fourth_order() -> Iterator[PosedSystem]:
         lambda g, _, u: (-g.laplace(g.laplace(u)) - g.laplace(u) - g.slope2(u) / 2,),
         {"u": _WAVY},
     )
+
+    # Fourth order with a band of waves that grow.
     yield PosedSystem(
         "Swift-Hohenberg",
         f"{_VISUAL}, Swift-Hohenberg",
@@ -332,6 +384,8 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"u": f"0.3*{_WAVY}"},
         {"r": 0.1, "a": 1},
     )
+
+    # Sixth order.
     yield PosedSystem(
         "phase-field crystal",
         f"{_BOOKS}, phase-field crystals",
@@ -340,6 +394,8 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"p": f"-0.2 + 0.2*{_WAVY}"},
         {"q": -0.2},
     )
+
+    # Fourth order with the cube of the field before it.
     yield PosedSystem(
         "thin film",
         f"{_BOOKS}, thin films",
@@ -348,6 +404,8 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"h": f"1 + 0.3*{_WAVY}"},
         free="the coefficient is largest at one point, and no wave stays there",
     )
+
+    # Second order in time, fourth in space.
     yield PosedSystem(
         "beam",
         f"{_VISUAL}, beams",
@@ -359,6 +417,8 @@ def _fourth_order() -> Iterator[PosedSystem]:
         scheme="leapfrog",
         second=("w",),
     )
+
+    # The same in two dimensions, with a velocity in the equation.
     yield PosedSystem(
         "damped plate",
         f"{_VISUAL}, plate equation",
@@ -372,6 +432,7 @@ def _fourth_order() -> Iterator[PosedSystem]:
 
 
 def _waves() -> Iterator[PosedSystem]:
+    # Third derivatives: swings without damping, so euler has no stable step.
     yield PosedSystem(
         "Korteweg-de Vries",
         f"{_VISUAL}, Korteweg-de Vries",
@@ -381,6 +442,8 @@ def _waves() -> Iterator[PosedSystem]:
         shape=(64,),
         scheme="rk4",
     )
+
+    # The leapfrog scheme's own.
     yield PosedSystem(
         "wave equation",
         f"{_VISUAL}, wave equation",
@@ -392,6 +455,8 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="leapfrog",
         second=("u",),
     )
+
+    # A wave with friction.
     yield PosedSystem(
         "telegraph equation",
         f"{_VISUAL}, damped waves",
@@ -402,6 +467,8 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="rk4",
         second=("u",),
     )
+
+    # A nonlinear force.
     yield PosedSystem(
         "sine-Gordon",
         f"{_BOOKS}, field theory",
@@ -411,6 +478,8 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="leapfrog",
         second=("u",),
     )
+
+    # Two real fields that exchange what they have.
     yield PosedSystem(
         "Schroedinger's equation as a real pair",
         f"{_VISUAL}, Schroedinger",
@@ -420,6 +489,8 @@ def _waves() -> Iterator[PosedSystem]:
         {"D": 0.5},
         scheme="rk4",
     )
+
+    # A soliton: focusing against dispersion.
     yield PosedSystem(
         "nonlinear Schroedinger equation",
         f"{_VISUAL}, nonlinear Schroedinger",
@@ -434,6 +505,8 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="rk4",
         free="the peak that limits the step breathes",
     )
+
+    # Waves that saturate, cross terms in the operators.
     yield PosedSystem(
         "complex Ginzburg-Landau",
         f"{_VISUAL}, complex Ginzburg-Landau",
@@ -448,6 +521,8 @@ def _waves() -> Iterator[PosedSystem]:
         {"u": f"0.7*{_WAVY}", "v": "0.5*sin(2*pi*x/Lx)"},
         {"b": 0.5, "c": -1},
     )
+
+    # Three fields, products with derivatives, both axes.
     yield PosedSystem(
         "shallow water",
         f"{_VISUAL}, shallow water",
@@ -468,6 +543,7 @@ def _waves() -> Iterator[PosedSystem]:
 
 
 def _odes() -> Iterator[PosedSystem]:
+    # Chaos of each point.
     yield PosedSystem(
         "Lorenz at every point",
         f"{_BOOKS}, chaos",
@@ -487,6 +563,8 @@ def _odes() -> Iterator[PosedSystem]:
         t_end=0.5,
         free="longer steps end at a state of rest, which is none",
     )
+
+    # Chaos with sines, hardly damped.
     yield PosedSystem(
         "Thomas",
         f"{_VISUAL}, Thomas",
@@ -504,6 +582,8 @@ def _odes() -> Iterator[PosedSystem]:
         {"b": 0.2, "D": 0.5},
         scheme="rk4",
     )
+
+    # Relaxation: the limit cycle is far from the state of the beginning.
     yield PosedSystem(
         "van der Pol",
         f"{_VISUAL}, van der Pol",
@@ -513,6 +593,8 @@ def _odes() -> Iterator[PosedSystem]:
         {"mu": 3, "D": 0.1},
         scheme="rk4",
     )
+
+    # Two wells, with little friction.
     yield PosedSystem(
         "Duffing",
         f"{_VISUAL}, Duffing",
