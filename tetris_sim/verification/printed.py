@@ -365,7 +365,6 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"c": f"0.5*{_WAVY}"},
         free="both phases are limited by their middles, which are small here",
     )
-
     # Chaos in space and time at an amplitude that settles.
     yield PosedSystem(
         "Kuramoto-Sivashinsky",
@@ -374,7 +373,6 @@ def _fourth_order() -> Iterator[PosedSystem]:
         lambda g, _, u: (-g.laplace(g.laplace(u)) - g.laplace(u) - g.slope2(u) / 2,),
         {"u": _WAVY},
     )
-
     # Fourth order with a band of waves that grow.
     yield PosedSystem(
         "Swift-Hohenberg",
@@ -384,7 +382,6 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"u": f"0.3*{_WAVY}"},
         {"r": 0.1, "a": 1},
     )
-
     # Sixth order.
     yield PosedSystem(
         "phase-field crystal",
@@ -394,7 +391,6 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"p": f"-0.2 + 0.2*{_WAVY}"},
         {"q": -0.2},
     )
-
     # Fourth order with the cube of the field before it.
     yield PosedSystem(
         "thin film",
@@ -404,7 +400,6 @@ def _fourth_order() -> Iterator[PosedSystem]:
         {"h": f"1 + 0.3*{_WAVY}"},
         free="the coefficient is largest at one point, and no wave stays there",
     )
-
     # Second order in time, fourth in space.
     yield PosedSystem(
         "beam",
@@ -442,7 +437,6 @@ def _waves() -> Iterator[PosedSystem]:
         shape=(64,),
         scheme="rk4",
     )
-
     # The leapfrog scheme's own.
     yield PosedSystem(
         "wave equation",
@@ -455,7 +449,6 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="leapfrog",
         second=("u",),
     )
-
     # A wave with friction.
     yield PosedSystem(
         "telegraph equation",
@@ -467,7 +460,6 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="rk4",
         second=("u",),
     )
-
     # A nonlinear force.
     yield PosedSystem(
         "sine-Gordon",
@@ -478,7 +470,6 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="leapfrog",
         second=("u",),
     )
-
     # Two real fields that exchange what they have.
     yield PosedSystem(
         "Schroedinger's equation as a real pair",
@@ -489,7 +480,6 @@ def _waves() -> Iterator[PosedSystem]:
         {"D": 0.5},
         scheme="rk4",
     )
-
     # A soliton: focusing against dispersion.
     yield PosedSystem(
         "nonlinear Schroedinger equation",
@@ -505,7 +495,6 @@ def _waves() -> Iterator[PosedSystem]:
         scheme="rk4",
         free="the peak that limits the step breathes",
     )
-
     # Waves that saturate, cross terms in the operators.
     yield PosedSystem(
         "complex Ginzburg-Landau",
