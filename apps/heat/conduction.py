@@ -14,10 +14,11 @@ import math
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 # centre, areas and volumes are those of bodies of revolution (`coordinates.py`).
 
 
+Places = npt.NDArray[np.signedinteger[Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class GradedCoefficients:
     """See `conduction.Coefficients`.
@@ -61,6 +65,7 @@ class GradedCoefficients:
         grid: whose cells differ in width, volume or the areas of faces.
         medium: ids and capacities.
         conductivity: along each axis by id, (ndim, n_ids); 0 lets nothing pass [W/(m K)].
+            Where the state is the enthalpy, by how much it is larger than along x.
         film: by axis and id, resistance of what has no width of its own (a fluid: 1 / h), NaN for
             others (ndim, n_ids) [m^2 K/W].
         resistance: of contacts, by axis (ndim, n_ids, n_ids) [m^2 K/W]; infinite where nothing
@@ -77,6 +82,29 @@ class GradedCoefficients:
 
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         """Of the upper face along an axis of the points of a box [W/K]."""
+        below, above, contact = self._in_series(axis, box)
+        with np.errstate(divide="ignore"):
+            per_area = 1 / (below + above + contact)
+        return np.asarray(per_area * self.grid.areas(axis, box))
+
+    def series(self, axis: int, box: Ranges) -> Numbers:
+        """The parts of the resistance of the same faces: below, above and of the contact
+        (..., 3) [K/W]; where the state is the enthalpy, as of a conductivity of 1.
+        """
+        parts, areas = self._in_series(axis, box), self.grid.areas(axis, box)
+        # Through a face that is only a line, the axis, nothing flows.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.stack([np.where(areas > 0, it / areas, np.inf) for it in parts], axis=-1)
+
+    def sides(self, axis: int, box: Ranges) -> tuple[Ids, Ids]:
+        """Ids of the cells below and above the same faces."""
+        low, high, (first, last) = self._beside(axis, box)
+        along = np.moveaxis(self.medium.ids(_with(box, axis, (first, last))), axis, 0)
+        below, above = (np.moveaxis(along[it - first], 0, axis) for it in (low, high))
+        return below, above
+
+    def _beside(self, axis: int, box: Ranges) -> tuple[Places, Places, tuple[int, int]]:
+        """Places along an axis of the cells below and above its faces, and what spans them."""
         n = self.grid.shape[axis]
         index = np.arange(*box[axis])
         low, high = index, index + 1
@@ -84,18 +112,19 @@ class GradedCoefficients:
             low, high = low % n, high % n
         else:
             low, high = np.maximum(low, 0), np.minimum(high, n - 1)
+        return low, high, (int(min(low.min(), high.min())), int(max(low.max(), high.max())) + 1)
 
-        first, last = int(min(low.min(), high.min())), int(max(low.max(), high.max())) + 1
+    def _in_series(self, axis: int, box: Ranges) -> tuple[Numbers, Numbers, Numbers]:
+        """Resistances below and above the faces, and of the contact [m^2 K/W]."""
+        low, high, (first, last) = self._beside(axis, box)
         along = np.moveaxis(self.medium.ids(_with(box, axis, (first, last))), axis, 0)
         wider = _with(box, axis, (first, last))
         widths = np.moveaxis(self.grid.distances(axis, wider), axis, 0)
         halves = self._halves(axis, along, widths)
         a, b = low - first, high - first
-        total = halves[a] + halves[b] + self.resistance[axis][along[a], along[b]]
-
-        with np.errstate(divide="ignore"):
-            per_area = np.moveaxis(1 / total, 0, axis)
-        return np.asarray(per_area * self.grid.areas(axis, box))
+        parts = halves[a], halves[b], self.resistance[axis][along[a], along[b]]
+        below, above, contact = (np.moveaxis(it, 0, axis) for it in parts)
+        return below, above, contact
 
     def _halves(self, axis: int, ids: Ids, widths: Numbers) -> Numbers:
         """Resistance from the centres of cells to their faces [m^2 K/W]."""
@@ -105,7 +134,9 @@ class GradedCoefficients:
         return np.asarray(np.where(np.isnan(film), halves, film))
 
     def capacity(self, box: Ranges) -> Numbers:
-        """Rho c times volume of the points of a box [J/K]; infinite where the state is held."""
+        """Rho c, or of enthalpies 1, times volume of the points of a box [J/K]; infinite where the
+        state is held.
+        """
         return np.asarray(self.medium.capacity[self.medium.ids(box)] * self.grid.volumes(box))
 
     def volume(self, box: Ranges) -> Numbers:
@@ -141,8 +172,36 @@ def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients
     return GradedCoefficients(grid, found.medium(), conductivity, film, resistance, beyond.periodic)
 
 
+def by_potential(given: GradedCoefficients, found: GridScan) -> GradedCoefficients:
+    """Those of a body whose state is the enthalpy, where heat flows by the potential."""
+    enthalpy, conductivity = found.enthalpy, np.zeros_like(given.conductivity)
+    assert enthalpy
+    for number, it in enumerate(found.fillings):
+        if it.substance is not None:
+            conductivity[:, number] = it.substance.factors[: given.grid.ndim][::-1]
+    medium = in_potentials(given.medium, enthalpy)
+    return replace(given, medium=medium, conductivity=conductivity)
+
+
+def easing(found: GridScan) -> Numbers:
+    """By how much less a face between two ids conducts than a step with the largest conductivity
+    and the smallest heat capacity has to be stable for, (n_ids, n_ids): within a material both
+    belong to one temperature.
+    """
+    factors = np.ones((len(found.fillings),) * 2)
+    kinds = found.enthalpy.kinds if found.enthalpy else np.arange(len(factors))
+    for number, it in enumerate(found.fillings):
+        if it.substance is not None and it.substance.properties is not None:
+            ratio = (
+                it.substance.diffusivity[0] * it.substance.capacity / it.substance.conductivity[0]
+            )
+            factors[number, kinds == kinds[number]] = ratio
+    return factors
+
+
 def largest_stable_step(
     coefficients: GradedCoefficients,
+    eased: Numbers,
     boxes: Sequence[Ranges],
     insulated: Sequence[tuple[bool, bool]],
 ) -> tuple[float, int]:
@@ -150,17 +209,19 @@ def largest_stable_step(
 
     Args:
         coefficients: of the body.
+        eased: see `easing`.
         boxes: that make up the grid.
         insulated: which (low, high) faces let nothing pass that depends on the temperature.
     """
-    grid = coefficients.grid
+    grid, uneven = coefficients.grid, bool((eased != 1).any())
     fastest, limiting = 0.0, 0
     for box in boxes:
         total = np.zeros([high - low for low, high in box])
         for axis, (low, high) in enumerate(box):
-            faces = np.moveaxis(
-                coefficients.conductance(axis, _with(box, axis, (low - 1, high))), axis, 0
-            )
+            wider = _with(box, axis, (low - 1, high))
+            between = coefficients.conductance(axis, wider)
+            between = between * eased[coefficients.sides(axis, wider)] if uneven else between
+            faces = np.moveaxis(between, axis, 0)
             if low == 0 and insulated[axis][0]:
                 faces[0] = 0.0
             if high == grid.shape[axis] and insulated[axis][1]:
@@ -333,8 +394,10 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     graded = None if grid.is_even else graded_coefficients(found, beyond)
     limit, limiting = found.dt_limit, found.limiting
     if graded is not None:
-        limit, number = largest_stable_step(graded, tuple(painting.blocks()), beyond.insulated)
+        boxes = tuple(painting.blocks())
+        limit, number = largest_stable_step(graded, easing(found), boxes, beyond.insulated)
         limiting = found.fillings[number].name
+        graded = by_potential(graded, found) if found.enthalpy else graded
     return Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals)
 
 

@@ -250,20 +250,14 @@ class HeatModel(Section):
             )
 
         # The enthalpy method: the state is the heat content per volume.
-        if body is not None and body.found.enthalpy is not None:
-            if request.compute.precision == "float16":
-                yield (
-                    ("compute", "precision"),
-                    "what melts or depends on temperature keeps its heat content in J/m^3, which "
-                    "float16 cannot hold; take float64 or float32",
-                )
-            for key in ("graded",) * bool(request.grid.graded) + ("coordinates",) * (
-                request.grid.system.is_curved
-            ):
-                yield (
-                    ("grid", key),
-                    "what melts or depends on temperature is computed on equal cells; leave it out",
-                )
+        if body is None or body.found.enthalpy is None:
+            return
+        if request.compute.precision == "float16":
+            yield (
+                ("compute", "precision"),
+                "what melts or depends on temperature keeps its heat content in J/m^3, which "
+                "float16 cannot hold; take float64 or float32",
+            )
 
     def notes(self, request: Request) -> tuple[str, ...]:
         """Say how a body of cells differs from the one that is described."""

@@ -23,7 +23,6 @@ from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import (
     CONDUCTIVITY,
     TEMPERATURE,
-    Coefficients,
     Conduction,
     Enthalpy,
     Rule,
@@ -79,7 +78,8 @@ def conduction_bytes(problem: Problem, layout: PaddedField) -> int:
     points = layout.n_bytes // layout.dtype.itemsize
     conduction, reals = problem.conduction, 0
     if conduction.coefficients is not None:
-        reals = problem.grid.ndim + 1 + (conduction.source is not None)
+        ways = problem.grid.ndim * (3 if conduction.enthalpy else 1)
+        reals = ways + 1 + (conduction.source is not None)
     return points * (id_type(problem).itemsize + reals * layout.dtype.itemsize)
 
 
@@ -109,8 +109,9 @@ class ConductionData:
         arrays: (ids, conductance, rates, volume, [n_ids, apart], sides, codes, coordinates,
             starts, alike, `enthalpy_arrays`) as compiled loops want them; ids are
             `Problem.stored_ids`. `apart` is the number of elements from axis to axis in
-            `conductance`: by axis and ids, or with coefficients by axis and point; `rates` is by id
-            or by point. The coordinate of padded index k of padded axis d is
+            `conductance`: by axis and ids, or with coefficients by axis and point, of
+            enthalpies the three of `Problem.ways` one behind the other; `rates` is by id or by
+            point. The coordinate of padded index k of padded axis d is
             coordinates[starts[d] + k]. `alike` is 1 for a run of `geometry.RUN` elements if they
             and their neighbours have one id.
         longest: steps that one block may have, so that its tables stay small.
@@ -242,7 +243,8 @@ class ConductionData:
 
         # With coefficients every point has numbers of its own, stored as the state is.
         shape, ranges = problem.grid.shape, self._margins()
-        faces = [self._upper_faces(given, axis) for axis in range(len(shape))]
+        parts = range(3 if conduction.enthalpy else 1)
+        faces = [self._upper_faces(axis, part) for part in parts for axis in range(len(shape))]
         rates = self._wrapped(lambda box: conduction.rates(problem.dt, box), shape)
         volume = self._wrapped(given.volume, shape)
         return (
@@ -251,9 +253,9 @@ class ConductionData:
             np.zeros(1, dtype) if conduction.source is None else self._lay(volume, ranges, dtype),
         )
 
-    def _upper_faces(self, given: Coefficients, axis: int) -> Array:
-        """Conductance of the upper face of every point, beginning with the ghost below the first
-        one.
+    def _upper_faces(self, axis: int, part: int) -> Array:
+        """A part of the ways through the upper face of every point, beginning with the ghost below
+        the first one.
         """
         grid = self._problem.grid
         cut_ring = self._problem.boundary.periodic(axis) and any(self._slab.halo[axis])
@@ -263,7 +265,7 @@ class ConductionData:
         # is cut have the numbers of points.
         def of_faces(box: Ranges) -> Array:
             down = tuple((low - s, high - s) for (low, high), s in zip(box, shift, strict=True))
-            return given.conductance(axis, down)
+            return np.asarray(self._problem.ways(axis, down)[..., part])
 
         count = tuple(n + s for n, s in zip(grid.shape, shift, strict=True))
         wrapped = self._wrapped(of_faces, count)

@@ -137,12 +137,18 @@ def value_of(heat, at, state, column):
 
 
 {_HEAD}
-def between_materials(heat, axis, n_ids, m, at, here, j, by, there):
-    half, row = heat[HALF], axis * n_ids
-    resistance = divide(half[row + m], value_of(heat, at, here, K))
-    resistance += divide(half[row + j], value_of(heat, by, there, K))
-    resistance += heat[CONTACT][(row + m) * n_ids + j]
+def through(heat, at, here, own, by, there, other, contact):
+    resistance = divide(own, value_of(heat, at, here, K))
+    resistance += divide(other, value_of(heat, by, there, K))
+    resistance += contact
     return divide(value_of(heat, by, there, T) - value_of(heat, at, here, T), resistance)
+
+
+{_HEAD}
+def between_materials(heat, axis, n_ids, m, at, here, j, by, there):
+    own, other = heat[HALF][axis * n_ids + m], heat[HALF][axis * n_ids + j]
+    contact = heat[CONTACT][(axis * n_ids + m) * n_ids + j]
+    return through(heat, at, here, own, by, there, other, contact)
 
 """
 
@@ -227,7 +233,7 @@ def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
         for sign in "-+":
             there = f"q {sign} {pitch}"
             if enthalpy is not None:
-                yield from _flow_lines(axis, there, first=first)
+                yield from _flow_lines(problem, axis, there, first=first)
             else:
                 factor = between.format(axis=axis, there=there, low=there if sign == "-" else "q")
                 rise = f"load(u, {there}) - here"
@@ -335,11 +341,12 @@ def _search(n_pieces: int) -> Iterator[str]:
     yield "    return low"
 
 
-def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
+def _flow_lines(problem: Problem, axis: int, place: str, *, first: bool) -> Iterator[str]:
     """Lines that add to `gained` the flow from a neighbour into the point `here` of id `m` and
     piece `at`.
 
     Args:
+        problem: is advanced.
         axis: array order.
         place: where the neighbour lies.
         first: whether nothing was gained yet.
@@ -348,11 +355,23 @@ def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
     yield "by = piece_of(heat[KNOTS], j, there)"
     # Within one material the potential drives the flow; across a contact the temperature does.
     yield "if heat[KINDS][m] == heat[KINDS][j]:"
-    yield f"    between = load(conductance, {axis} * apart + m * n_ids + j)"
+
+    by_point, is_low = problem.body.coefficients is not None, "-" in place
+    face, pair = f"{axis} * apart + {place if is_low else 'q'}", f"{axis} * apart + m * n_ids + j"
+    yield f"    between = load(conductance, {face if by_point else pair})"
     yield "    rise = value_of(heat, by, there, PHI) - value_of(heat, at, here, PHI)"
     yield f"    gained = {'between * rise' if first else 'fma(between, rise, gained)'}"
+
     yield "else:"
-    yield f"    flow = between_materials(heat, {axis}, n_ids, m, at, here, j, by, there)"
+    if by_point:
+        ndim = problem.grid.ndim
+        yield f"    below = load(conductance, {ndim} * apart + {face})"
+        yield f"    above = load(conductance, {2 * ndim} * apart + {face})"
+        own, other = ("above", "below") if is_low else ("below", "above")
+        ways = f"{own}, by, there, {other}, -load(conductance, {face})"
+        yield f"    flow = through(heat, at, here, {ways})"
+    else:
+        yield f"    flow = between_materials(heat, {axis}, n_ids, m, at, here, j, by, there)"
     yield f"    gained = {'flow' if first else 'gained + flow'}"
 
 

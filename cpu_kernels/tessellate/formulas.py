@@ -149,7 +149,8 @@ def _several(kind: Conducting, lanes: int) -> Iterator[str]:
 
     size = kind.slots * lanes
     for axis in range(kind.ndim):
-        yield f"    halves = moved(half, {axis} * n_ids)"
+        if not kind.ways:
+            yield f"    halves = moved(half, {axis} * n_ids)"
         for side in (0, 1):
             place, number = (f"near[{2 * (2 * axis + side) + k}]" for k in (0, 1))
             first = not kind.heated and axis == side == 0
@@ -159,9 +160,15 @@ def _several(kind: Conducting, lanes: int) -> Iterator[str]:
             alike = f"multiply(between, {rise})" if first else f"fma_vector(between, {rise}, total)"
             yield f"    alike = {alike}"
             yield "    if any_signed(between):"
-            yield f"        own = divide_vector(gather(halves, patterns, n * {lanes}), k)"
-            yield f"        other = divide_vector(gather(halves, patterns, its * {lanes}),"
-            yield "                              load(conductivities, there))"
+            halves = [f"gather(halves, patterns, {number} * {lanes})" for number in ("n", "its")]
+            if kind.ways:
+                # Of the face, known to the lower of both points: the point itself lies below the
+                # face towards its upper neighbour.
+                first_half = f"{'n' if side else 'its'} * {size} + {(kind.halves + axis) * lanes}"
+                parts = [f"load(records, {first_half} + {up * kind.ndim * lanes})" for up in (0, 1)]
+                halves = parts if side else parts[::-1]
+            yield f"        own = divide_vector({halves[0]}, k)"
+            yield f"        other = divide_vector({halves[1]}, load(conductivities, there))"
             # The contact has the other sign: this adds it.
             yield "        resistance = subtract(add_vector(own, other), between)"
             yield "        rise = subtract(load(temperatures, there), t)"

@@ -44,6 +44,7 @@ class Conducting:
         placed: whether sources are a formula of the place, and if they are, `STEADY` or `CHANGING`.
         pieces: of the curves of a heat content, `MANY` if they are searched; 0 if the state is a
             temperature.
+        ways: whether every face has resistances of its own, of heat contents with coefficients.
         above: whether rows that are computed together lie one above the other instead of side by
             side, in 3D and without rings.
     """
@@ -53,14 +54,21 @@ class Conducting:
     scaled: bool
     placed: str = ""
     pieces: int = 0
+    ways: bool = False
     above: bool = False
 
     @property
     def slots(self) -> int:
-        """Vectors of a record: conductances by axis, the rate, the volume; of heat contents, of
-        several materials beside it instead of the volume.
+        """Vectors of a record: conductances by axis, the rate, the volume; of heat contents c of
+        the half cells below and above upper faces by axis, if they have `ways`, and at last
+        whether several materials are beside it.
         """
-        return self.ndim + 1 + (self.scaled or self.curved)
+        return self.ndim + 1 + self.scaled + 2 * self.ndim * self.ways + self.curved
+
+    @property
+    def halves(self) -> int:
+        """The first vector of `ways`: below the face along each axis, then above it."""
+        return self.ndim + 1 + self.scaled
 
     @property
     def curved(self) -> bool:

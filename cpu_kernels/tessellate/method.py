@@ -187,14 +187,12 @@ class TessellateMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses float16, stencils of so many points that compiling takes longer than most runs,
-        and heat contents with coefficients by point.
+        """Refuses float16, and stencils of so many points that compiling takes longer than most
+        runs.
         """
         if problem.conduction is None:
             return why_not_blocked(problem, self.name)
-        from tetris_sim.cpu_kernels.tessellate.rules import why_not_ruled
-
-        return WHY_NOT_HALF if problem.dtype == np.float16 else why_not_ruled(problem)
+        return WHY_NOT_HALF if problem.dtype == np.float16 else None
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Lifted rows; tiles for the cache levels and numbers of jammed rows that have been best

@@ -26,7 +26,7 @@ from tetris_sim.cpu_kernels.tessellate.kinds import (
     Conducting,
 )
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
-from tetris_sim.model.conduction import Coefficients, Conduction, Enthalpy, Rule, padded
+from tetris_sim.model.conduction import Conduction, Enthalpy, Rule, padded
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import INPUT
@@ -51,6 +51,7 @@ def kind_of(problem: Problem) -> Conducting:
         scaled=source is not None and conduction.coefficients is not None,
         placed=placed,
         pieces=MANY if pieces > FEW else pieces,
+        ways=bool(enthalpy and conduction.coefficients),
     )
 
 
@@ -237,7 +238,12 @@ def _coefficients(
         return values, ids
 
     for axis in range(kind.ndim):
-        values[axis] = _upper(problem, conduction.coefficients, axis, box).reshape(shape)
+        parts = np.moveaxis(_upper(problem, axis, box), -1, 0)
+        values[axis] = parts[0].reshape(shape)
+        for number, part in enumerate(parts[1:]):
+            values[kind.halves + number * kind.ndim + axis] = part.reshape(shape)
+    if conduction.enthalpy:
+        values[-1] = _beside_others(conduction.enthalpy, materials)[owned].reshape(shape)
     of_points: list[Callable[[Ranges], Values]] = [
         functools.partial(conduction.rates, problem.dt),
         conduction.coefficients.volume,
@@ -274,13 +280,11 @@ def _changing(values: Values) -> npt.NDArray[np.bool_]:
     return changing
 
 
-def _upper(problem: Problem, coefficients: Coefficients, axis: int, box: Ranges) -> Values:
-    """Conductance of the upper faces of a box that may reach beyond the grid."""
+def _upper(problem: Problem, axis: int, box: Ranges) -> Values:
+    """Ways through the upper faces of a box that may reach beyond the grid (`Problem.ways`)."""
     rings = rings_of(problem)
     if rings[axis]:
-        return padded(
-            lambda inside: coefficients.conductance(axis, inside), box, problem.grid.shape, rings
-        )
+        return padded(lambda inside: problem.ways(axis, inside), box, problem.grid.shape, rings)
 
     # Faces are one more than points; the first is the upper one of point -1.
     def moved(ranges: Ranges, by: int) -> Ranges:
@@ -289,7 +293,7 @@ def _upper(problem: Problem, coefficients: Coefficients, axis: int, box: Ranges)
 
     n_faces = tuple(n + (k == axis) for k, n in enumerate(problem.grid.shape))
     return padded(
-        lambda inside: coefficients.conductance(axis, moved(inside, -1)),
+        lambda inside: problem.ways(axis, moved(inside, -1)),
         *(moved(box, 1), n_faces, rings),
     )
 

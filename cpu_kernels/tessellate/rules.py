@@ -32,14 +32,6 @@ from tetris_sim.model.slab import Slab
 Values = npt.NDArray[Any]
 
 
-def why_not_ruled(problem: Problem) -> str | None:
-    """Why this method cannot follow the rules of a problem with conduction; None if it can."""
-    conduction = problem.conduction
-    if conduction is not None and None not in (conduction.enthalpy, conduction.coefficients):
-        return "it knows heat contents of materials, not of coefficients by point"
-    return None
-
-
 @dataclass(frozen=True)
 class RuleGhosts:
     """The ghosts of a slab.

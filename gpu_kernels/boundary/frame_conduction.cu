@@ -97,13 +97,14 @@ struct InTile {
     __device__ __forceinline__ wide state(int d, int shift) const {
         return widen(level.states[at + shift * apart[d]]);
     }
-    __device__ __forceinline__ Flow flow(int d, int shift, bool is_ghost) const {
+    __device__ __forceinline__ Flow flow(
+        int d, int shift, bool is_ghost, long long face) const {
         const wide* const kinds = body.tables + body.knots + 7 * body.n_ids * body.n_pieces;
         const int own = id(), beside = id(d, shift);
         if (is_ghost || kinds[own] == kinds[beside])
             return {level.potentials[at + shift * apart[d]] - level.potentials[at], true};
         const Piece mine = piece_of(body, own, widen(level.states[at]));
-        return flow_between(body, d, own, beside, mine, state(d, shift), false);
+        return flow_between(body, d, own, beside, mine, state(d, shift), false, face, shift);
     }
 };
 

@@ -39,8 +39,12 @@ struct Body {
     // contacts [z, y, x][n_ids][n_ids]
     const wide* tables;
     // with coefficients, laid out as the state: conductance of the upper face of each point along
-    // z, y, x; rate; volume, by which what heats a point is multiplied
+    // z, y, x; rate; volume, by which what heats a point is multiplied. Of heat contents the
+    // conductance is, between different materials, their contact with the other sign, and `below`
+    // and `above` are the halves on both sides of the face.
     const wide* upper[3];
+    const wide* below[3];
+    const wide* above[3];
     const wide* rate;
     const wide* volume;
     const wide* numbers;  // of rules, of the steps that come
@@ -124,13 +128,21 @@ struct Flow {
     bool is_difference;
 };
 
+// `face`, of a face with halves of its own, is where the point below it lies, at `shift`.
 __device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id, int beside,
-    const Piece& mine, wide there, bool is_ghost) {
+    const Piece& mine, wide there, bool is_ghost, long long face = 0, int shift = 0) {
     if (is_ghost) return {there - mine.potential(), true};
     const int n = body.n_ids;
     const wide* const kinds = body.tables + body.knots + 7 * n * body.n_pieces;
     const Piece its = piece_of(body, beside, there);
     if (kinds[id] == kinds[beside]) return {its.potential() - mine.potential(), true};
+    if (has_coefficients) {
+        const wide below = body.below[axis][face], above = body.above[axis][face];
+        const wide resistance = ((shift > 0 ? below : above) / mine.conductivity() +
+                                    (shift > 0 ? above : below) / its.conductivity()) -
+                                body.upper[axis][face];
+        return {(its.temperature() - mine.temperature()) / resistance, false};
+    }
     const wide* const halves = kinds + n;
     const wide* const contacts = halves + 3 * n;
     const wide resistance = (halves[axis * n + id] / mine.conductivity() +
@@ -160,8 +172,10 @@ struct InMemory {
         return body.ids[point.at + shift * stride[d]];
     }
     __device__ __forceinline__ wide state(int d, int shift) const { return neighbour(d, shift); }
-    __device__ __forceinline__ Flow flow(int d, int shift, bool is_ghost) const {
-        return flow_between(body, d, id(), id(d, shift), mine, state(d, shift), is_ghost);
+    __device__ __forceinline__ Flow flow(
+        int d, int shift, bool is_ghost, long long face) const {
+        return flow_between(
+            body, d, id(), id(d, shift), mine, state(d, shift), is_ghost, face, shift);
     }
 };
 
@@ -188,7 +202,8 @@ __device__ __forceinline__ real conducted_in(const Body& body, const Point& poin
                 const int i = point.index[d] + shift;
                 const bool is_ghost =
                     !ghosts_last && (i < body.inside.low[d] || i >= body.inside.high[d]);
-                const Flow flow = around.flow(d, shift, is_ghost);
+                const long long face = point.at + (side == 0 ? -stride[d] : 0);
+                const Flow flow = around.flow(d, shift, is_ghost, face);
                 difference = flow.value;
                 if (!flow.is_difference) {
                     sum = is_first ? difference : sum + difference;

@@ -145,11 +145,16 @@ class RuleNumbers:
 
 _BATCH_POINTS = 1 << 24  # points whose ids are evaluated together, to bound host memory
 _NO_RULE = -1
-_UPPER = {ndim: tuple("upper_" + "zyx"[three] for three in places) for ndim, places in LAST.items()}
+# Of upper faces, in the order of `Problem.ways` and of axes.
+_WAYS = {
+    ndim: [[f"{way}_{'zyx'[three]}" for three in places] for way in ("upper", "below", "above")]
+    for ndim, places in LAST.items()
+}
 # The layouts of `struct Body` and its faces in body.cuh: fields must keep their order.
 _BODY = np.dtype(
     [
-        *[(name, np.uint64) for name in ("ids", "tables", "upper_z", "upper_y", "upper_x")],
+        *[(name, np.uint64) for name in ("ids", "tables")],
+        *[(f"{way}_{axis}", np.uint64) for way in ("upper", "below", "above") for axis in "zyx"],
         *[(name, np.uint64) for name in ("rate", "volume", "numbers", "places", "codes", "faces")],
         *[("n_ids", np.int32), ("n_pieces", np.int32), ("knots", np.int32)],
         *[("along", np.int32, 3), ("source", np.int32, 2)],
@@ -191,7 +196,8 @@ def body_bytes(problem: Problem, layout: PitchedField) -> int:
         return 0
     of_point = id_dtype(problem).itemsize
     if problem.conduction.coefficients is not None:
-        of_point += (problem.grid.ndim + 2) * problem.arithmetic.itemsize
+        ways = 3 if problem.conduction.enthalpy else 1
+        of_point += (ways * problem.grid.ndim + 2) * problem.arithmetic.itemsize
     return layout.field_pitch * of_point
 
 
@@ -240,7 +246,8 @@ class DeviceBody:
             self.ids = cupy.zeros(n, id_dtype(problem))
             self.coefficients: dict[str, Any] = {}
             if self._conduction.coefficients is not None:
-                names = (*_UPPER[problem.grid.ndim], "rate", "volume")
+                ways = _WAYS[problem.grid.ndim][: 3 if self._conduction.enthalpy else 1]
+                names = (*itertools.chain(*ways), "rate", "volume")
                 self.coefficients = {name: cupy.zeros(n, arithmetic) for name in names}
         self.place(slab)
 
@@ -277,10 +284,9 @@ class DeviceBody:
             # In the order in which `coefficients` was filled.
             rate = self._padded(lambda part: self._conduction.rates(problem.dt, part), box)
             volume = self._padded(coefficients.volume, box)
-            upper = [_padded_conductance(problem, axis, box) for axis in range(problem.grid.ndim)]
-            for flat, values in zip(
-                self.coefficients.values(), (*upper, rate, volume), strict=True
-            ):
+            along = [_padded_ways(problem, axis, box) for axis in range(problem.grid.ndim)]
+            ways = (it[..., part] for part in range(along[0].shape[-1]) for it in along)
+            for flat, values in zip(self.coefficients.values(), (*ways, rate, volume), strict=True):
                 self._put(flat, ranges, values)
 
     def _put(self, flat: Any, ranges: Ranges, values: npt.NDArray[Any]) -> None:
@@ -427,18 +433,13 @@ def padded_coordinates(problem: Problem, axis: int, span: tuple[int, int]) -> Nu
     return np.asarray(found, np.float64)
 
 
-def _padded_conductance(problem: Problem, axis: int, box: Ranges) -> npt.NDArray[Any]:
-    """Conductances of the upper faces of the points of a box. Beyond the grid they are those of the
-    mirror images.
+def _padded_ways(problem: Problem, axis: int, box: Ranges) -> npt.NDArray[Any]:
+    """Ways through the upper faces of the points of a box (`Problem.ways`). Beyond the grid they
+    are those of the mirror images.
     """
-    coefficients, shape, rings = (
-        conduction_of(problem).coefficients,
-        problem.grid.shape,
-        _rings(problem),
-    )
-    assert coefficients is not None
+    shape, rings = problem.grid.shape, _rings(problem)
     if rings[axis]:
-        return padded(lambda part: coefficients.conductance(axis, part), box, shape, rings)
+        return padded(lambda part: problem.ways(axis, part), box, shape, rings)
 
     # Faces are numbered from the domain's lower one, which makes n + 1; the two at the ends are
     # their own images. The three spans lie below, within and above the domain.
@@ -455,11 +456,12 @@ def _padded_conductance(problem: Problem, axis: int, box: Ranges) -> npt.NDArray
 
     def of_faces(part: Ranges) -> npt.NDArray[Any]:
         first, last = part[axis]
-        return coefficients.conductance(axis, with_span(part, first - 1, last - 1))
+        return problem.ways(axis, with_span(part, first - 1, last - 1))
 
     counted = tuple(length + (k == axis) for k, length in enumerate(shape))
     parts = [
-        np.flip(found, axis) if direction < 0 else found
+        # In a mirror, what lies below a face is above it.
+        np.flip(found, axis)[..., [0, 2, 1][: found.shape[-1]]] if direction < 0 else found
         for first, last, direction in spans
         if first < last
         for found in [padded(of_faces, with_span(box, first, last), counted, rings)]

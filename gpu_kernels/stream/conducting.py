@@ -89,6 +89,8 @@ def _why_not_coefficients(problem: Problem) -> str | None:
         return (
             "where every face has its own conductance it streams in 2D, and the grid has three axes"
         )
+    if _conduction(problem).enthalpy:
+        return "where every face has resistances of its own it knows no heat contents"
     if _conduction(problem).source is not None:
         return "where every face has its own conductance its registers hold no sources beside these"
     if not conduction_parameters(problem):

@@ -19,7 +19,7 @@ from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
 from tests.support.cases import CUSTOM, boundary_of, make_problem, stencil_of
 from tests.support.conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
-from tests.support.enthalpy_cases import cooled_body
+from tests.support.enthalpy_cases import cooled_body, uneven
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.ghosts import frame_defines, ghosts_defines, line_frame_defines
 from tetris_sim.gpu_kernels.common.body import body_defines
@@ -150,7 +150,11 @@ def test_the_frame_of_a_line_of_one_material_stays_in_registers(
     assert compile_source("frame_line.cu", defines, architecture).spilled <= 2 * FEW_BYTES
 
 
-@pytest.mark.parametrize("problem", [graded((12, 15), mixed_faces), cooled_body((6, 7, 8))])
+@pytest.mark.parametrize(
+    "problem",
+    [graded((12, 15), mixed_faces), cooled_body((6, 7, 8)), uneven(cooled_body((6, 7, 8)))],
+    ids=["graded", "cooled", "uneven"],
+)
 def test_sweeps_of_coefficients_and_heat_contents_compile(problem: Problem) -> None:
     defines = body_defines(problem)
     for name in ("conduction.cu", "ruled_ghosts.cu"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from tests.support.conduction_cases import (
 )
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from tests.support.emulator.host_gpu import HostGpu
-from tests.support.enthalpy_cases import cooled_body
+from tests.support.enthalpy_cases import cooled_body, uneven
 from tetris_sim.gpu_kernels.common.body import body_defines, print_rules
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -323,11 +324,14 @@ def test_many_materials_have_wide_ids() -> None:
     np.testing.assert_array_equal(advanced(problem, [3]), wanted)
 
 
+@pytest.mark.parametrize("on_cells", [lambda it: it, uneven], ids=["even", "uneven"])
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((31,), np.float64), ((9, 14), np.float64), ((5, 6, 7), np.float32)]
 )
-def test_heat_contents_have_the_bits_of_the_chain(shape: tuple[int, ...], dtype: Any) -> None:
-    problem = cooled_body(shape, dtype)
+def test_heat_contents_have_the_bits_of_the_chain(
+    shape: tuple[int, ...], dtype: Any, on_cells: Callable[[Problem], Problem]
+) -> None:
+    problem = on_cells(cooled_body(shape, dtype))
     state = problem.initial(Slab.whole(problem.grid))
     wanted = exact.advance(state, problem, 40, 3)
     found = advanced(problem, [3, 37], 3)
@@ -337,8 +341,11 @@ def test_heat_contents_have_the_bits_of_the_chain(shape: tuple[int, ...], dtype:
     np.testing.assert_allclose(found, near, rtol=0, atol=400 * eps * np.abs(near).max())
 
 
-def test_frames_advance_heat_contents_step_by_step(tmp_path: Path) -> None:
-    problem, depth = cooled_body((17, 43)), 2
+@pytest.mark.parametrize("on_cells", [lambda it: it, uneven], ids=["even", "uneven"])
+def test_frames_advance_heat_contents_step_by_step(
+    tmp_path: Path, on_cells: Callable[[Problem], Problem]
+) -> None:
+    problem, depth = on_cells(cooled_body((17, 43))), 2
     gpu: Any = HostGpu()
     stepper = GpuStepper(
         problem,

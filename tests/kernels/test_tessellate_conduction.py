@@ -25,7 +25,7 @@ from tests.support.conduction_cases import (
     mixed_faces,
     rings,
 )
-from tests.support.enthalpy_cases import FEW, MANY, every_face, melting
+from tests.support.enthalpy_cases import FEW, MANY, every_face, melting, uneven
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
@@ -98,9 +98,12 @@ PROBLEMS = {case.name: case.problem() for case in (*CASES, WIDE, SHORT)} | {
     "melting": melting(MELTING, FEW),
     "melting, rod": melting(replace(MELTING, shape=(137,), dtype=np.float32), FEW),
     "melting, block": melting(Case("", (7, 9, 37), 4, radiating_rings), MANY),
+    "uneven": uneven(melting(MELTING, FEW)),
+    "uneven, rod": uneven(melting(replace(MELTING, shape=(137,), dtype=np.float32), MANY)),
+    "uneven, block": uneven(melting(Case("", (7, 9, 37), 4, radiating_rings), FEW)),
 }
 # One loop for float32 and vectors of one lane, which short rows have anyway, is less to compile.
-WIDTH = {"melting, rod": 4}
+WIDTH = {"melting, rod": 4, "uneven, rod": 4}
 # Rows together; few, where more would only compile more.
 JAM = {"wide": 4, "block": 2, "melting": 2}
 
@@ -127,6 +130,7 @@ def the_whole(problem: Problem) -> Field:
     [
         *("wide", "block", "short rows", "graded", "graded, ring", "cylinder", "disc"),
         *("formulas", "melting, rod", "melting", "melting, block"),
+        *("uneven", "uneven, rod", "uneven, block"),
     ],
 )
 def test_a_body_gets_the_bits_of_the_chain_for_any_tiles_threads_and_blocks(
@@ -275,11 +279,6 @@ def test_vectors_beside_other_materials_are_known_and_no_run_has_any() -> None:
     assert (body.tags[[0, -1]] == BEYOND).all()
 
 
-def test_it_refuses_half_precision_and_coefficients_with_heat_contents() -> None:
+def test_it_refuses_half_precision() -> None:
     half = replace(PROBLEMS["wide"], dtype=np.dtype(np.float16))
     assert "float16" in str(METHOD.refusal(half))
-    both, given = PROBLEMS["melting"].conduction, PROBLEMS["graded"].conduction
-    assert both is not None
-    assert given is not None
-    both = replace(both, coefficients=given.coefficients)
-    assert "coefficients" in str(METHOD.refusal(replace(PROBLEMS["melting"], conduction=both)))

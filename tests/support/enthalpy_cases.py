@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,16 @@ from tetris_sim.model.conduction import (
     TEMPERATURE,
     Conduction,
     Medium,
+    Numbers,
     Parameter,
     Rule,
     RuledFace,
+    padded,
 )
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Program
+from tetris_sim.model.slab import Ranges
 
 # Everything happens between -1 and 1 degC.
 ICE = MaterialCurves(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(0.7, -0.2, -0.2))
@@ -116,6 +119,82 @@ def cooled_body(
     return melting(Case("", shape, 5, cooled, heating(5, changes=True), dtype), materials)
 
 
+@dataclass(frozen=True, eq=False)
+class UnevenCells:
+    """Cells that differ in width and, as around an axis, in the areas of their faces.
+
+    Attributes:
+        problem: on even cells, whose materials and contacts they have.
+        widths: of the cells along each axis, times its spacing.
+    """
+
+    problem: Problem
+    widths: tuple[Numbers, ...]
+
+    def conductance(self, axis: int, box: Ranges) -> Numbers:
+        """Nothing resists between cells of one material but these; 0 where nothing passes."""
+        return np.asarray(1 / self.series(axis, box).sum(axis=-1))
+
+    def series(self, axis: int, box: Ranges) -> Numbers:
+        """Halves by width, over areas that grow along every axis."""
+        ahead = tuple((low + (k == axis), high + (k == axis)) for k, (low, high) in enumerate(box))
+        enthalpy = self.problem.body.enthalpy
+        assert enthalpy is not None
+        ids, beside = self.problem.padded_ids(box), self.problem.padded_ids(ahead)
+        index = np.indices(ids.shape) + np.array([low for low, _ in box]).reshape(
+            -1, *[1] * len(box)
+        )
+        n = self.problem.grid.shape[axis] * self.problem.boundary.periodic(axis)
+        along = (index[axis] % n if n else index[axis]) + 2
+        area = self._across(axis, box) * (1 + 0.1 * along)
+        halves = (
+            enthalpy.half[axis][its] * self._cells(axis, where)
+            for its, where in ((ids, box), (beside, ahead))
+        )
+        contact = np.where(
+            enthalpy.kinds[ids] == enthalpy.kinds[beside], 0.0, enthalpy.contact[axis][ids, beside]
+        )
+        return np.stack([it / area for it in (*halves, contact)], axis=-1)
+
+    def capacity(self, box: Ranges) -> Numbers:
+        """That of the volume."""
+        medium = self.problem.body.medium
+        return np.asarray(medium.capacity[medium.ids(box)] * self.volume(box))
+
+    def volume(self, box: Ranges) -> Numbers:
+        """Product of the widths, larger on the side of larger faces."""
+        found = np.ones([high - low for low, high in box])
+        for axis in range(len(box)):
+            found = found * self._cells(axis, box)
+        return found * 3.0
+
+    def _across(self, axis: int, box: Ranges) -> Numbers:
+        found = np.ones([high - low for low, high in box])
+        for other in range(len(box)):
+            found = found * (self._cells(other, box) if other != axis else 1.0)
+        return found
+
+    def _cells(self, axis: int, box: Ranges) -> Numbers:
+        rings = (self.problem.boundary.periodic(axis),)
+        along = padded(
+            lambda part: self.widths[axis][slice(*part[0])],
+            (box[axis],),
+            (len(self.widths[axis]),),
+            rings,
+        )
+        shape = [-1 if k == axis else 1 for k in range(len(box))]
+        return np.broadcast_to(along.reshape(shape), [high - low for low, high in box])
+
+
+def uneven(problem: Problem) -> Problem:
+    """A case on cells that all differ."""
+    rng = np.random.default_rng(12)
+    widths = tuple(rng.uniform(0.6, 1.6, n) for n in problem.grid.shape)
+    given = UnevenCells(problem, widths)
+    conduction = replace(problem.body, coefficients=given)
+    return replace(problem, conduction=conduction, dt=0.15 * problem.dt)
+
+
 def cases(dtype: Any = np.float64) -> dict[str, Problem]:
     """By name."""
     heated = heating(5, changes=True)
@@ -124,4 +203,8 @@ def cases(dtype: Any = np.float64) -> dict[str, Problem]:
         "plate": melting(Case("", (19, 23), 5, every_face, heated, dtype), MANY),
         "plate, ring": melting(Case("", (13, 18), 3, rings, None, dtype), MANY),
         "block": melting(Case("", (7, 9, 11), 4, every_face, heated, dtype), FEW),
+        "uneven rod": uneven(melting(Case("", (37,), 3, every_face, heated, dtype), MANY)),
+        "uneven plate": uneven(melting(Case("", (19, 23), 5, every_face, heated, dtype), MANY)),
+        "uneven ring": uneven(melting(Case("", (13, 18), 3, rings, None, dtype), FEW)),
+        "uneven block": uneven(melting(Case("", (7, 9, 11), 4, every_face, heated, dtype), FEW)),
     }

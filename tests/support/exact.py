@@ -113,11 +113,18 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
         before = gained
         gained = between * difference if gained is None else fma(between, difference, gained)
         if (enthalpy := conduction.enthalpy) is not None:
-            half, contact = (it[axis].astype(kind) for it in (enthalpy.half, enthalpy.contact))
-            resistance = half[ids] / seen[CONDUCTIVITY] + half[beside] / beyond[CONDUCTIVITY]
+            if coefficients is None:
+                half = enthalpy.half[axis]
+                parts = half[ids], half[beside], enthalpy.contact[axis][ids, beside]
+            else:
+                # The low neighbour lies below the face, the high one above it.
+                low, high, joint = np.moveaxis(coefficients.series(axis, between_box), -1, 0)
+                parts = (high, low, joint) if side == "low" else (low, high, joint)
+            own, other, contact = (it.astype(kind) for it in parts)
+            resistance = own / seen[CONDUCTIVITY] + other / beyond[CONDUCTIVITY]
             rise = beyond[TEMPERATURE] - seen[TEMPERATURE]
             with np.errstate(divide="ignore", invalid="ignore"):
-                flow = rise / (resistance + contact[ids, beside])
+                flow = rise / (resistance + contact)
             alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
             gained = np.where(alike, gained, flow if before is None else before + flow)
 

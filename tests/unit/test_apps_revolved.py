@@ -324,17 +324,6 @@ ALL: Section = {"*": {"type": "neumann"}}
                 "grid": PLATE,
                 "model": {
                     "type": "heat",
-                    "materials": {"a": {**PLAIN, "latent_heat": 5, "solidus": 1}},
-                    "regions": [{"material": "a"}],
-                },
-            },
-            "grid.coordinates: what melts",
-        ),
-        (
-            {
-                "grid": PLATE,
-                "model": {
-                    "type": "heat",
                     "materials": {"a": {**PLAIN, "conductivity": {"x": 1, "y": 2}}},
                     "regions": [{"material": "a"}],
                 },

@@ -67,6 +67,32 @@ GRADED = {
     "model": {**FLUIDS, "sources": [{"density": "1e6*(1 + x)"}]},
 }
 
+TUBE = {
+    **ROD,
+    "grid": {
+        "coordinates": "cylindrical",
+        "axes": ["r", "z"],
+        "shape": [7, 5],
+        "size": ["8 cm", "5 cm"],
+        "graded": {"r": {"edges": [0, 0.01, 0.02, 0.025, 0.03, 0.04, 0.06, 0.08]}},
+    },
+    "boundaries": {
+        "r+": {"type": "robin", "h": 900, "ambient": "60 + t"},
+        "z-": {"type": "radiation", "emissivity": 0.8, "ambient": 300},
+        "z+": {"type": "neumann"},
+    },
+    "model": {
+        **WAX,
+        "regions": [
+            {"material": "wax"},
+            {"material": "steel", "box": {"r": ["4 cm", "8 cm"]}},
+            {"name": "oil", "fluid": {"ambient": 90, "h": 500}, "box": {"r": [0, "1 cm"]}},
+        ],
+        "contacts": [{"between": ["wax", "steel"], "resistance": 1e-4}],
+        "sources": [{"density": "1e6*(1 + z)", "material": "wax"}],
+    },
+}
+
 CASES = {
     "faces over time": ROD,
     "fluids": {**ROD, "model": FLUIDS},
@@ -75,6 +101,7 @@ CASES = {
     "moving": {**ROD, "model": {**FLUIDS, "sources": [{"density": "1e6*exp(-(x-t/500)**2)"}]}},
     "radiation": {**ROD, "boundaries": RADIATION},
     "melting": {**ROD, "model": WAX},
+    "melting in a tube": TUBE,
 }
 
 
@@ -108,7 +135,10 @@ def test_explicit_steps_are_counted_however_seldom_there_are_records(
 @pytest.mark.parametrize(
     ("name", "time"),
     [
-        *((name, {"dt": "7 s"}) for name in ("faces over time", "graded", "melting")),
+        *(
+            (name, {"dt": "7 s"})
+            for name in ("faces over time", "graded", "melting", "melting in a tube")
+        ),
         *((name, {"tolerance": 1e-6}) for name in ("fluids", "plate")),
     ],
 )

@@ -167,14 +167,8 @@ def _pieces(
     *,
     side: Literal["left", "right"],
 ) -> npt.NDArray[np.int64]:
-    """Number the piece of each value: count the marks of its id, after the first, that lie below
-    the value (with "right", at or below).
-
-    Args:
-        marks: ascending, (n_ids, n_pieces).
-        values: of any shape.
-        ids: of the same shape.
-        side: "right" counts a mark that equals the value, "left" does not.
+    """Number the piece of each value: count the marks (n_ids, n_pieces) of its id, after the first,
+    that lie below the value (with "right", at or below).
     """
     piece = np.zeros(values.shape, np.int64)
     for own in np.unique(ids):
@@ -418,6 +412,11 @@ class Coefficients(Protocol):
     def volume(self, box: Ranges) -> Numbers:
         """Volumes of the cells of a box [m^3]; heat sources are multiplied by them."""
 
+    def series(self, axis: int, box: Ranges) -> Numbers:
+        """Of the same faces, for enthalpies of different materials: c of the half cells below and
+        above [1/m], to be divided by their k, and the contact R [K/W]; (..., 3).
+        """
+
 
 @dataclass(frozen=True, eq=False)
 class Conduction:
@@ -429,7 +428,7 @@ class Conduction:
         coefficients: conductance of every face, instead of the medium's.
         enthalpy: material laws, if the state is the enthalpy instead of a temperature; the medium's
             conductances are then those by potential, of ids with themselves [1/m^2], its capacities
-            1, or infinite where the state is held.
+            1, or infinite where the state is held; coefficients are by potential too [m].
     """
 
     medium: Medium
@@ -486,6 +485,9 @@ class _RepeatedCoefficients:
 
     def volume(self, box: Ranges) -> Numbers:
         return repeated(self.given.volume, self.shape)(box)
+
+    def series(self, axis: int, box: Ranges) -> Numbers:
+        return repeated(functools.partial(self.given.series, axis), self.shape)(box)
 
 
 def repeated(

@@ -425,6 +425,23 @@ class Problem:
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.body.medium.ids, box, self.grid.shape, periodic)
 
+    def ways(self, axis: int, box: Ranges) -> npt.NDArray[np.float64]:
+        """Return what kernels read of the upper faces of a box, where coefficients give it: the
+        conductance, (..., 1); of enthalpies (..., 3): that by potential, or between materials the
+        contact R with the other sign, and c of the half cells below and above (`Coefficients`).
+        """
+        given, enthalpy = self.body.coefficients, self.body.enthalpy
+        assert given
+        between = given.conductance(axis, box)
+        if not enthalpy:
+            return between[..., None]
+        low, high = box[axis]
+        upwards = (*box[:axis], (low + 1, high + 1), *box[axis + 1 :])
+        kinds, above = (enthalpy.kinds[self.padded_ids(it)] for it in (box, upwards))
+        found = np.roll(given.series(axis, box), 1, -1)
+        found[..., 0] = np.where(kinds == above, between, -found[..., 0])
+        return found
+
     def padded_coefficient(self, name: str, box: Ranges) -> npt.NDArray[np.float64]:
         """Return a coefficient of the equations in a box of global indices that may reach beyond
         the grid; see `padded`.
@@ -492,3 +509,55 @@ def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         )
         raise ConfigError(msg)
     return np.asarray(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """The way of heat between points and their neighbours along an axis.
+
+    Attributes:
+        between: conductance; of enthalpies that by potential within a material.
+        series: of enthalpies between materials, c of the half cell on this side and on the other
+            one, to be divided by their conductivities, and the contact R; else empty.
+    """
+
+    between: npt.NDArray[Any]
+    series: tuple[npt.NDArray[Any], ...] = ()
+
+    def at(self, where: Any) -> Passage:
+        """Return the passage of some of the faces."""
+        return Passage(self.between[where], tuple(it[where] for it in self.series))
+
+    @property
+    def back(self) -> Passage:
+        """The same way as the neighbours see it."""
+        return Passage(self.between, (*self.series[1::-1], *self.series[2:]))
+
+
+def passage(
+    problem: Problem, axis: int, faces: Ranges, ids: Ids, beside: Ids, side: Side
+) -> Passage:
+    """Return the way between points and their neighbours along an axis.
+
+    Args:
+        problem: whose points.
+        axis: which axis, array order.
+        faces: the cells whose upper faces lie between, global indices.
+        ids: of the points.
+        beside: of their neighbours; of ghosts, those of the mirrors.
+        side: on which the neighbours lie.
+    """
+    conduction = problem.body
+    medium, enthalpy, given = conduction.medium, conduction.enthalpy, conduction.coefficients
+    if given:
+        between = given.conductance(axis, faces)
+        if not enthalpy:
+            return Passage(between)
+        below, above, contact = np.moveaxis(given.series(axis, faces), -1, 0)
+        own, other = (below, above) if side == "high" else (above, below)
+        return Passage(between, (own, other, contact))
+    between = medium.conductance[axis][ids, beside]
+    if not enthalpy:
+        return Passage(between)
+    half = enthalpy.half[axis]
+    return Passage(between, (half[ids], half[beside], enthalpy.contact[axis][ids, beside]))

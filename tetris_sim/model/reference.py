@@ -16,13 +16,12 @@ from tetris_sim.model.conduction import (
     MIRROR,
     TEMPERATURE,
     Conduction,
-    Enthalpy,
     Ids,
     Rule,
 )
 from tetris_sim.model.equations import tap
 from tetris_sim.model.formula import evaluate
-from tetris_sim.model.problem import Field, Problem, arithmetic_of
+from tetris_sim.model.problem import Field, Passage, Problem, arithmetic_of, passage
 from tetris_sim.model.rounding import Failures, Noise, entering, observed
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import Stencil
@@ -122,7 +121,7 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
         # one before.
         low = min(shift, 0)
         faces = _planes(whole, axis, low, grid.shape[axis] + low)
-        gained += flow(problem, axis, faces, (here, ids), (there, beside))
+        gained += flow(problem, axis, faces, (here, ids), (there, beside), side)
 
     # A rate of 0, from an infinite capacity, holds the state.
     rates = conduction.rates(problem.dt, whole)
@@ -229,19 +228,20 @@ def rise_to_neighbours(
 
     seen, ids = here
     low = box[axis][0] - (side == "low")
-    gained = flow(problem, axis, _planes(box, axis, low), here, there)
+    faces = _planes(box, axis, low)
+    between = passage(problem, axis, faces, ids, there[1], side)
+    gained = flow_by(problem, between, here, there)
     with np.errstate(divide="ignore", invalid="ignore"):  # where nothing flows
-        if conduction.enthalpy is not None:
-            rise = gained * conduction.enthalpy.half[axis][ids] / seen[CONDUCTIVITY]
+        if between.series:
+            rise = gained * between.series[0] / seen[CONDUCTIVITY]
         else:
             rise = gained / (2 * medium.conductance[axis][ids, ids])
-        if conduction.coefficients is not None:
+        if conduction.coefficients is not None and not between.series:
             grid, volume = problem.grid, conduction.coefficients.volume(box)
             widths = grid.distances(axis, box) / grid.spacing[axis]
             rise *= widths**2 / volume
             # Elsewhere the volume is that of the width on the area of the face.
             if grid.system.is_curved:
-                faces = _planes(box, axis, low)
                 rise *= volume / (grid.areas(axis, faces) * grid.distances(axis, box))
     return np.where(gained == 0, 0.0, rise)
 
@@ -261,7 +261,12 @@ def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
 
 
 def flow(
-    problem: Problem, axis: int, faces: Ranges, here: tuple[Seen, Ids], there: tuple[Seen, Ids]
+    problem: Problem,
+    axis: int,
+    faces: Ranges,
+    here: tuple[Seen, Ids],
+    there: tuple[Seen, Ids],
+    side: Side = "high",
 ) -> Values:
     """Return the flow into points from their neighbours along an axis: per volume of a cell
     [W/m^3], or with coefficients in total [W].
@@ -272,48 +277,31 @@ def flow(
         faces: the cells whose upper faces lie between, global indices.
         here: `potentials` and ids of the points.
         there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
+        side: on which the neighbours lie.
     """
-    conduction, ids, beside = problem.body, here[1], there[1]
-    if conduction.coefficients is None:
-        between = conduction.medium.conductance[axis][ids, beside]
-    else:
-        between = conduction.coefficients.conductance(axis, faces)
-    return flow_by(problem, axis, between, here, there)
+    between = passage(problem, axis, faces, here[1], there[1], side)
+    return flow_by(problem, between, here, there)
 
 
 def flow_by(
-    problem: Problem,
-    axis: int,
-    between: Values,
-    here: tuple[Seen, Ids],
-    there: tuple[Seen, Ids],
+    problem: Problem, between: Passage, here: tuple[Seen, Ids], there: tuple[Seen, Ids]
 ) -> Values:
-    """Return the same as `flow` by known conductances between the points and their neighbours."""
+    """Return the same as `flow` by a known way between the points and their neighbours."""
     (mine, ids), (theirs, beside) = here, there
     # Within a material, differences of potential are exact for any k(T); between materials the
     # temperature is continuous (but for the contact), the potential is not.
-    by_potential = between.astype(mine[MIRROR].dtype) * (theirs[MIRROR] - mine[MIRROR])
+    kind = mine[MIRROR].dtype
+    by_potential = between.between.astype(kind) * (theirs[MIRROR] - mine[MIRROR])
     enthalpy = problem.body.enthalpy
     if enthalpy is None:
         return np.asanyarray(by_potential)
     alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
-    by_temperature = _between_materials(enthalpy, axis, mine, theirs, ids, beside)
-    return np.where(alike, by_potential, by_temperature)
-
-
-def _between_materials(
-    enthalpy: Enthalpy, axis: int, here: Seen, there: Seen, ids: Ids, beside: Ids
-) -> Values:
-    """Return the flow from neighbours of other materials: temperature difference over
-    resistance.
-    """
-    kind = here[MIRROR].dtype
-    half, contact = enthalpy.half[axis].astype(kind), enthalpy.contact[axis].astype(kind)
-    resistance = half[ids] / here[CONDUCTIVITY] + half[beside] / there[CONDUCTIVITY]
-    total = resistance + contact[ids, beside]
-    # Infinite or 0 / 0 values belong to pairs of one material, which the caller discards.
-    with np.errstate(divide="ignore", invalid="ignore"):  # the other ones are not taken
-        return np.asanyarray((there[TEMPERATURE] - here[TEMPERATURE]) / total)
+    own, other, contact = (it.astype(kind) for it in between.series)
+    # Infinite or 0 / 0 values belong to pairs of one material, which are not taken.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = own / mine[CONDUCTIVITY] + other / theirs[CONDUCTIVITY] + contact
+        by_temperature = (theirs[TEMPERATURE] - mine[TEMPERATURE]) / total
+    return np.asanyarray(np.where(alike, by_potential, by_temperature))
 
 
 def ruled_ghosts(

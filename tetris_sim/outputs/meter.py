@@ -29,7 +29,7 @@ from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.conduction import AFFINE, MIRROR, Ids, Numbers, Parameter, Rule, RuledFace
 from tetris_sim.model.formula import evaluate
-from tetris_sim.model.problem import Problem
+from tetris_sim.model.problem import Passage, Problem, passage
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs.heat_flows import Sources, flow_through, openings
 from tetris_sim.outputs.materials import BodyMaterials
@@ -136,7 +136,7 @@ class Meter:
             (reference.potentials(conduction, state[cells], ids), ids)
             for cells, ids in zip(shore.cells, shore.ids, strict=True)
         )
-        flow = reference.flow_by(self._problem, shore.axis, shore.between, here, there)
+        flow = reference.flow_by(self._problem, shore.between, here, there)
         watts = flow.astype(np.float64) * joules_of(self._problem)
         by_id = np.bincount(shore.ids[1], watts)
         for number in np.unique(shore.ids[1]):
@@ -480,13 +480,13 @@ class _Shore:
         axis: normal to the faces.
         cells: flat indices of the cells of the body and of the held ones, two arrays (n,).
         ids: of both.
-        between: conductances.
+        between: the ways from the first to the held ones.
     """
 
     axis: int
     cells: tuple[Ids, Ids]
     ids: tuple[Ids, Ids]
-    between: Numbers
+    between: Passage
 
 
 def _find_shores(body: BodyMaterials) -> list[_Shore]:
@@ -504,15 +504,12 @@ def _find_shores(body: BodyMaterials) -> list[_Shore]:
         joined = body.lets_pass(axis, whole, ids, beside) & (held != np.roll(held, -1, axis))
         if not body.problem.boundary.periodic(axis):
             joined[(slice(None),) * axis + (-1,)] = False
-        if coefficients := body.conduction.coefficients:
-            k = coefficients.conductance(axis, whole)
-        else:
-            k = body.conduction.medium.conductance[axis][ids, beside]
         # Either the cell below the face is held, or that above it.
         for low_held in (False, True):
             at = joined & (held == low_held)
             cells, kinds = [flat[at], np.roll(flat, -1, axis)[at]], [ids[at], beside[at]]
+            way = passage(body.problem, axis, whole, ids, beside, "high").at(at)
             if low_held:
-                cells, kinds = cells[::-1], kinds[::-1]
-            found.append(_Shore(axis, (cells[0], cells[1]), (kinds[0], kinds[1]), k[at]))
-    return [it for it in found if it.between.size]
+                cells, kinds, way = cells[::-1], kinds[::-1], way.back
+            found.append(_Shore(axis, (cells[0], cells[1]), (kinds[0], kinds[1]), way))
+    return [it for it in found if it.cells[0].size]

@@ -30,7 +30,7 @@ from tetris_sim.model.conduction import (
     RuledFace,
 )
 from tetris_sim.model.formula import Node, Variable, evaluate, walk
-from tetris_sim.model.problem import Problem
+from tetris_sim.model.problem import Problem, passage
 from tetris_sim.model.reference import Seen, follow, potentials
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import bends, mean
@@ -306,6 +306,8 @@ class Contents:
         ids: of all cells.
         drive: the curve of the driving quantity: potential or temperature.
         has_one: whether all cells that are not held are of one material, and `drive` the potential.
+        problem: whose they are.
+        volumes: of the cells, where they differ [m^3]; else 1.
     """
 
     conduction: Conduction
@@ -313,6 +315,8 @@ class Contents:
     ids: Ids
     drive: Curve
     has_one: bool
+    problem: Problem
+    volumes: Numbers
 
     def driving(self, state: Numbers) -> Numbers:
         """Return the driving quantity of a state."""
@@ -357,7 +361,9 @@ class Contents:
         ids, beside = self.ids, np.roll(self.ids, -1, axis)
         # Conductance of cells of one material by potential; it counts only where the materials
         # agree.
-        by_potential = self.conduction.medium.conductance[axis][ids, beside]
+        whole = tuple((0, n) for n in ids.shape)
+        between = passage(self.problem, axis, whole, ids, beside, "high")
+        by_potential = between.between
         alike = self.enthalpy.kinds[ids] == self.enthalpy.kinds[beside]
         if self.has_one:
             return np.where(alike, by_potential, 0.0)
@@ -372,8 +378,8 @@ class Contents:
         apart = abs(rise) > close
         mean = np.where(apart, (next_phi - phi) / np.where(apart, rise, 1.0), (k + next_k) / 2)
 
-        half, contact = self.enthalpy.half[axis], self.enthalpy.contact[axis]
-        through = half[ids] / k + half[beside] / next_k + contact[ids, beside]
+        own, other, contact = between.series
+        through = own / k + other / next_k + contact
         return np.asarray(np.where(alike, by_potential * mean, 1 / through))
 
     def tangent(
@@ -404,6 +410,10 @@ class Contents:
         d = np.where(d > _FLAT * k * rise / width, d, 0.0)
         return d, k * (ghosts(here) - here[MIRROR]) + d * it.of(self.drive, state, ids)
 
+    def heat(self, state: Numbers, part: tuple[Numbers, ...]) -> float:
+        """Return the heat of a part, per unit of `volumes`: the sum of its states times these."""
+        return float((np.broadcast_to(self.volumes, state.shape) * state)[part].sum())
+
     def warmed(
         self, driving: Numbers, part: tuple[Numbers, ...], heat: float
     ) -> tuple[Numbers, Numbers]:
@@ -413,12 +423,13 @@ class Contents:
         Args:
             driving: of all cells.
             part: indices of its cells.
-            heat: the sum of its states.
+            heat: the sum of its states, times `volumes`.
 
         Returns:
             (driving quantity of the cells of the part, their state).
         """
         it, ids, here = self.enthalpy, self.ids[part], driving[part]
+        volumes = np.broadcast_to(self.volumes, self.ids.shape)[part]
 
         def state(more: float) -> Numbers:
             return it.where(self.drive, here + more, ids)
@@ -426,20 +437,20 @@ class Contents:
         # The heat is a monotonic function of the shift: bracket it, then bisect to the last bit.
         reach = 1.0 + float(abs(here).max())
         low, high = -reach, reach
-        while state(low).sum() > heat:
+        while (volumes * state(low)).sum() > heat:
             low *= 2
-        while state(high).sum() < heat:
+        while (volumes * state(high)).sum() < heat:
             high *= 2
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             if not low < middle < high:
                 break
-            low, high = (middle, high) if state(middle).sum() <= heat else (low, middle)
+            low, high = (middle, high) if (volumes * state(middle)).sum() <= heat else (low, middle)
 
         # At the melting point, the enthalpy is not determined by the temperature: all melting cells
         # get the same fraction of their latent heat.
         solid, molten = state(low), state(high + _MELTED * reach)
-        left, room = heat - solid.sum(), (molten - solid).sum()
+        left, room = heat - (volumes * solid).sum(), (volumes * (molten - solid)).sum()
         return here + low, solid + (molten - solid) * (left / room if room > 0 else 0.0)
 
 
@@ -461,4 +472,7 @@ def contents_of(problem: Problem, ids: Ids) -> Contents | None:
     own, given = (np.flatnonzero(present & mask) for mask in (~held, held))
     joined = np.isfinite(it.contact[:, own][:, :, given]).any()
     has_one = len(set(it.kinds[own])) == 1 and not joined
-    return Contents(conduction, it, ids, it.potential if has_one else it.temperature, has_one)
+    drive, volumes = it.potential if has_one else it.temperature, np.ones(1)
+    if conduction.coefficients:
+        volumes = conduction.coefficients.volume(tuple((0, n) for n in ids.shape))
+    return Contents(conduction, it, ids, drive, has_one, problem, volumes)

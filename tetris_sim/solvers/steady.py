@@ -160,7 +160,7 @@ def solve_steady(
         # conductances depend on the temperature.
         if (contents := made.contents) is not None:
             for part in alone:
-                found[part], _ = contents.warmed(found, part, float(initial[part].sum()))
+                found[part], _ = contents.warmed(found, part, contents.heat(initial, part))
             found = found if made.is_linear else mixture.better(u, found)
         u = found
         # At the new iterate the conductances and tangents are different ones.
@@ -179,7 +179,8 @@ def solve_steady(
     answer = answer.copy() if alone else answer
     for part in alone:
         if made.contents is not None:
-            _, answer[part] = made.contents.warmed(u, part, float(initial[part].sum()))
+            heat = made.contents.heat(initial, part)
+            _, answer[part] = made.contents.warmed(u, part, heat)
         else:
             weight = made.capacity[part]
             answer[part] += (weight * (initial[part] - answer[part])).sum() / weight.sum()
