@@ -295,6 +295,7 @@ def flow_by(
     enthalpy = problem.body.enthalpy
     if enthalpy is None:
         return np.asanyarray(by_potential)
+
     alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
     own, other, contact = (it.astype(kind) for it in between.series)
     # Infinite or 0 / 0 values belong to pairs of one material, which are not taken.
