@@ -23,6 +23,7 @@ from tetris_sim.version import __version__
 if TYPE_CHECKING:
     from tetris_sim.api.arrays import thermal_diffusion
     from tetris_sim.api.coupling import Coupled, couple
+    from tetris_sim.api.fitting import fit
     from tetris_sim.api.pde import solve_pde
     from tetris_sim.api.result import Result, open_result
     from tetris_sim.api.running import preview, run, simulate
@@ -68,6 +69,7 @@ _LAZY = {
     "plan_together": "tetris_sim.scheduler.planner",
     "Simulation": "tetris_sim.simulation.loop",
     "open_simulation": "tetris_sim.simulation.loop",
+    "fit": "tetris_sim.api.fitting",
     "solve_pde": "tetris_sim.api.pde",
     "sweep": "tetris_sim.api.sweeping",
 }
@@ -91,6 +93,7 @@ __all__ = [
     "__version__",
     "couple",
     "find_machine",
+    "fit",
     "load_config",
     "make_config",
     "make_plan",

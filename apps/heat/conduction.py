@@ -34,7 +34,7 @@ from tetris_sim.apps.heat.sections import (
 from tetris_sim.apps.heat.survey import GridScan, Openness, survey
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.time_functions import check_course, check_in_space
-from tetris_sim.config.sections.control import first_output
+from tetris_sim.config.sections.conditions import first_output
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary

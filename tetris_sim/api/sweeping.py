@@ -7,6 +7,8 @@ goes on from its checkpoint.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import logging
@@ -19,16 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.api.sweep_table import (
+from tetris_sim.api.sweep_workers import (
     ERROR,
+    TABLE,
+    ProcessPool,
+    ProcessSlot,
     Row,
     SweepCase,
     SweepResult,
+    find_seats,
+    make_batches,
     read_row,
     row_of,
-    write_table,
 )
-from tetris_sim.api.sweep_workers import ProcessPool, ProcessSlot, find_seats, make_batches
 from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.overrides import Override
@@ -222,6 +227,18 @@ def settle(
     results.refuse_unusable(place)
     place.mkdir(parents=True, exist_ok=True)
     atomic_text(path, plan)
+
+
+def write_table(place: Path, rows: Sequence[Row]) -> None:
+    """Write the table of all runs; what a run does not have is empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row if name != "directory"))
+    text = io.StringIO()
+    writer = csv.DictWriter(
+        text, [*columns, "directory"], restval="", lineterminator="\n", extrasaction="raise"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic_text(place / TABLE, text.getvalue())
 
 
 def _run_all(

@@ -14,6 +14,7 @@ VERBS = {
     "plan": "say what a run would do and cost, without running",
     "run": "run a simulation",
     "sweep": "run a configuration with many values of some keys",
+    "fit": "find parameters from what probes have measured",
     "restart": "continue a run from a checkpoint",
     "watch": "show how far a run is, from its files alone",
     "info": "say what is in an output, a checkpoint or a results directory",

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check all runs, make those that are not there, print the table."""
-    from tetris_sim.api.sweep_table import ERROR, TABLE
+    from tetris_sim.api.sweep_workers import ERROR, TABLE
     from tetris_sim.api.sweeping import sweep
 
     over = {}

@@ -26,8 +26,8 @@ from tetris_sim.config.sections.conditions import (
     NeumannFace,
     PeriodicFace,
     RandomInitial,
+    control_mistakes,
 )
-from tetris_sim.config.sections.control import control_mistakes
 from tetris_sim.config.sections.grid import GridSection, closed_faces
 from tetris_sim.config.sections.quantities import ANGLES, split_unit
 from tetris_sim.config.sections.schema import (

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tetris_sim.apps.time_functions import TimeFunction, read_course
-from tetris_sim.config.sections.control import (
+from tetris_sim.config.sections.conditions import (
     ControllerSection,
     EventSection,
     SensorSection,

@@ -1,18 +1,22 @@
-"""Configuration sections of the initial state and of the boundary conditions on faces.
+"""Configuration sections of the initial state, of the boundary conditions on faces, and of the
+controllers and events that depend on the state.
 
 As in all sections (`schema.py`), numbers are SI and lists along axes are in the order x, y, z.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tetris_sim.config.sections.quantities import (
     AnyNumber,
     Conductivity,
+    Interval,
     Position,
+    PositiveDuration,
     PositiveLength,
     Section,
     Temperature,
@@ -24,6 +28,7 @@ from tetris_sim.config.sections.varying import (
     FaceFlux,
     FaceNumber,
     FaceTemperature,
+    VaryingSetpoint,
 )
 
 # The pattern admits axis names and the wildcard; which entry decides about a face (its own name
@@ -273,3 +278,220 @@ OF_EQUATIONS = (
 )
 FaceCondition = FaceSection | Patches
 """Condition of a face: one section, or a list by location, of which the first match holds."""
+
+
+# What is decided while a run goes on: the events that end it, controllers of sources and faces.
+
+Target = Annotated[
+    str,
+    Field(
+        pattern=r"^(([xyzr]|theta)[-+]?|\*)\.(flux|h)$|^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$",
+        description="the name of a source, or the flux or h of a face such as z+.h",
+    ),
+]
+
+
+class SensorSection(Section):
+    """One number of the state that is looked at while the run goes on."""
+
+    probe: str | None = None
+    """The value at the probe of this name, of `output.probes`."""
+    mean: str | None = None
+    """The mean by volume over the region of this name, or a part of `output.statistics.over`."""
+    field: str | None = None
+    """The field, of a model with several; the first one if not given."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> SensorSection:
+        if (self.probe is None) == (self.mean is None):
+            msg = "give either probe or mean"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def place(self) -> str:
+        """What it looks at, in words."""
+        place = f"probe {self.probe}" if self.mean is None else f"mean of {self.mean}"
+        return place if self.field is None else f"{self.field}, {place}"
+
+
+class EventSection(SensorSection):
+    """A sensor above or below a value."""
+
+    above: Temperature | None = None
+    """[degC], or for other variables than temperature a number in their unit."""
+    below: Temperature | None = None
+    """Likewise."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> EventSection:
+        if (self.above is None) == (self.below is None):
+            msg = "give either above or below"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def sign(self) -> float:
+        """1 if it is to be above the limit, -1 if below."""
+        return 1.0 if self.below is None else -1.0
+
+    @property
+    def limit(self) -> float:
+        """The value it is to be above or below of."""
+        return float(self.above if self.above is not None else self.below or 0.0)
+
+    @property
+    def text(self) -> str:
+        """It as a sentence without its end."""
+        return f"{self.place} {'above' if self.sign > 0 else 'below'} {self.limit:g}"
+
+
+class PidSection(Section):
+    """Gains of a PID controller: gain * (e + integral of e / integral_time + derivative_time *
+    de/dt), with e the distance from the setpoint; the derivative is that of the sensor alone, and
+    the integral stands still where the output is at a limit and e would drive it further.
+    """
+
+    gain: AnyNumber
+    """Output per kelvin [1/K]."""
+    integral_time: PositiveDuration | None = None
+    """[s]; no integral if not given."""
+    derivative_time: PositiveDuration | None = None
+    """[s]; no derivative if not given."""
+    bias: AnyNumber = 0.0
+    """Output without any of these."""
+
+
+class ControllerSection(Section):
+    """A controller: a thermostat with hysteresis (band), or a PID controller (setpoint and pid).
+    Its output multiplies what it switches: 1 or 0 of a thermostat, a number within limits of a PID
+    controller.
+    """
+
+    sensor: SensorSection
+    band: tuple[Temperature, Temperature] | None = None
+    """A thermostat switches on below the first and off above the second; the reverse to cool."""
+    setpoint: VaryingSetpoint | None = None
+    """What is to be reached [degC]: a number, a formula of t, or a table, such as
+    `{table: [[6 h, 21 degC], [22 h, 16 degC]], hold: true, period: 24 h}`.
+    """
+    hysteresis: TemperatureDifference | None = None
+    """Of a thermostat with a setpoint instead of a band: the width of the band around it [K]."""
+    pid: PidSection | None = None
+    switches: Target | tuple[Target, ...] = ()
+    """What it acts on: names of sources, and `z+.flux` or `z+.h` of faces."""
+    action: Literal["heat", "cool"] = "heat"
+    """Whether more of it makes the sensor warmer or colder."""
+    limits: tuple[AnyNumber, AnyNumber] = (0.0, 1.0)
+    """Least and largest output of a PID controller."""
+    begins: Literal["on", "off"] = "off"
+    """State of a thermostat that begins inside its band."""
+    every: Interval | None = None
+    """How often it looks: a PID controller at each step if not given. A thermostat looks at the
+    step at which its sensor can be at a limit, judging by how fast it moves, and at the latest
+    after this, or 64 steps.
+    """
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What it acts on."""
+        return (self.switches,) if isinstance(self.switches, str) else self.switches
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ControllerSection:
+        # Each kind has keys of its own; one that would do nothing is a mistake.
+        if self.pid is not None:
+            if self.setpoint is None or self.band is not None or self.hysteresis is not None:
+                msg = "a PID controller has a setpoint, and neither band nor hysteresis"
+                raise ValueError(msg)
+        elif self.band is not None:
+            if self.setpoint is not None or self.hysteresis is not None:
+                msg = "give either band, or setpoint and hysteresis, of a thermostat"
+                raise ValueError(msg)
+        elif self.setpoint is None or self.hysteresis is None or self.hysteresis <= 0:
+            msg = (
+                "give band: [19 degC, 21 degC] or setpoint and hysteresis of a thermostat, or "
+                "setpoint and pid"
+            )
+            raise ValueError(msg)
+
+        # Ends in the wrong order would switch at every look.
+        if self.band is not None and not self.band[0] < self.band[1]:
+            msg = f"band is from {self.band[0]:g} to {self.band[1]:g}; the lower end comes first"
+            raise ValueError(msg)
+        if not self.limits[0] < self.limits[1]:
+            msg = f"limits are {self.limits[0]:g} and {self.limits[1]:g}; the lower comes first"
+            raise ValueError(msg)
+        if not self.targets:
+            msg = "switches: missing; the name of a source, or z+.h or z+.flux of a face is wanted"
+            raise ValueError(msg)
+        return self
+
+
+def first_output(section: ControllerSection) -> float:
+    """What a controller says before its first look."""
+    if section.pid is None:
+        return float(section.begins == "on")
+    return float(min(max(section.pid.bias, section.limits[0]), section.limits[1]))
+
+
+Found = Iterator[tuple[tuple[str | int, ...], str]]
+
+
+def sensors_in(request: Any) -> Iterator[tuple[tuple[str | int, ...], SensorSection]]:
+    """Every sensor of a configuration with its key path."""
+    until = request.time.until
+    for kind in ("any", "all") if until is not None else ():
+        for number, event in enumerate(getattr(until, kind)):
+            yield ("time", "until", kind, number), event
+    for name, section in request.control.items():
+        yield ("control", name, "sensor"), section.sensor
+
+
+def control_mistakes(
+    request: Any, names: Mapping[str, tuple[str, ...]], solves_once: bool
+) -> Found:
+    """Yield names that are nothing, and controllers of what nobody can control, with key paths.
+
+    Args:
+        request: the configuration without its model.
+        names: what there is to name: fields, regions, sources.
+        solves_once: whether the run makes no steps.
+    """
+    # Probes that are numbered have no name that anybody could have written.
+    probes = [it.name for it in request.output.probes if it.name is not None]
+    statistics = request.output.statistics
+    parts = [*names["regions"], *({} if statistics is None else statistics.over)]
+    for path, sensor in sensors_in(request):
+        known = {"probe": probes, "mean": parts, "field": list(names["fields"])}
+        places = {"probe": "output.probes with a name", "mean": "model.regions with a name"}
+        for key, there in known.items():
+            wanted = getattr(sensor, key)
+            if wanted is not None and wanted not in there:
+                listed = ", ".join(there) or "none is there"
+                yield (*path, key), f"{wanted!r} is no {places.get(key, 'field')}; {listed}"
+
+    # A face that is covered by `*` has no key of its own to name.
+    faces = {
+        f"{face}.{key}"
+        for face, condition in request.boundaries.items()
+        for section in (condition if isinstance(condition, tuple) else (condition,))
+        for key in ("flux", "h")
+        if hasattr(section, key)
+    }
+    # Two controllers of one thing would multiply, which nobody means.
+    taken: dict[str, str] = {}
+    for name, section in request.control.items():
+        if solves_once:
+            yield ("control", name), "scheme: steady makes no steps, so nothing is controlled"
+        for target in section.targets:
+            if target not in (*names["sources"], *faces):
+                known_targets = ", ".join([*names["sources"], *sorted(faces)]) or "there is none"
+                yield (
+                    ("control", name, "switches"),
+                    f"{target!r} is no source with a name, and no flux or h of a face that is "
+                    f"written in boundaries; {known_targets}",
+                )
+            if taken.setdefault(target, name) != name:
+                told = f"{target} is switched by {taken[target]} already"
+                yield ("control", name, "switches"), told

@@ -14,11 +14,12 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 
 from tetris_sim.config.sections.conditions import (
     AxisFace,
+    ControllerSection,
+    EventSection,
     FaceCondition,
     FaceName,
     InitialSection,
 )
-from tetris_sim.config.sections.control import ControllerSection, EventSection
 from tetris_sim.config.sections.grid import AxisName, Count, GridSection, closed_faces
 from tetris_sim.config.sections.quantities import (
     AnyInterval,
