@@ -355,7 +355,8 @@ def equations_problem(
         language.numbers,
         Space(grid.spacing, accuracy, advection),
         arrays={name: _of_box(name, constants[name], grid) for name in language.arrays},
-    ).with_faces(boundaries, grid)
+    )
+    system = system.with_wholes(grid).with_faces(boundaries, grid)
 
     def initial(slab: Slab) -> Field:
         return state[(slice(None), *(slice(*span) for span in slab.spans))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tetris_sim.apps.pde.schemes import (
 )
 from tetris_sim.apps.pde.simplify import spacing_name
 from tetris_sim.apps.pde.stability import StepLimits, find_limits
+from tetris_sim.apps.pde.wholes import in_order, numbers_of
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
@@ -31,7 +32,7 @@ from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.conduction import Numbers, star_mean
 from tetris_sim.model.equations import Equations, Offset, Rates, Substeps, as_tap
-from tetris_sim.model.formula import Node
+from tetris_sim.model.formula import Constant, Node
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
@@ -145,6 +146,7 @@ class Parts:
         initial: the state at time 0.
         variables: one per field.
         dtype: of the state.
+        wholes: the numbers of the whole grid at the initial state, by name.
     """
 
     grid: Grid
@@ -154,13 +156,23 @@ class Parts:
     initial: InitialField
     variables: tuple[StateVariable, ...]
     dtype: np.dtype[Any]
+    wholes: Mapping[str, float] = field(default_factory=dict)
 
-    def values(self, dt: float) -> dict[str, float]:
-        """The numbers that scalars are made of."""
+    def values(self, dt: float, made: SchemeStages | None = None) -> dict[str, float]:
+        """The numbers that scalars are made of, those of the whole grid as they are at time 0.
+
+        Args:
+            dt: the time step [s].
+            made: stages that read numbers of the whole grid at other times too.
+        """
         # Spacings have the letters of straight axes, whatever axes are called.
         letters = AXIS_NAMES[: self.grid.ndim][::-1]
         spacing = zip(letters, self.grid.spacing, strict=True)
-        return {**self.system.values, "dt": dt} | {spacing_name(a): h for a, h in spacing}
+        found = {**self.system.values, "dt": dt, **self.wholes}
+        found |= {spacing_name(a): h for a, h in spacing}
+        reductions = {} if made is None else made.reductions
+        known = {name: self.wholes[it] for name, it in reductions.items() if it in self.wholes}
+        return {**found, **known}
 
 
 def assemble_equations(
@@ -184,6 +196,15 @@ def assemble_equations(
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
+    if parts.system.wholes:
+        if time.scheme in SPLIT or time.solves:
+            msg = (
+                f"time.scheme: {time.scheme} integrates what each point reads of its neighbours, "
+                "and integral, mean, max and min are numbers of the whole grid; take an explicit "
+                "scheme"
+            )
+            raise ConfigError(msg)
+        parts = with_wholes(parts)
     if time.scheme in SPLIT:
         return _assemble_rates(parts, time, dt, adaptive=adaptive or time.tolerance is not None)
     if time.solves:
@@ -200,15 +221,60 @@ def assemble_equations(
         made, limits = _stretch(parts, time)
         _check_scalars(parts, made, time)
         taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
-        return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
+        return _in_steps(parts, made, (taken, steps), limits.given)
 
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made, time)
     # The step of a run that goes on was found when it began.
     limits = StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
-    equations = make_equations(parts, made, taken)
-    return as_one_stencil(problem_of(parts, equations, (taken, steps), limits.given))
+    return as_one_stencil(_in_steps(parts, made, (taken, steps), limits.given))
+
+
+def _in_steps(parts: Parts, made: SchemeStages, time: tuple[float, int], limit: float) -> Problem:
+    """The problem of stages in steps of one length."""
+    equations = make_equations(parts, made, time[0])
+    if made.reductions:
+        substeps = Substeps({}, 1, 1.0, time[0], _numbers_of(parts, made))
+        equations = replace(equations, substeps=substeps)
+    return problem_of(parts, equations, time, limit)
+
+
+def _numbers_of(
+    parts: Parts, made: SchemeStages
+) -> Callable[[float, float, Mapping[str, float]], Numbers]:
+    """The parameters of a substep, as of `Substeps`."""
+
+    def numbers(begin: float, length: float, found: Mapping[str, float]) -> Numbers:
+        return made.hoist.numbers({**parts.values(length, made), **found}, begin)
+
+    return numbers
+
+
+_LOOKED_AT = 1 << 22  # points at which numbers of the whole grid are made beforehand
+
+
+def with_wholes(parts: Parts) -> Parts:
+    """The same with the numbers of the whole grid at the initial state; of a large grid those of a
+    part in its middle stand for them, which decide nothing but trials and the largest step.
+    """
+    if not parts.system.wholes:
+        return parts
+    sample = parts
+    if parts.grid.n_points > _LOOKED_AT:
+        sample = _middle(parts, int(_LOOKED_AT ** (1 / parts.grid.ndim)))
+    share = parts.grid.n_points / sample.grid.n_points
+    found: dict[str, float] = {}
+    for group in in_order(parts.system.wholes):
+        wholes = {name: parts.system.wholes[name] for name in group}
+        rates = {name: Constant(0.0) for name in parts.system.right_sides}
+        system = replace(sample.system, first=rates, second={}, wholes=wholes)
+        known = replace(sample, system=system, wholes=found)
+        made = make_stages(system, "euler")
+        numbers = numbers_of(problem_of(known, make_equations(known, made, 1.0), (1.0, 1), 1.0))
+        sums = {name for name in group if parts.system.wholes[name].kind == "integral"}
+        found |= {name: it * (share if name in sums else 1.0) for name, it in numbers.items()}
+    return replace(parts, wholes=found)
 
 
 def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
@@ -280,10 +346,7 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     )
     first = min(taken, limits.automatic) if limits.automatic > 0 else taken
 
-    def numbers(begin: float, length: float) -> Numbers:
-        return made.hoist.numbers(parts.values(length), begin)
-
-    substeps = Substeps(errors, pair.order, time.tolerance, first, numbers)
+    substeps = Substeps(errors, pair.order, time.tolerance, first, _numbers_of(parts, made))
     equations = make_equations(parts, made, _TRIED * first, (TIME, "dt"))
     equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, (taken, steps), limits.automatic)
@@ -343,7 +406,7 @@ def make_equations(
         for name, tree in made.inner.items()
     }
     _refuse_inner_drives(parts, made)
-    values, read = parts.values(dt), {name for stage in made.stages for name in stage.taps}
+    values, read = parts.values(dt, made), {name for stage in made.stages for name in stage.taps}
     drives = [it for drives in parts.system.drives.values() for it in drives if it.name in read]
     widths = {
         name: functools.reduce(lambda a, b: tuple(map(max, a, b)), found)
@@ -360,9 +423,13 @@ def make_equations(
         made.stages,
         made.results,
         boundaries,
-        made.hoist.parameters(values, changing),
+        made.hoist.parameters(values, (*changing, *made.reductions)),
         made.hoist.arrays(values, parts.grid) | beyond,
         outside=frozenset(beyond),
+        reductions={
+            name: parts.system.wholes[it].reduction(parts.grid)
+            for name, it in made.reductions.items()
+        },
     )
 
 
@@ -490,7 +557,7 @@ def _check_scalars(parts: Parts, made: SchemeStages, time: TimeSection) -> None:
     # Where the step is not known yet, a short one: a formula of time need have no value after the
     # run.
     dt = time.dt if isinstance(time.dt, float) else 1e-6 * min(time.t_end or 1.0, 1.0)
-    values = parts.values(dt)
+    values = parts.values(dt, made)
     for parameter in made.hoist.parameters(values):
         rows = parameter.rows(lambda step: step * dt, 0, 1)
         if not np.isfinite(rows).all():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -54,6 +55,11 @@ Advection = Literal["upwind", "central"]
 Accuracy = Literal[2, 4]
 Sums = list[tuple[Node, Mapping[Offset, Weight]]]  # a scalar before each
 _PAIRS = ("xy", "xz", "yz")
+# Of one formula they are numbers of the whole grid.
+OF_THE_GRID: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("integral", "mean"), (1, 1)),
+    **dict.fromkeys(("max", "min"), (1, math.inf)),
+}
 
 
 @functools.cache
@@ -74,6 +80,7 @@ def operators(ndim: int, axes: tuple[str, ...] = ()) -> Operators:
         "advect": (ndim + 1, ndim + 1),
         **dict.fromkeys(("flux", "div"), (ndim, ndim + 2)),
         **{f"{k}(limiter={it})": (ndim, ndim + 2) for k in ("flux", "div") for it in LIMITERS},
+        **OF_THE_GRID,
     }
     derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
     for name in derivatives:
@@ -102,6 +109,7 @@ def _around_operators(axes: tuple[str, ...]) -> Operators:
         "div_grad": (2, 2),
         **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
         "advect": (len(axes) + 1, len(axes) + 1),
+        **OF_THE_GRID,
     }
     every = (*axes, *(axis for axis in AXIS_NAMES if axis not in axes))
     for parts in derivatives(every):
@@ -423,7 +431,9 @@ def name_mistakes(
     """Names that already mean something: (name, sentence)."""
     for name in names:
         why_not = usable_name(name)
-        if name in (*AXIS_NAMES, *axes, TIME, "dt") or name in operators(ndim, axes):
+        # Names had these meanings before there were such functions.
+        known = operators(ndim, axes).keys() - {"integral", "mean"}
+        if name in (*AXIS_NAMES, *axes, TIME, "dt") or name in known:
             why_not = f"{name!r} already means something in equations; choose another name"
         if why_not is not None:
             yield name, f"{why_not} for the {what}"

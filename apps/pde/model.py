@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
-from tetris_sim.apps.pde.build import Parts, assemble_equations, error_of_a_step
+from tetris_sim.apps.pde.build import Parts, assemble_equations, error_of_a_step, with_wholes
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
     NamedFields,
@@ -153,7 +153,7 @@ class PdeModel(Section):
         bounds = dict(zip(grid.names, grid.bounds, strict=True))
         if "theta" not in grid.names or bounds["r"][0] > 0:
             return
-        known = ("laplace", "div_grad", "biharmonic")
+        known = ("laplace", "div_grad", "biharmonic", "integral", "mean")
         for name, tree in trees.items():
             for part in walk(tree):
                 if not isinstance(part, Operation) or part.name in OPERATIONS:
@@ -255,7 +255,7 @@ class PdeModel(Section):
                 for name, it in self.constants.items()
                 if isinstance(it, FileConstant)
             },
-        )
+        ).with_wholes(grid)
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
         for name, it in self.fields.items():
@@ -284,7 +284,7 @@ class PdeModel(Section):
 
     def notes(self, request: Request) -> tuple[str, ...]:
         """What a person should know of equations that can be computed."""
-        parts = self._parts(request, continued=False)
+        parts = with_wholes(self._parts(request, continued=False))
         grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
 
         # Notes are no mistakes: both kinds of equations can be meant.

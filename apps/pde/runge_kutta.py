@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.pde.schemes import Scheme, SchemeStages, System, discretised, extended
+from tetris_sim.apps.pde.schemes import Scheme, SchemeStages, System, evaluated, extended
 from tetris_sim.apps.pde.simplify import DT, ONE, Hoist, Term, combine, scaled, times
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.model.equations import tap
@@ -77,7 +77,7 @@ def make_rkl2(system: System, made: SchemeStages, stages: int) -> SchemeStages:
     endings = ["", *(f".y{j}" for j in range(1, stages)), "'"]
     for j in range(1, stages + 1):
         late = 0.0 if j == 1 else _b(1) * w if j == 2 else stretched(j - 1) * w
-        found = discretised(system, made.hoist, endings[j - 1], late, f"e{len(made.stages)}.")
+        made, found = evaluated(system, made, endings[j - 1], late)
         formulas: dict[str, Node] = {}
         for name, sums in found.sums.items():
             here = tap(name, nowhere)
@@ -200,7 +200,7 @@ def make_pair(
 
     for number, ending in enumerate(endings):
         late = float(pair.nodes[number])
-        found = discretised(system, made.hoist, ending, late, prefix=f"e{len(made.stages)}.")
+        made, found = evaluated(system, made, ending, late)
         formulas: dict[str, Node] = {}
         copies: dict[str, str] = {}
         for name, sums in found.sums.items():

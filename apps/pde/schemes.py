@@ -45,6 +45,7 @@ from tetris_sim.apps.pde.simplify import (
     has_operators,
     scaled,
 )
+from tetris_sim.apps.pde.wholes import VOLUME, Whole, in_order, taken_out
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
@@ -72,6 +73,7 @@ class System:
         order: of the fields, velocities among them, in the state; if not given, those of first
             order come before all others.
         arrays: constants that are a number at every point, by name.
+        wholes: numbers of the whole grid in right-hand sides, by the names that stand for them.
     """
 
     first: Mapping[str, Node]
@@ -83,6 +85,19 @@ class System:
     walls: Mapping[str, Sequence[Wall]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     arrays: Arrays = field(default_factory=dict)
+    wholes: Mapping[str, Whole] = field(default_factory=dict)
+
+    def with_wholes(self, grid: Grid) -> System:
+        """The same with names for numbers of the whole grid."""
+        trees, wholes = taken_out({**self.first, **self.second}, even=grid.is_even)
+        volumes: Arrays = {} if grid.is_even or not wholes else {VOLUME: grid.volumes}
+        return replace(
+            self,
+            first={name: trees[name] for name in self.first},
+            second={name: trees[name] for name in self.second},
+            wholes=wholes,
+            arrays={**self.arrays, **volumes},
+        )
 
     def with_faces(
         self,
@@ -106,7 +121,8 @@ class System:
             for name, it in boundaries.items()
         }
         walls = {name: walls_of(it, grid.shape) for name, it in boundaries.items()}
-        refuse_reading(self.right_sides, walls)
+        read = {name: it.tree for name, it in self.wholes.items()}
+        refuse_reading({**self.right_sides, **read}, walls)
         return replace(
             self,
             closures={name: it for name, it in made.items() if it},
@@ -164,6 +180,7 @@ class SchemeStages:
         inner: names that are computed before others, and what they stand for.
         copies: names of fields in the middle of a step, and of which.
         hoist: the parameters and coefficients.
+        reductions: names that are reduced, and which of `System.wholes` they give at what time.
     """
 
     stages: tuple[Stage, ...]
@@ -171,6 +188,7 @@ class SchemeStages:
     inner: dict[str, Node]
     copies: dict[str, str]
     hoist: Hoist
+    reductions: dict[str, str] = field(default_factory=dict)
 
 
 def velocity_of(name: str) -> str:
@@ -233,12 +251,13 @@ def make_rates(system: System, made: SchemeStages) -> SchemeStages:
     Raises:
         ConfigError: the equations become too large.
     """
-    found = discretised(system, made.hoist)
+    made, found = evaluated(system, made)
     formulas = {f"{name}'": combine(sums, made.hoist) for name, sums in found.sums.items()}
     levels = reading(
         [*map(Stage, found.levels), Stage(formulas)], next(iter(formulas))[:-1], system.space.ndim
     )
-    return replace(made, stages=tuple(levels), inner={**made.inner, **found.inner})
+    stages = (*made.stages, *levels)
+    return replace(made, stages=stages, inner={**made.inner, **found.inner})
 
 
 def _stage(
@@ -255,7 +274,7 @@ def _stage(
     """One more evaluation of the right-hand sides: u + scale f(start, t + late h), or the mean of u
     and the share of a step from `start`.
     """
-    found = discretised(system, made.hoist, start, late, prefix=f"e{len(made.stages)}.")
+    made, found = evaluated(system, made, start, late)
     formulas = {}
     for name, sums in found.sums.items():
         here = tap(name, (0,) * system.space.ndim)
@@ -298,7 +317,35 @@ def discretised(
 ) -> Discretised:
     """The right-hand sides of names that end on `start`, so many steps after the beginning."""
     trees = {name: _later(tree, late) for name, tree in system.right_sides.items()}
+    trees = {name: _at(system, tree, start) for name, tree in trees.items()}
     return system.discretiser(hoist, prefix, start, late).run(trees)
+
+
+def _at(system: System, tree: Node, start: str) -> Node:
+    """A formula with the numbers of the whole grid of an instant."""
+    return substitute(tree, {name: Variable(name + start) for name in system.wholes})
+
+
+def evaluated(
+    system: System, made: SchemeStages, start: str = "", late: float = 0.0
+) -> tuple[SchemeStages, Discretised]:
+    """The right-hand sides of names that end on `start`, so many steps after the beginning, and the
+    stages before with those that give what is reduced over the whole grid for them.
+
+    Raises:
+        ConfigError: the equations become too large.
+    """
+    for group in in_order(system.wholes):
+        trees = {name + start: _later(system.wholes[name].tree, late) for name in group}
+        trees = {name: _at(system, tree, start) for name, tree in trees.items()}
+        prefix = f"e{len(made.stages)}."
+        found = system.discretiser(made.hoist, prefix, start, late).run(trees)
+        formulas = {name: combine(sums, made.hoist) for name, sums in found.sums.items()}
+        made = extended(made, found, formulas, {})
+        reductions = {name + start: name for name in group}
+        made = replace(made, reductions={**made.reductions, **reductions})
+    prefix = f"e{len(made.stages)}."
+    return made, discretised(system, made.hoist, start, late, prefix)
 
 
 def _later(tree: Node, late: float) -> Node:
@@ -317,7 +364,9 @@ def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
         rest, damping = _split(tree, velocity)
         trees[velocity], dampings[velocity] = rest, damping
 
-    found = system.discretiser(made.hoist, "e0.").run(trees)
+    if system.wholes:
+        made, _ = evaluated(system, made)
+    found = system.discretiser(made.hoist, f"e{len(made.stages)}.").run(trees)
     formulas = {}
     for name in system.second:
         velocity = velocity_of(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     FIELD,
     LAG,
     LIST,
+    MADE,
     NEXT,
     PITCH,
     START,
@@ -39,8 +41,9 @@ from tetris_sim.cpu_kernels.equations.tables import (
     make_tables,
     width_of,
 )
+from tetris_sim.model.equations import digit_sums
 from tetris_sim.model.grid import OUTER
-from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.method import NOTHING, STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
@@ -90,7 +93,8 @@ class Sweeps:
         work = self._tables.equations.n_work * layout.field_pitch
         self._work = allocate_aligned(work * layout.dtype.itemsize, layout.dtype, 0)
         self._places = (problem, slab, layout, threads)
-        self._known: dict[tuple[int, int], tuple[Array, ...]] = {}
+        self._known: dict[tuple[tuple[int, int], tuple[int, int] | None], tuple[Array, ...]] = {}
+        self._part: tuple[int, int] | None = None  # stages of a substep; None for all of a step
 
     @property
     def arrays(self) -> None:
@@ -98,11 +102,17 @@ class Sweeps:
 
     def tables(self, step: int, steps: int) -> tuple[Array]:
         """The parameters of a block."""
+        self._part = None
         return (self._tables.given.numbers(step, steps),)
 
-    def substep(self, time: float, length: float) -> tuple[Array]:
-        """The parameters of a substep."""
-        return (self._tables.given.numbers_at(time, length),)
+    def substep(
+        self, time: float, length: float, part: int, found: Mapping[str, float]
+    ) -> tuple[Array]:
+        """The parameters of a part of a substep, which the next call makes."""
+        begin, end = self._tables.equations.parts[part]
+        whole = end - begin == len(self._tables.equations.stages)
+        self._part = None if whole else (begin, end)
+        return (self._tables.given.numbers_at(time, length, found),)
 
     def work_of(self, name: str) -> Array:
         """The array of a name that lives within a step, as it lies in memory."""
@@ -114,18 +124,18 @@ class Sweeps:
     ) -> None:
         """Advance as one of some threads; the arguments are those of `CpuStepper`."""
         _, _, numbers, steps, barrier = rest
-        arrays = (current.ctypes.data, following.ctypes.data)
+        arrays, part = (current.ctypes.data, following.ctypes.data), self._part
         # Compiled records refer to addresses, so each order of the two arrays has its own.
-        if arrays not in self._known:
-            self._known[arrays] = self._tell(arrays)
-        own, *_ = self._known[arrays]
+        if (arrays, part) not in self._known:
+            self._known[arrays, part] = self._tell(arrays, part)
+        own, *_ = self._known[arrays, part]
         # A stride of 0 lets all steps read the one row of constant parameters.
         table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
         self._loop(thread, threads, own, *table, steps, barrier)
 
-    def _tell(self, arrays: tuple[int, int]) -> tuple[Array, ...]:
+    def _tell(self, arrays: tuple[int, int], part: tuple[int, int] | None) -> tuple[Array, ...]:
         """Fill the records of the threads for two arrays, those of the state before an even step
-        and after it; returned with the tables that they refer to.
+        and after it, and some of the stages; returned with the tables that they refer to.
         """
         tables = self._tables
         lists = tables.lists(2, lambda stream, odd: self._address(stream, arrays, odd))
@@ -138,7 +148,15 @@ class Sweeps:
         own = tables.numbers(*self._places)
         own["lists"], own["period"], own["turns"] = lists.ctypes.data, 2, 2
         own["list_bytes"], own["names"] = lists.strides[1], names.ctypes.data
-        return own, lists, names
+        if part is None:
+            return own, lists, names
+        begin, end = part
+        stages = tables.stages[[0, *range(1 + begin, 1 + end)]]
+        # The ghosts of the state are there since the first part.
+        stages[0, MADE + 1] = stages[0, MADE] if begin else stages[0, MADE + 1]
+        own["n_stages"], own["stages"] = end - begin, stages.ctypes.data
+        own["lists"] += begin * lists.strides[0]
+        return own, lists, names, stages
 
     def _address(self, stream: RowStream, arrays: tuple[int, int], odd: int) -> int:
         """Address of a stream of the state at even or at odd steps."""
@@ -240,12 +258,18 @@ class CpuSubstepStepper(CpuStepper):
         self._errors = [sweeps.work_of(names[it]) for it in problem.system.fields if it in names]
         self._sweeps, self._one = sweeps, PaddedField(**{**vars(layout), "n_fields": 1})
 
-    def substep(self, time: float, length: float) -> None:
-        """Make one; returns at once."""
+    def substep(
+        self, time: float, length: float, part: int = 0, found: Mapping[str, float] = NOTHING
+    ) -> None:
+        """Make a part of one; returns at once."""
         self.slab.refuse_short_halo(1, self._radii)
         self._team.wait()
-        tables = self._sweeps.substep(time, length)
-        self._start_block(1, self._with_tables(tables, self._geometry.axes))
+        tables = self._sweeps.substep(time, length, part, found)
+        operands = self._with_tables(tables, self._geometry.axes)
+        if part + 1 == len(self._problem.system.parts):
+            self._start_block(1, operands)
+        else:
+            self._start(1, operands)
 
     def undo(self) -> None:
         """Let the state be what it was before the last substep."""
@@ -268,6 +292,26 @@ class CpuSubstepStepper(CpuStepper):
 
         self._team.run(look)
         return found
+
+    def extremes(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Largest and minus the smallest value of some arrays, (2, n_names)."""
+        found = np.full((2, len(names)), -np.inf)
+        for k, values in self._pieces(names):
+            found[:, k] = np.maximum(found[:, k], (values.max(), -values.min()))
+        return found
+
+    def digits(self, name: str, exponent: int) -> tuple[int, ...]:
+        """The sum of an array by digits."""
+        sums = [digit_sums(values, exponent) for _, values in self._pieces([name])]
+        return tuple(map(sum, zip(*sums, strict=True)))
+
+    def _pieces(self, names: Sequence[str]) -> Iterator[tuple[int, Array]]:
+        """The numbers of names and their values at some owned points, then at others."""
+        self._team.wait()
+        arrays = [self._sweeps.work_of(name) for name in names]
+        for ranges in self._layout.batches(0, 1, _READ_POINTS):
+            for k, flat in enumerate(arrays):
+                yield k, self._one.read(flat, ranges)[0]
 
     def _look(self, part: int, parts: int) -> npt.NDArray[np.float64]:
         found = np.zeros((2, len(self._errors)))

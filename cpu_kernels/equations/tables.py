@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,10 +141,10 @@ class StepInputs:
         columns = [np.broadcast_to(it, (length, 1)) for it in rows]
         return np.ascontiguousarray(np.concatenate(columns, axis=1), self._problem.arithmetic)
 
-    def numbers_at(self, time: float, length: float) -> Array:
+    def numbers_at(self, time: float, length: float, found: Mapping[str, float]) -> Array:
         """The parameters of a substep of some length that begins at some time [s], (1, n)."""
         assert self._equations.substeps is not None
-        numbers = self._equations.substeps.numbers(time, length).reshape(1, -1)
+        numbers = self._equations.substeps.numbers(time, length, found).reshape(1, -1)
         return np.ascontiguousarray(numbers, self._problem.arithmetic)
 
     def _lay(self, slab: Slab, layout: PaddedField) -> Array:

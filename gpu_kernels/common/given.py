@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -88,7 +89,9 @@ def _joins(equations: Equations, group: range, number: int) -> bool:
     read = {name for it in before for name in it.taps if any(it.radii(name))}
     held = {equations.work[name] for name in read if name in equations.work}
     return (
-        equations.margins[number] == equations.margins[group.start]
+        # Between parts numbers of the whole grid are made.
+        not any(number == begin for begin, _ in equations.parts)
+        and equations.margins[number] == equations.margins[group.start]
         and not any(any(stage.radii(name)) for name in given & {*stage.taps})
         and not any(equations.work.get(name, -1) in held for name in stage.formulas)
     )
@@ -208,12 +211,14 @@ class DeviceStepInputs:
         self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
         self._argument = self._pack(begins)
 
-    def hold(self, time: float, length: float) -> None:
-        """Set the parameters to those of a substep that begins at `time` and has `length` [s]."""
+    def hold(self, time: float, length: float, found: Mapping[str, float]) -> None:
+        """Set the parameters to those of a substep that begins at `time` and has `length` [s], with
+        the reductions that are known.
+        """
         equations = equations_of(self._problem)
         assert equations.substeps is not None
         changing = [it.changes for it in equations.parameters]
-        self.numbers.hold(equations.substeps.numbers(time, length)[changing])
+        self.numbers.hold(equations.substeps.numbers(time, length, found)[changing])
 
     def argument(self) -> npt.NDArray[np.void]:
         """`struct Given`."""

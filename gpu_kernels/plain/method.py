@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,9 +17,10 @@ from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import equations_of, given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.gpu_kernels.steppers.passes import Pass
+from tetris_sim.gpu_kernels.steppers.passes import Pass, StagedSweep
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
-from tetris_sim.model.method import Parameters, WithoutParameters
+from tetris_sim.model.equations import digit_sums
+from tetris_sim.model.method import NOTHING, Parameters, WithoutParameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
@@ -39,18 +41,48 @@ class GpuSubstepStepper(GpuStepper):
         # Error estimates are work arrays of the equations, one per field.
         names = equations.substeps.errors
         self._given, self._one = given, replace(self._layout, n_fields=1)
-        self._errors = [given.work[equations.work[names[field]]] for field in equations.fields]
+        known = [names[field] for field in equations.fields if field in names]
+        self._errors = [given.work[equations.work[name]] for name in known]
 
-    def substep(self, time: float, length: float) -> None:
-        """Launch one substep; returns before it is done."""
+    def substep(
+        self, time: float, length: float, part: int = 0, found: Mapping[str, float] = NOTHING
+    ) -> None:
+        """Launch a part of a substep; returns before it is done."""
         self.slab.refuse_short_halo(1, self._problem.stencil.radii)
+        parts, stages = equations_of(self._problem).parts, self._passes[-1]
+        assert isinstance(stages, StagedSweep)
         with self._device.use():
-            self._given.hold(time, length)
+            self._given.hold(time, length, found)
             # Every row holds the numbers of this substep.
             self._state.row = 0
-            self._passes[-1].launch(Extent(0))
-            self._state.step += 1
-            self._state.swap()
+            stages.launch_stages(Extent(0), parts[part])
+            if part + 1 == len(parts):
+                self._state.step += 1
+                self._state.swap()
+
+    def extremes(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Largest and minus the smallest value of some arrays, (2, n_names)."""
+        with self._device.use():
+            views = [self._view(name) for name in names]
+            ends = [(float(it.max()), -float(it.min())) for it in views]
+            return np.array(ends).reshape(-1, 2).T
+
+    def digits(self, name: str, exponent: int) -> tuple[int, ...]:
+        """The sum of an array by digits."""
+        with self._device.use():
+            values = self._view(name)
+            # Some planes at a time: digits need memory, and few enough may be added up.
+            planes = max(1, _ADDED // max(1, values[0].size))
+            sums = [
+                digit_sums(values[first : first + planes], exponent)
+                for first in range(0, len(values), planes)
+            ]
+        return tuple(map(sum, zip(*sums, strict=True)))
+
+    def _view(self, name: str) -> Any:
+        """The owned points of a name that lives within a step."""
+        flat = self._given.work[equations_of(self._problem).work[name]]
+        return self._one.view(flat, self.slab.local())[0]
 
     def undo(self) -> None:
         """Restore the state before the last substep, which the other array still holds."""
@@ -64,6 +96,9 @@ class GpuSubstepStepper(GpuStepper):
             values = self._layout.view(self._state.now, own)
             errors = [self._one.view(flat, own)[0] for flat in self._errors]
             return np.array([[_largest(it) for it in fields] for fields in ([*values], errors)])
+
+
+_ADDED = 1 << 24  # numbers whose digits are added up at a time
 
 
 def _largest(values: Any) -> float:

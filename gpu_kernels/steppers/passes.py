@@ -7,6 +7,7 @@ equations, stage by stage (`stage.cu`). `Fused` makes several steps with a fused
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
@@ -290,6 +291,7 @@ class StagedSweep:
         self._state, problem = state, state.problem
         self.planes = 1 if state.layout.field_pitch < _MANY_POINTS else _PLANES
         self._stages: list[tuple[Any, tuple[int, ...], dict[str, NameGhosts]]] = []
+        self._begins: list[int] = []  # first stage of each group
         equations = equations_of(problem)
         readers = first_readers(equations)
         self._names = names_of(equations)
@@ -309,16 +311,23 @@ class StagedSweep:
                 "stage.cu", "stages", {**defines, "TS_FIRST": group.start, "TS_LAST": group[-1]}
             )
             self._stages.append((function, equations.margins[group.start], ghosts))
+            self._begins.append(group.start)
 
     def launch(self, extent: Extent) -> None:
-        """Launch each group of stages, after the ghosts of the names that it is the first
-        to read.
+        """Launch all stages."""
+        self.launch_stages(extent, (0, sys.maxsize))
+
+    def launch_stages(self, extent: Extent, part: tuple[int, int]) -> None:
+        """Launch each group of the stages (start, stop), after the ghosts of the names that it is
+        the first to read.
         """
         state, later = self._state, extent.later
         names = [state.array_of(name) for name in self._names]
         addresses = np.array([state.device.address(it) for it in names], np.uint64)
 
-        for function, margin, ghosts in self._stages:
+        for begin, (function, margin, ghosts) in zip(self._begins, self._stages, strict=True):
+            if not part[0] <= begin < part[1]:
+                continue
             for name, each in ghosts.items():
                 each.fill(state.array_of(name), state.memory, later)
             # Stages compute points around those of the extent, as far as later stages and steps

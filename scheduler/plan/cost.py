@@ -416,6 +416,12 @@ def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
     """
     if (substeps := problem.substeps) is None:
         return ()
+    if not substeps.adaptive:
+        sentence = (
+            "model: equations read numbers of the whole grid (integral, mean, max, min) or noise, "
+            "which all workers make together between stages, so blocks have one step."
+        )
+        return about("block", (sentence,))
     sentence = (
         f"time.tolerance: each step of {problem.dt:.6g} s is made of substeps with errors of "
         f"{substeps.tolerance:g} at most; how many is known afterwards, and the times here are "

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.method import (
+    NOTHING,
     Box,
     CopiesInBlocks,
     EdgePlanes,
@@ -191,13 +192,15 @@ class QueuedStepper:
         self.busy_s += seconds
         self.recent.append((block.steps, seconds))
 
-    def substep(self, time: float, length: float) -> None:
+    def substep(
+        self, time: float, length: float, part: int = 0, found: Mapping[str, float] = NOTHING
+    ) -> None:
         """Queue a substep; returns at once."""
 
         def job() -> None:
             self._edges.clear()
             begin = perf_counter()
-            self._substepper.substep(time, length)
+            self._substepper.substep(time, length, part, found)
             self._stepper.wait()
             self.busy_s += perf_counter() - begin
 
@@ -212,6 +215,16 @@ class QueuedStepper:
         """Largest magnitudes of the fields and of their errors; see `Substepper`."""
         self.wait()
         return self._now(self._substepper.peaks)
+
+    def extremes(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Largest and minus the smallest value of some arrays; see `Substepper`."""
+        self.wait()
+        return self._now(lambda: self._substepper.extremes(names))
+
+    def digits(self, name: str, exponent: int) -> tuple[int, ...]:
+        """The sum of an array by digits; see `Substepper`."""
+        self.wait()
+        return self._now(lambda: self._substepper.digits(name, exponent))
 
     @property
     def _substepper(self) -> Substepper:

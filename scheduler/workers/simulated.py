@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -20,7 +20,15 @@ import numpy.typing as npt
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.model.boundary import Side
-from tetris_sim.model.method import Box, EdgePlanes, Method, Parameters, Stepper, Substepper
+from tetris_sim.model.method import (
+    NOTHING,
+    Box,
+    EdgePlanes,
+    Method,
+    Parameters,
+    Stepper,
+    Substepper,
+)
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.scheduler.workers.queued import WorkerError
@@ -90,11 +98,13 @@ class EmulatedStepper:
             updates(self.slab.shape, self.slab.halo, self._radii, steps) * self._n_fields, work
         )
 
-    def substep(self, time: float, length: float) -> None:
+    def substep(
+        self, time: float, length: float, part: int = 0, found: Mapping[str, float] = NOTHING
+    ) -> None:
         """Make a substep; returns when the device would be done."""
 
         def work() -> None:
-            self._substepper.substep(time, length)
+            self._substepper.substep(time, length, part, found)
             self._stepper.wait()
 
         points = updates(self.slab.shape, self.slab.halo, self._radii, 1)
@@ -107,6 +117,14 @@ class EmulatedStepper:
     def peaks(self) -> npt.NDArray[np.float64]:
         """Largest magnitudes of the fields and of their errors; see `Substepper`."""
         return self._substepper.peaks()
+
+    def extremes(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Largest and minus the smallest value of some arrays; see `Substepper`."""
+        return self._substepper.extremes(names)
+
+    def digits(self, name: str, exponent: int) -> tuple[int, ...]:
+        """The sum of an array by digits; see `Substepper`."""
+        return self._substepper.digits(name, exponent)
 
     @property
     def _substepper(self) -> Substepper:

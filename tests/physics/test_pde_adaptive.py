@@ -53,7 +53,7 @@ def by_reference(problem: Problem) -> tuple[Field, Counted]:
         begin, end = problem.time(step), problem.time(step + 1)
         control = Controller(begin, end, substeps.first, substeps.order, counted)
         while not control.ended:
-            numbers = substeps.numbers(control.time, control.length)
+            numbers = substeps.numbers(control.time, control.length, {})
             named = zip(equations.parameters, numbers, strict=True)
             given = tuple(Parameter(it.name, np.array([n])) for it, n in named)
             fixed = dataclasses.replace(equations, parameters=given)

@@ -84,7 +84,7 @@ def collect(config: Config, prepared: PreparedRun) -> dict[str, Any]:
         "time": {
             "dt_s": problem.dt,
             "dt_limit_s": None
-            if math.isinf(problem.dt_limit) or problem.substeps is not None
+            if math.isinf(problem.dt_limit) or problem.is_adaptive
             else problem.dt_limit,
             "steps": problem.steps,
             "adaptive": problem.is_adaptive,

@@ -77,7 +77,7 @@ def summary(config: Config, problem: Problem) -> str:
     name = f"{config.title!r}, " if config.title else ""
     stable = (
         ""
-        if math.isinf(problem.dt_limit) or problem.substeps is not None
+        if math.isinf(problem.dt_limit) or problem.is_adaptive
         else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
     )
 

@@ -14,10 +14,14 @@ coefficients, taps of arrays that vary in space and never change; and the coordi
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
 
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Numbers, Parameter, repeated
@@ -82,24 +86,45 @@ class Stage:
         return tuple(max(abs(shift) for shift in along) for along in zip(*offsets, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Substeps:
-    """Adaptive time stepping: how to divide a step into substeps by error control.
+@dataclass(frozen=True)
+class Reduction:
+    """A number made of the values of a name at all points; parameters of later stages follow from
+    it.
 
     Attributes:
-        errors: by field, the name of its error; it can be read when the last stage is done.
+        kind: what is made of the values.
+        factor: of the sum: the volume of a cell for an integral, one over all points for a mean.
+    """
+
+    kind: Literal["sum", "max", "min"]
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Substeps:
+    """How to divide a step into substeps by error control; one without, of the length of a step,
+    where stages read numbers of the whole grid.
+
+    Attributes:
+        errors: by field, the name of its error; it can be read when the last stage is done. Empty
+            for steps of a given length.
         order: power of a substep's length with which its error shrinks.
         tolerance: largest error of a substep, relative to the largest magnitude of the field.
         first: length of the first substep that is tried in a time step [s].
-        numbers: from begin and length of a substep [s] to the parameters of the equations,
-            (n_parameters,).
+        numbers: from begin and length of a substep [s], and the reductions known so far by name,
+            to the parameters of the equations, (n_parameters,).
     """
 
     errors: Mapping[str, str]
     order: int
     tolerance: float
     first: float
-    numbers: Callable[[float, float], Numbers]
+    numbers: Callable[[float, float, Mapping[str, float]], Numbers]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether lengths follow errors."""
+        return bool(self.errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +162,9 @@ class Equations:
         substeps: adaptive division of a step; `parameters` then serve trial runs only, with a step
             short enough for any state, and everything that varies is a function of time.
         rates: given if the results are right-hand sides d/dt of the fields instead of new values.
+        reductions: by the name of the array, numbers of the whole grid that parameters of the
+            stages after it follow from.
+        noises: coefficients that are others in every step: numbers of a box and a step.
 
     Raises:
         ValueError: a name is computed twice or read too early, a field lacks its own result, or a
@@ -152,6 +180,8 @@ class Equations:
     outside: frozenset[str] = frozenset()
     substeps: Substeps | None = None
     rates: Rates | None = None
+    reductions: Mapping[str, Reduction] = field(default_factory=dict)
+    noises: Mapping[str, Callable[[Ranges, int], Numbers]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = {*self.fields, *(self.coefficients or {})}
@@ -181,6 +211,26 @@ class Equations:
         if missing := {name for name in self.ghosts if name not in self.boundaries}:
             msg = f"{sorted(missing)} are read beside their points and have no boundary"
             raise ValueError(msg)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether points read nothing but their neighbours and what is known beforehand; then many
+        steps may be made at once.
+        """
+        return not self.reductions and not self.noises
+
+    @functools.cached_property
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of stages (start, stop) between which numbers of the whole grid are made; together
+        all stages.
+        """
+        # A number is read by parameters of any later stage, so its array is reduced at once.
+        ends = [
+            number + 1
+            for number, stage in enumerate(self.stages[:-1])
+            if stage.formulas.keys() & self.reductions.keys()
+        ]
+        return tuple(itertools.pairwise((0, *ends, len(self.stages))))
 
     @functools.cached_property
     def ghosts(self) -> Mapping[str, tuple[int, ...]]:
@@ -289,3 +339,42 @@ class Equations:
 
 def _largest(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(max, first, second))
+
+
+# Sums over all points, with the same bits for any division of the grid.
+#
+# Sums of floating-point numbers depend on their order, and sums of whole numbers do not. With 2^e
+# above all magnitudes, a value is written in digits of 24 bits below 2^e, which are added up: 2^26
+# of them are less than 2^53, so each sum is exact in any order. What lies below the last digit,
+# 2^-73 of the largest magnitude, is dropped (the idea is that of J. Demmel, H. D. Nguyen, Parallel
+# Reproducible Summation, IEEE Trans. Comput. 64 (2015) 2060).
+
+_DIGITS, _BITS = 3, 24
+_ROUNDS = 1.5 * 2.0**52  # a smaller number rounds to a whole one when this is added
+
+
+def digit_sums(values: Any, exponent: int) -> tuple[int, ...]:
+    """Return the sum of the numbers of an array, of magnitudes up to 2^exponent, by digits.
+
+    >>> total(digit_sums(np.array([0.1, 1e16, -1e16]), 54), 54)
+    0.1
+
+    Args:
+        values: at most 2^26, of NumPy or CuPy.
+        exponent: the same for all parts of a sum.
+    """
+    # Powers of two change no digits, and the whole part of a number can be taken off exactly.
+    half = exponent // 2  # 2^exponent itself may be too large for a number, or too small
+    rest, found = values.astype(np.float64) * 2.0**-half * 2.0 ** (half - exponent), []
+    for _ in range(_DIGITS):
+        rest = rest * 2.0**_BITS
+        whole = (rest + _ROUNDS) - _ROUNDS
+        found.append(int(whole.sum()))
+        rest = rest - whole
+    return tuple(found)
+
+
+def total(digits: Sequence[int], exponent: int) -> float:
+    """Return the number that sums of digits stand for, rounded once."""
+    whole = functools.reduce(lambda a, b: (a << _BITS) + b, digits)
+    return math.ldexp(float(whole), exponent - _DIGITS * _BITS)

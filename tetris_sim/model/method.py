@@ -7,7 +7,7 @@ A scheduler asks a method whether it can do a problem (`refusal`), tunes its par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -203,17 +203,33 @@ class Timed(RunsAhead, Protocol):
         """Return an event that completes when all work enqueued so far is done."""
 
 
+NOTHING: Mapping[str, float] = {}  # known of the whole grid
+
+
 @runtime_checkable
 class Substepper(Stepper, Protocol):
-    """A stepper of equations with adaptive time stepping (`Substeps`)."""
+    """A stepper of equations whose steps are made of `Substeps`."""
 
-    def substep(self, time: float, length: float) -> None:
-        """Make one substep; may return early. Halos stay as they are.
+    def substep(
+        self, time: float, length: float, part: int = 0, found: Mapping[str, float] = NOTHING
+    ) -> None:
+        """Make one part of a substep; may return early. Halos stay as they are, and the last part
+        gives the new state.
 
         Args:
             time: at which it begins [s].
             length: of the substep [s].
+            part: of `Equations.parts`.
+            found: the reductions of the parts before, by name.
         """
+
+    def extremes(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the largest value of each of some arrays of this part over owned points, and minus
+        the smallest, (2, n_names); NaN where a value is NaN.
+        """
+
+    def digits(self, name: str, exponent: int) -> tuple[int, ...]:
+        """Return the sum of an array of this part over owned points, as `digit_sums` do."""
 
     def undo(self) -> None:
         """Restore the state, halos included, to what it was before the last substep."""

@@ -318,13 +318,14 @@ class Problem:
 
     @property
     def substeps(self) -> Substeps | None:
-        """Error control of adaptive time stepping, if the equations have it."""
+        """How a step is made of substeps, if the equations say so."""
         return None if self.equations is None else self.equations.substeps
 
     @property
     def is_adaptive(self) -> bool:
         """Whether a step is divided into substeps by their errors."""
-        return self.substeps is not None or (self.rates is not None and self.rates.adaptive)
+        substeps = self.substeps is not None and self.substeps.adaptive
+        return substeps or (self.rates is not None and self.rates.adaptive)
 
     @property
     def rates(self) -> Rates | None:
@@ -351,6 +352,8 @@ class Problem:
         """
         if self.substeps is None:
             return None
+        if self.system.reductions or self.system.noises:
+            return "stages read numbers of the whole grid or noise, for which it does not stop"
         return "steps follow the errors at all points (time.tolerance), which it does not keep"
 
     @property

@@ -134,6 +134,13 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
     """Make step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`; see
     `equations.py`.
     """
+    values = values_of_a_step(u, problem, number)
+    equations = problem.system
+    return np.stack([values[equations.results[name]] for name in equations.fields])
+
+
+def values_of_a_step(u: Field, problem: Problem, number: int) -> Seen:
+    """Return what step `number` by equations gives, by name: fields and the results of stages."""
     equations, grid = problem.system, problem.grid
     kind, whole = u.dtype.type, tuple((0, n) for n in grid.shape)
     values: Seen = dict(zip(equations.fields, u, strict=True))
@@ -174,7 +181,7 @@ def evolve(u: Field, problem: Problem, number: int) -> Field:
             for name, tree in stage.formulas.items():
                 new = np.asanyarray(evaluate(tree, seen), kind)
                 values[name] = np.broadcast_to(new, grid.shape)
-    return np.stack([values[equations.results[name]] for name in equations.fields])
+    return values
 
 
 def rise_to_face(

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import NumericsError, TetrisError
+from tetris_sim.model.equations import total
 from tetris_sim.model.method import Box, Fetch, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import first_failure
@@ -257,7 +258,8 @@ def _said(fleet: WorkerGroup) -> list[str]:
 
 
 def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
-    """Steps of as many substeps as their errors ask for, with halos exchanged before each.
+    """Steps of as many substeps as their errors ask for, with halos exchanged before each; of one
+    where nothing is asked of errors.
 
     Raises:
         NumericsError: no substep is short enough.
@@ -265,6 +267,9 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
     equations, begin = fleet.problem.system, fleet.problem.time
     assert equations.substeps is not None
     substeps, said = equations.substeps, str(fleet.counted)
+    if not substeps.adaptive:
+        _advance_in_parts(fleet, steps)
+        return
 
     for step in range(fleet.step, fleet.step + steps):
         controller = Controller(
@@ -279,8 +284,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
                 with fleet.clock.phase("exchange"):
                     fleet.exchange.swap(fleet.workers)
             with fleet.clock.phase("compute"):
-                for worker in fleet.workers:
-                    _substepper(worker).substep(controller.time, controller.length)
+                _substep(fleet, controller.time, controller.length)
                 after = _peaks(fleet)
             stale = controller.accept(largest_error(before, after, substeps.tolerance))
             if stale:
@@ -294,6 +298,59 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
 
     kept = tuple(note for note in fleet.plan.notes if note != said)
     fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, str(fleet.counted)))
+
+
+def _advance_in_parts(fleet: WorkerGroup, steps: int) -> None:
+    """Steps of a given length whose stages read numbers of the whole grid."""
+    for step in range(fleet.step, fleet.step + steps):
+        with fleet.clock.phase("exchange"):
+            fleet.exchange.swap(fleet.workers)
+        with fleet.clock.phase("compute"):
+            _substep(fleet, fleet.problem.time(step), fleet.problem.dt)
+    for worker in fleet.workers:
+        fleet.busy_s[worker.name] = worker.busy_s
+
+
+def _substep(fleet: WorkerGroup, time: float, length: float) -> None:
+    """Make a substep part by part, with the numbers of the whole grid that later parts read."""
+    equations = fleet.problem.system
+    found: dict[str, float] = {}
+    for number, part in enumerate(equations.parts):
+        for worker in fleet.workers:
+            _substepper(worker).substep(time, length, number, {**found})
+        made = [name for stage in equations.stages[slice(*part)] for name in stage.formulas]
+        if names := [name for name in made if name in equations.reductions]:
+            found |= _reduced(fleet, names)
+
+
+def _reduced(fleet: WorkerGroup, names: Sequence[str]) -> dict[str, float]:
+    """Numbers of arrays over all points, of all workers and ranks; the same bits for any division
+    of the grid.
+    """
+    steppers = [_substepper(worker) for worker in fleet.workers]
+    own = np.max([it.extremes(names) for it in steppers], axis=0)
+    finite = np.where(np.isnan(own), np.inf, own).ravel().tolist()
+    ends = np.array(fleet.ranks.largest(tuple(finite))).reshape(own.shape)
+    kinds = {name: fleet.problem.system.reductions[name] for name in names}
+    found = {
+        name: high if kinds[name].kind == "max" else -low
+        for name, high, low in zip(names, *ends.tolist(), strict=True)
+    }
+
+    sizes = dict(zip(names, np.abs(ends).max(axis=0).tolist(), strict=True))
+    sums = [name for name in names if kinds[name].kind == "sum"]
+    known = [name for name in sums if math.isfinite(sizes[name])]
+    found |= dict.fromkeys(sums, math.nan)  # where a value is no number, a sum is none either
+    if known:
+        exponents = [math.frexp(sizes[name])[1] for name in known]
+        pairs = [*zip(known, exponents, strict=True)]
+        mine = [[it.digits(*pair) for it in steppers] for pair in pairs]
+        every = fleet.ranks.collect(mine)
+        for number, (name, exponent) in enumerate(pairs):
+            rows = [row for ranks in every for row in ranks[number]]
+            digits = [sum(column) for column in zip(*rows, strict=True)]
+            found[name] = kinds[name].factor * total(digits, exponent)
+    return found
 
 
 def _peaks(fleet: WorkerGroup) -> npt.NDArray[np.float64]:

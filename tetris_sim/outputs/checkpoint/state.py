@@ -108,6 +108,8 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     if (substeps := equations.substeps) is not None:
         chosen = (substeps.order, substeps.tolerance.hex(), substeps.first.hex())
         found.update(repr((sorted(substeps.errors.items()), *chosen)).encode())
+    if equations.reductions:
+        found.update(repr(sorted(equations.reductions.items())).encode())
 
     whole = tuple((0, n) for n in grid.shape)
     for name, of_box in sorted((equations.coefficients or {}).items()):

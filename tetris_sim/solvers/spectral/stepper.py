@@ -315,6 +315,6 @@ def as_substep(problem: Problem) -> Problem:
     """
     assert problem.rates is not None
     numbers = problem.rates.numbers
-    substeps = Substeps({}, 1, 1.0, 1.0, lambda begin, length: numbers(begin))
+    substeps = Substeps({}, 1, 1.0, 1.0, lambda begin, length, found: numbers(begin))
     equations = replace(problem.system, rates=None, substeps=substeps)
     return replace(problem, dtype=np.dtype(np.float64), equations=equations)
