@@ -131,12 +131,9 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
 
 
 def evolve(u: Field, problem: Problem, number: int) -> Field:
-    """Make step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`; see
-    `equations.py`.
-    """
+    """Make step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`."""
     values = values_of_a_step(u, problem, number)
-    equations = problem.system
-    return np.stack([values[equations.results[name]] for name in equations.fields])
+    return np.stack([values[problem.system.results[name]] for name in problem.system.fields])
 
 
 def values_of_a_step(u: Field, problem: Problem, number: int) -> Seen:
