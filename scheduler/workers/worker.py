@@ -9,18 +9,21 @@ this order, so the caller does not wait (Tetris 5.1).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from tetris_sim.model.boundary import SIDES, Side
-from tetris_sim.model.method import Box, EdgePlanes, SlabTuned, Stepper
+from tetris_sim.model.equations import Reduction, total
+from tetris_sim.model.method import Box, EdgePlanes, SlabTuned, Stepper, Substepper
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab, batches, slices
+from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Share, Streaming
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, largest_piece, needed_later
@@ -430,3 +433,46 @@ def _make_conveyor(
     assert isinstance(share.method, GpuMethod)
     largest = largest_piece(problem, share.slab, streaming)
     return GpuChunkPipeline(problem, share.method, share.parameters, device, largest=largest)
+
+
+# Numbers of the whole grid: what workers and ranks find in their slabs, put together.
+
+
+def reduced(
+    workers: Sequence[Worker],
+    ranks: Communicator,
+    reductions: Mapping[str, Reduction],
+    names: Sequence[str],
+) -> dict[str, float]:
+    """Return numbers of arrays over all points; the same bits for any division of the grid.
+
+    Args:
+        workers: those of this rank, whose steppers make `Substeps`.
+        ranks: who takes part.
+        reductions: what is made of which array.
+        names: of the arrays that the last part of a substep gave.
+    """
+    steppers = [cast(Substepper, worker.stepper) for worker in workers]
+    own = np.max([it.extremes(names) for it in steppers], axis=0)
+    finite = np.where(np.isnan(own), np.inf, own).ravel().tolist()
+    ends = np.array(ranks.largest(tuple(finite))).reshape(own.shape)
+    kinds = {name: reductions[name] for name in names}
+    found = {
+        name: high if kinds[name].kind == "max" else -low
+        for name, high, low in zip(names, *ends.tolist(), strict=True)
+    }
+
+    sizes = dict(zip(names, np.abs(ends).max(axis=0).tolist(), strict=True))
+    sums = [name for name in names if kinds[name].kind == "sum"]
+    known = [name for name in sums if math.isfinite(sizes[name])]
+    found |= dict.fromkeys(sums, math.nan)  # where a value is no number, a sum is none either
+    if known:
+        exponents = [math.frexp(sizes[name])[1] for name in known]
+        pairs = [*zip(known, exponents, strict=True)]
+        mine = [[it.digits(*pair) for it in steppers] for pair in pairs]
+        every = ranks.collect(mine)
+        for number, (name, exponent) in enumerate(pairs):
+            rows = [row for of_rank in every for row in of_rank[number]]
+            digits = [sum(column) for column in zip(*rows, strict=True)]
+            found[name] = kinds[name].factor * total(digits, exponent)
+    return found

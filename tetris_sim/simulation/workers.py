@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import NumericsError, TetrisError
-from tetris_sim.model.equations import total
 from tetris_sim.model.method import Box, Fetch, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import first_failure
@@ -29,7 +28,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.workers.exchange import Exchange, Read, UnderWay, keep
 from tetris_sim.scheduler.workers.rank_exchange import make_exchange
 from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
-from tetris_sim.scheduler.workers.worker import Worker
+from tetris_sim.scheduler.workers.worker import Worker, reduced
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
@@ -320,37 +319,7 @@ def _substep(fleet: WorkerGroup, time: float, length: float) -> None:
             _substepper(worker).substep(time, length, number, {**found})
         made = [name for stage in equations.stages[slice(*part)] for name in stage.formulas]
         if names := [name for name in made if name in equations.reductions]:
-            found |= _reduced(fleet, names)
-
-
-def _reduced(fleet: WorkerGroup, names: Sequence[str]) -> dict[str, float]:
-    """Numbers of arrays over all points, of all workers and ranks; the same bits for any division
-    of the grid.
-    """
-    steppers = [_substepper(worker) for worker in fleet.workers]
-    own = np.max([it.extremes(names) for it in steppers], axis=0)
-    finite = np.where(np.isnan(own), np.inf, own).ravel().tolist()
-    ends = np.array(fleet.ranks.largest(tuple(finite))).reshape(own.shape)
-    kinds = {name: fleet.problem.system.reductions[name] for name in names}
-    found = {
-        name: high if kinds[name].kind == "max" else -low
-        for name, high, low in zip(names, *ends.tolist(), strict=True)
-    }
-
-    sizes = dict(zip(names, np.abs(ends).max(axis=0).tolist(), strict=True))
-    sums = [name for name in names if kinds[name].kind == "sum"]
-    known = [name for name in sums if math.isfinite(sizes[name])]
-    found |= dict.fromkeys(sums, math.nan)  # where a value is no number, a sum is none either
-    if known:
-        exponents = [math.frexp(sizes[name])[1] for name in known]
-        pairs = [*zip(known, exponents, strict=True)]
-        mine = [[it.digits(*pair) for it in steppers] for pair in pairs]
-        every = fleet.ranks.collect(mine)
-        for number, (name, exponent) in enumerate(pairs):
-            rows = [row for ranks in every for row in ranks[number]]
-            digits = [sum(column) for column in zip(*rows, strict=True)]
-            found[name] = kinds[name].factor * total(digits, exponent)
-    return found
+            found |= reduced(fleet.workers, fleet.ranks, equations.reductions, names)
 
 
 def _peaks(fleet: WorkerGroup) -> npt.NDArray[np.float64]:
