@@ -22,6 +22,7 @@ from tetris_sim.apps.pde.language import (
 from tetris_sim.apps.pde.model import variable
 from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
+from tetris_sim.apps.pde.wholes import noise_in
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError
@@ -347,7 +348,8 @@ def equations_problem(
     seconds = _trees([*second], second, language) if second else {}
     if scheme is None:
         both = (trees.values(), seconds.values())
-        scheme = simplest_scheme(*both, adaptive=tolerance is not None)
+        noisy = any(noise_in(it) for it in (*trees.values(), *seconds.values()))
+        scheme = "euler" if noisy else simplest_scheme(*both, adaptive=tolerance is not None)
     _check_scheme(scheme, tolerance, alone=len(names) == 2 * len(second))
     system = System(
         trees,

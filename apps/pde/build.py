@@ -24,7 +24,7 @@ from tetris_sim.apps.pde.schemes import (
 )
 from tetris_sim.apps.pde.simplify import spacing_name
 from tetris_sim.apps.pde.stability import StepLimits, find_limits
-from tetris_sim.apps.pde.wholes import in_order, numbers_of
+from tetris_sim.apps.pde.wholes import ROOT, at_begin, in_order, normal_numbers, numbers_of
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
@@ -170,6 +170,8 @@ class Parts:
         spacing = zip(letters, self.grid.spacing, strict=True)
         found = {**self.system.values, "dt": dt, **self.wholes}
         found |= {spacing_name(a): h for a, h in spacing}
+        if self.system.noises:
+            found[ROOT] = dt**-0.5 if dt > 0 else 0.0
         reductions = {} if made is None else made.reductions
         known = {name: self.wholes[it] for name, it in reductions.items() if it in self.wholes}
         return {**found, **known}
@@ -196,6 +198,14 @@ def assemble_equations(
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
+    if parts.system.noises and (
+        parts.scheme != "euler" or time.scheme in SPLIT or time.solves or time.tolerance is not None
+    ):
+        msg = (
+            "time.scheme: equations with noise are advanced by euler (Euler and Maruyama) or "
+            "milstein, in steps of one length; take one of these, and no tolerance"
+        )
+        raise ConfigError(msg)
     if parts.system.wholes:
         if time.scheme in SPLIT or time.solves:
             msg = (
@@ -234,7 +244,7 @@ def assemble_equations(
 def _in_steps(parts: Parts, made: SchemeStages, time: tuple[float, int], limit: float) -> Problem:
     """The problem of stages in steps of one length."""
     equations = make_equations(parts, made, time[0])
-    if made.reductions:
+    if not equations.is_local:
         substeps = Substeps({}, 1, 1.0, time[0], _numbers_of(parts, made))
         equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, time, limit)
@@ -413,6 +423,7 @@ def make_equations(
         for name in read & {*made.hoist.coefficients.values()}
         if (found := [radii for stage in made.stages if (radii := stage.radii(name))])
     }
+    noises = {name: normal_numbers(name, parts.grid) for name in parts.system.noises}
     boundary = next(iter(parts.boundaries.values()))
     periodic = tuple(map(boundary.periodic, range(parts.grid.ndim)))
     beyond = made.hoist.beyond(values, parts.grid, periodic, widths)
@@ -424,12 +435,15 @@ def make_equations(
         made.results,
         boundaries,
         made.hoist.parameters(values, (*changing, *made.reductions)),
-        made.hoist.arrays(values, parts.grid) | beyond,
+        made.hoist.arrays(values, parts.grid)
+        | beyond
+        | {name: at_begin(it) for name, it in noises.items()},
         outside=frozenset(beyond),
         reductions={
             name: parts.system.wholes[it].reduction(parts.grid)
             for name, it in made.reductions.items()
         },
+        noises=noises,
     )
 
 

@@ -59,6 +59,7 @@ _PAIRS = ("xy", "xz", "yz")
 OF_THE_GRID: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("integral", "mean"), (1, 1)),
     **dict.fromkeys(("max", "min"), (1, math.inf)),
+    "noise": (2, 2),
 }
 
 
@@ -432,7 +433,7 @@ def name_mistakes(
     for name in names:
         why_not = usable_name(name)
         # Names had these meanings before there were such functions.
-        known = operators(ndim, axes).keys() - {"integral", "mean"}
+        known = operators(ndim, axes).keys() - {"integral", "mean", "noise"}
         if name in (*AXIS_NAMES, *axes, TIME, "dt") or name in known:
             why_not = f"{name!r} already means something in equations; choose another name"
         if why_not is not None:

@@ -39,6 +39,7 @@ from tetris_sim.apps.pde.language import (
 from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
+from tetris_sim.apps.pde.wholes import Calculus, noise_in
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, Request
 from tetris_sim.model.formula import OPERATIONS, ExpressionError, Node, Operation, walk
@@ -69,6 +70,8 @@ class PdeModel(Section):
     """How `advect` looks around: upwind is of first order and never oscillates, central is of the
     order `accuracy`.
     """
+    noise: Calculus = "ito"
+    """In whose sense a factor of `noise(variance, seed)` that depends on fields is meant."""
     allow_growth: bool = False
     """Whether a given time.dt is accepted that is larger than the largest stable step."""
 
@@ -202,6 +205,8 @@ class PdeModel(Section):
             return request.time.scheme  # type: ignore[return-value]
         language, _ = self._language(request)
         trees, _ = self._formulas(language)
+        if request.time.scheme == "milstein" or any(map(noise_in, trees.values())):
+            return "euler"
         first, second = (
             [trees[name] for name in it if name in trees] for it in (self._first, self._second)
         )
@@ -255,7 +260,7 @@ class PdeModel(Section):
                 for name, it in self.constants.items()
                 if isinstance(it, FileConstant)
             },
-        ).with_wholes(grid)
+        ).with_wholes(grid, self.noise, milstein=request.time.scheme == "milstein")
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
         for name, it in self.fields.items():
@@ -313,7 +318,10 @@ class PdeModel(Section):
         time = request.time
         if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto", *SPLIT):
             return
-        error = error_of_a_step(self._parts(request, continued=False), dt)
+        parts = self._parts(request, continued=False)
+        if parts.system.noises:
+            return  # halves of a step have other noise
+        error = error_of_a_step(parts, dt)
         if error > 0:
             yield (
                 f"a step of {self.scheme(request)} of {dt:.3g} s is off by about {error:.1g} of "

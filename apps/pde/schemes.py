@@ -45,7 +45,17 @@ from tetris_sim.apps.pde.simplify import (
     has_operators,
     scaled,
 )
-from tetris_sim.apps.pde.wholes import VOLUME, Whole, in_order, taken_out
+from tetris_sim.apps.pde.wholes import (
+    VOLUME,
+    Calculus,
+    Whole,
+    in_order,
+    noise_in,
+    noises_in,
+    quiet,
+    taken_out,
+    with_noise,
+)
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
@@ -87,10 +97,27 @@ class System:
     arrays: Arrays = field(default_factory=dict)
     wholes: Mapping[str, Whole] = field(default_factory=dict)
 
-    def with_wholes(self, grid: Grid) -> System:
-        """The same with names for numbers of the whole grid."""
+    def with_wholes(
+        self, grid: Grid, calculus: Calculus = "ito", *, milstein: bool = False
+    ) -> System:
+        """The same with names for numbers of the whole grid, and for noise.
+
+        Args:
+            grid: the points.
+            calculus: in whose sense noise is meant.
+            milstein: whether steps are those of Milstein.
+
+        Raises:
+            ConfigError: noise stands where it cannot.
+        """
         trees, wholes = taken_out({**self.first, **self.second}, even=grid.is_even)
-        volumes: Arrays = {} if grid.is_even or not wholes else {VOLUME: grid.volumes}
+        if any(noise_in(it.tree) for it in wholes.values()):
+            msg = "model: noise in integral, mean, max or min is not a number of the grid"
+            raise ConfigError(msg)
+        noisy = any(map(noise_in, trees.values()))
+        if noisy:
+            trees = with_noise(trees, self.values, grid, calculus=calculus, milstein=milstein)
+        volumes: Arrays = {} if grid.is_even or not (wholes or noisy) else {VOLUME: grid.volumes}
         return replace(
             self,
             first={name: trees[name] for name in self.first},
@@ -164,6 +191,16 @@ class System:
             found[name] = Variable(velocity_of(name))
             found[velocity_of(name)] = tree
         return {name: found[name] for name in self.order or found}
+
+    @property
+    def noises(self) -> list[str]:
+        """The names of the noises that right-hand sides read."""
+        return sorted({it for tree in self.right_sides.values() for it in noises_in(tree)})
+
+    def quietened(self) -> System:
+        """The same without noise."""
+        first = {name: quiet(tree) for name, tree in self.first.items()}
+        return replace(self, first=first, second={k: quiet(it) for k, it in self.second.items()})
 
     def hoist(self) -> Hoist:
         """What collects the numbers of these formulas."""

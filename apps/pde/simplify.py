@@ -35,6 +35,7 @@ from tetris_sim.model.slab import Ranges
 
 ONE = Constant(1.0)
 DT = Variable("dt")
+NOISY = "@noise"  # before names of noise
 BUILT = "#"  # before names of what is built already
 Arrays = Mapping[str, Callable[[Ranges], Numbers]]  # by name, of a box of the grid
 _NO_ARRAYS: Arrays = {}
@@ -128,6 +129,8 @@ class Hoist:
     def _find_kind(self, tree: Node) -> Dependence:
         names = names_in(tree)
         built = any(name.startswith(BUILT) for name in names)
+        # Names that begin so stand for numbers that are others at every point and step.
+        built = built or any(name.startswith(NOISY) for name in names)
         if names & self._fields or built or has_operators(tree):
             return Dependence.VALUE
         if not names & self._axes:

@@ -254,7 +254,7 @@ class _Samples:
         self._hoist = system.hoist()
         # What faces are given is no part of how a difference grows.
         space = replace(system.space, frozen=True)
-        frozen = replace(system, drives={}, closures={}, space=space)
+        frozen = replace(system.quietened(), drives={}, closures={}, space=space)
         found = discretised(frozen, self._hoist)
 
         self._levels = found.levels

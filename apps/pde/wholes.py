@@ -1,4 +1,4 @@
-"""Numbers of the whole grid in formulas: integrals, means, largest and smallest values.
+"""Numbers of the whole grid in formulas, integrals, means, largest and smallest values; and noise.
 
 `integral(u*v)`, `mean(u)`, `max(u)` and `min(u)` of one formula are taken out of right-hand sides:
 a name stands for each, which is a number of the time step like any constant, and stages that come
@@ -8,20 +8,33 @@ same bits for any division of the grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.apps.time_functions import names_in
+from tetris_sim.apps.initial import block_box, blocks_of, slices_in
+from tetris_sim.apps.pde.simplify import has_operators, scalar_value, slope_of
+from tetris_sim.apps.time_functions import formula, names_in, substitute
+from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Reduction, digit_sums, total
-from tetris_sim.model.formula import Comparison, Node, Operation, Variable
+from tetris_sim.model.formula import (
+    OPERATIONS,
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    walk,
+)
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import values_of_a_step
-from tetris_sim.model.slab import Slab
+from tetris_sim.model.slab import Ranges, Slab
 
 REDUCTIONS = ("integral", "mean", "max", "min")
 VOLUME = "@volume"  # the name of the volumes of cells
@@ -138,3 +151,189 @@ def _reduced(it: Reduction, values: Numbers) -> float:
         return float("nan")
     exponent = int(np.frexp(largest)[1])
     return it.factor * total(digit_sums(values, exponent), exponent)
+
+
+# Noise: numbers of a normal distribution at every point and step.
+#
+# `noise(variance, seed)` is white in space and time: in a step h each cell of volume V gets
+# sqrt(variance h/V) N, with N normal. Equal seeds are the same noise. N follows from one word of
+# Philox per point, of a stream by seed, step and block, through the inverse of the normal
+# distribution, so it is the same for any division of the grid and after restarts.
+#
+# With b the factor of a noise in an equation and s^2 = variance/V, Euler and Maruyama add b s N
+# sqrt(h). Milstein adds L (s^2 N^2 - s^2) h/2 as well, L being the sum over fields v of b_v db/dv.
+# Equations in the sense of Stratonovich are those of Ito with L s^2/2 more (P. E. Kloeden, E.
+# Platen, Numerical Solution of Stochastic Differential Equations, 1992, 4.9 and 10.3).
+
+NOISE = "noise"
+_NORMAL = f"{_MARK}{NOISE}"  # before the seed: N at a point
+ROOT = f"{_MARK}root"  # 1/sqrt(h); 0 where there is no step
+Calculus = Literal["ito", "stratonovich"]
+
+
+def noise_in(tree: Node) -> bool:
+    """Whether a formula as it is written has noise."""
+    return any(isinstance(it, Operation) and it.name == NOISE for it in walk(tree))
+
+
+def noises_in(tree: Node) -> list[str]:
+    """Return the names of the noises that a formula reads."""
+    return sorted(name for name in names_in(tree) if name.startswith(_NORMAL))
+
+
+def with_noise(
+    trees: Mapping[str, Node],
+    values: Mapping[str, float],
+    grid: Grid,
+    *,
+    calculus: Calculus,
+    milstein: bool,
+) -> dict[str, Node]:
+    """Return right-hand sides with names for noise, and with what the calculus and Milstein add.
+
+    Args:
+        trees: by field.
+        values: of constants, for seeds.
+        grid: whose cells have volumes.
+        calculus: in whose sense they are meant.
+        milstein: whether steps are those of Milstein instead of Euler and Maruyama.
+
+    Raises:
+        ConfigError: a seed is no whole number, or a factor cannot be differentiated.
+    """
+    found = {name: _named(tree, values, grid) for name, tree in trees.items()}
+    if calculus == "ito" and not milstein:
+        return found
+
+    factors = {
+        name: {it: _factor(tree, it) for it in noises_in(tree)} for name, tree in found.items()
+    }
+    # Different noises that act on what the other one's factor reads do not commute: what is left
+    # out then is not a number of the step alone.
+    for name, own in factors.items():
+        for noise, factor in own.items():
+            for field_name in names_in(factor) & factors.keys():
+                others = factors[field_name].keys() - {noise}
+                if milstein and others:
+                    msg = (
+                        "time.scheme: milstein is for noises that commute: a factor in the "
+                        f"equation of {name} reads {field_name}, which has another noise; take "
+                        "euler"
+                    )
+                    raise ConfigError(msg)
+    for name, own in factors.items():
+        for noise, factor in own.items():
+            slopes = [
+                _product(factors[it][noise], slope_of(factor, it))
+                for it in factors
+                if noise in factors[it] and it in names_in(factor)
+            ]
+            if not slopes:
+                continue
+            # A factor is sqrt(variance/V)/sqrt(h), so L has the 1/h of s^2 N^2/h already.
+            parts = "h/2*l*(n*n - 1)" if calculus == "ito" else "h/2*l*n*n" if milstein else "h/2*l"
+            total_slope = functools.reduce(lambda a, b: Operation("add", (a, b)), slopes)
+            more = formula(parts, h=Variable("dt"), l=total_slope, n=Variable(noise))
+            found[name] = Operation("add", (found[name], more))
+    return found
+
+
+def _product(a: Node, b: Node) -> Node:
+    return Operation("multiply", (a, b))
+
+
+def _named(tree: Node, values: Mapping[str, float], grid: Grid) -> Node:
+    """Return a formula with names for the noises in it."""
+    if isinstance(tree, Comparison):
+        return replace(tree, operands=tuple(_named(it, values, grid) for it in tree.operands))
+    if not isinstance(tree, Operation):
+        return tree
+    arguments = tuple(_named(it, values, grid) for it in tree.arguments)
+    if tree.name != NOISE:
+        return replace(tree, arguments=arguments)
+
+    variance, given = arguments
+    seed = scalar_value(given, values) if names_in(given) <= values.keys() else 0.5
+    if not (seed.is_integer() and 0 <= seed < 2**53):
+        msg = "model: the seed of noise(variance, seed) is a whole number from 0 to 2^53"
+        raise ConfigError(msg)
+    volume: Node = Constant(grid.cell_volume) if grid.is_even else Variable(VOLUME)
+    return formula(
+        "sqrt(variance/volume)*root*normal",
+        variance=variance,
+        volume=volume,
+        root=Variable(ROOT),
+        normal=Variable(f"{_NORMAL}{int(seed)}"),
+    )
+
+
+def _factor(tree: Node, noise: str) -> Node:
+    """Return what multiplies a noise in a formula, which is its slope.
+
+    Raises:
+        ConfigError: an operator reads the noise, or its factor has operators.
+    """
+    whole = _opaque(tree, noise)
+    factor = slope_of(whole, noise)
+    hidden = any(
+        isinstance(it, Operation) and it.name not in OPERATIONS and noise in names_in(it)
+        for it in walk(whole)
+    )
+    if hidden or noise in names_in(factor) or has_operators(factor):
+        msg = (
+            "model: noise in an operator, in a function or beside an operator has no factor that "
+            "can be differentiated; take time.scheme: euler with model.noise: ito"
+        )
+        raise ConfigError(msg)
+    return factor
+
+
+def _opaque(tree: Node, noise: str) -> Node:
+    """Return a formula without parts that do not read a noise, where only sums need none."""
+    match tree:
+        case Operation("add" | "subtract" | "negative" | "positive", arguments):
+            return replace(tree, arguments=tuple(_opaque(it, noise) for it in arguments))
+    return tree if noise in names_in(tree) else Constant(0.0)
+
+
+def quiet(tree: Node) -> Node:
+    """Return a formula without its noise, which decides nothing of the largest step."""
+    return substitute(tree, {name: Constant(0.0) for name in noises_in(tree)})
+
+
+def normal_numbers(name: str, grid: Grid) -> Callable[[Ranges, int], Numbers]:
+    """Return N of a noise as a function of a box of the grid and a step.
+
+    Args:
+        name: as of `noises_in`.
+        grid: the points.
+    """
+    seed, shape = int(name.removeprefix(_NORMAL)), grid.shape
+
+    def of_box(box: Ranges, step: int) -> Numbers:
+        found = np.empty([high - low for low, high in box])
+        for index, part in blocks_of(shape, box):
+            block = block_box(shape, index)
+            values = _normal_block(seed, step, index, shape)
+            found[slices_in(part, box)] = values[slices_in(part, block)]
+        return found
+
+    return of_box
+
+
+def at_begin(of_box: Callable[[Ranges, int], Numbers]) -> Callable[[Ranges], Numbers]:
+    """Return a noise as it is in step 0."""
+    return lambda box: of_box(box, 0)
+
+
+@functools.lru_cache(maxsize=16)
+def _normal_block(seed: int, step: int, index: tuple[int, ...], shape: tuple[int, ...]) -> Numbers:
+    from scipy.special import ndtri
+
+    box = block_box(shape, index)
+    n = math.prod(high - low for low, high in box)
+    key = np.random.SeedSequence(seed, spawn_key=(step, *index)).generate_state(2, np.uint64)
+    words = np.random.Philox(key=key).random_raw(n) >> np.uint64(11)
+    # Halves between whole numbers: neither 0 nor 1, whose normal numbers are infinite.
+    unit = (words.astype(np.float64) + 0.5) * 2.0**-53
+    return np.asarray(ndtri(unit).reshape([high - low for low, high in box]))

@@ -114,6 +114,10 @@ class Sweeps:
         self._part = None if whole else (begin, end)
         return (self._tables.given.numbers_at(time, length, found),)
 
+    def renew(self, step: int) -> None:
+        """Let noise be that of a step."""
+        self._tables.given.renew(step)
+
     def work_of(self, name: str) -> Array:
         """The array of a name that lives within a step, as it lies in memory."""
         pitch, number = self._layout.field_pitch, self._tables.equations.work[name]
@@ -264,6 +268,8 @@ class CpuSubstepStepper(CpuStepper):
         """Make a part of one; returns at once."""
         self.slab.refuse_short_halo(1, self._radii)
         self._team.wait()
+        if part == 0 and self._problem.system.noises:
+            self._sweeps.renew(self._step)
         tables = self._sweeps.substep(time, length, part, found)
         operands = self._with_tables(tables, self._geometry.axes)
         if part + 1 == len(self._problem.system.parts):

@@ -94,7 +94,7 @@ class StepInputs:
             margins: how far around the slab stages are computed.
         """
         equations = problem.system
-        self._problem, self._equations = problem, equations
+        self._problem, self._equations, self._slab = problem, equations, slab
         self._size = problem.arithmetic.itemsize
         self._layout = coefficient_layout(problem, slab, margins)
         self._coefficients, self.pitch, self._apart = np.zeros(0, problem.arithmetic), (0, 0), 0
@@ -146,6 +146,23 @@ class StepInputs:
         assert self._equations.substeps is not None
         numbers = self._equations.substeps.numbers(time, length, found).reshape(1, -1)
         return np.ascontiguousarray(numbers, self._problem.arithmetic)
+
+    def renew(self, step: int) -> None:
+        """Let coefficients that are noise be those of a step."""
+        if (layout := self._layout) is None:
+            return
+        names, one = (
+            [*(self._equations.coefficients or {})],
+            PaddedField(**{**vars(layout), "n_fields": 1}),
+        )
+        flat = self._coefficients[_SLACK:-_SLACK]
+        margins = [layout.margin[axis] for axis in layout.axis_of]
+        for name in self._equations.noises:
+            number = names.index(name)
+            own = flat[number * layout.field_pitch : (number + 1) * layout.field_pitch]
+            for part in batches(_around(self._slab, margins), _LAID_POINTS):
+                box = self._slab.globally(part)
+                one.write(own, part, self._problem.padded_noise(name, box, step)[np.newaxis])
 
     def _lay(self, slab: Slab, layout: PaddedField) -> Array:
         n_bytes = layout.n_bytes + 2 * _SLACK * self._size

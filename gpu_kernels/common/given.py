@@ -184,7 +184,8 @@ class DeviceStepInputs:
 
     def place(self, slab: Slab) -> None:
         """Fill in the data of a slab that has the shape of the first one."""
-        problem = self._problem
+        problem, self._slab = self._problem, slab
+        self._margins = margins_of(problem, slab, self._depth)
         around = tuple(
             (-low, n + high)
             for n, (low, high) in zip(
@@ -210,6 +211,20 @@ class DeviceStepInputs:
             parts.append(np.pad(along, (low - first, last - high), "edge"))
         self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
         self._argument = self._pack(begins)
+
+    def renew(self, step: int) -> None:
+        """Let coefficients that are noise be those of a step, for everything that is enqueued from
+        now on.
+        """
+        layout, margins = replace(self._layout, n_fields=1), self._margins
+        around = tuple((-a, n + b) for n, (a, b) in zip(self._slab.shape, margins, strict=True))
+        for name in equations_of(self._problem).noises:
+            flat = self.coefficients[name]
+            for ranges in batches(around, _BATCH_POINTS):
+                box = self._slab.globally(ranges)
+                values = self._problem.padded_noise(name, box, step).astype(flat.dtype)
+                with self._device.use() as cupy:
+                    layout.view(flat, ranges)[...] = cupy.asarray(values)
 
     def hold(self, time: float, length: float, found: Mapping[str, float]) -> None:
         """Set the parameters to those of a substep that begins at `time` and has `length` [s], with

@@ -52,6 +52,8 @@ class GpuSubstepStepper(GpuStepper):
         parts, stages = equations_of(self._problem).parts, self._passes[-1]
         assert isinstance(stages, StagedSweep)
         with self._device.use():
+            if part == 0:
+                self._given.renew(self._state.step)
             self._given.hold(time, length, found)
             # Every row holds the numbers of this substep.
             self._state.row = 0

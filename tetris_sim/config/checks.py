@@ -46,7 +46,7 @@ from tetris_sim.support.wording import describe, listed
 
 # Does the model fit the other sections?
 
-_OF_EQUATIONS = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2", *SPLIT)
+_OF_EQUATIONS = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2", "milstein", *SPLIT)
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:

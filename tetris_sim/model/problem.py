@@ -457,6 +457,12 @@ class Problem:
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
+    def padded_noise(self, name: str, box: Ranges, step: int) -> npt.NDArray[np.float64]:
+        """Return a noise of the equations in a step, in a box that may reach beyond the grid."""
+        periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
+        of_box = self.system.noises[name]
+        return padded(lambda it: of_box(it, step), box, self.grid.shape, periodic)
+
     def stored_ids(self, box: Ranges) -> Ids:
         """Return the ids of the values that a kernel's state array holds in a box as of
         `padded_ids`. With enthalpy, ghosts beyond ruled faces are potentials, and their ids are

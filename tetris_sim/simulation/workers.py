@@ -300,7 +300,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
 
 
 def _advance_in_parts(fleet: WorkerGroup, steps: int) -> None:
-    """Steps of a given length whose stages read numbers of the whole grid."""
+    """Steps of a given length whose stages read numbers of the whole grid, or noise."""
     for step in range(fleet.step, fleet.step + steps):
         with fleet.clock.phase("exchange"):
             fleet.exchange.swap(fleet.workers)

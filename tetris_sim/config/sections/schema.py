@@ -100,6 +100,7 @@ class TimeSection(Section):
         "rk4",
         "leapfrog",
         "rkl2",
+        "milstein",
         "etdrk4",
         "imex",
     ] = "explicit"
@@ -112,7 +113,8 @@ class TimeSection(Section):
     asked for; auto considers these, too. For `model.type: pde` the method of an explicit step:
     explicit is leapfrog where all equations are of second order, rk4 where some are, ssprk3 where
     fluxes have limiters, else euler; rkl2 takes long steps of many stages where diffusion limits
-    the step. etdrk4 (fourth order) and imex (third) propagate the linear part with constant numbers
+    the step; milstein and euler (Euler and Maruyama) are for noise. etdrk4 (fourth
+    order) and imex (third) propagate the linear part with constant numbers
     exactly or implicitly, by cosine, sine or Fourier transforms, so that it limits no step; faces
     are periodic, or have a value or a flux. implicit and steady solve any equations, by Newton's
     method. spectral and auto are for equations of one field whose euler steps are linear, with
