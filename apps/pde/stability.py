@@ -29,8 +29,13 @@ import numpy.typing as npt
 from tetris_sim.apps.initial import block_shape
 from tetris_sim.apps.pde.faces import Closure, extended
 from tetris_sim.apps.pde.fluxes import HELD
-from tetris_sim.apps.pde.following import Followed, SampledRates, middle
-from tetris_sim.apps.pde.runge_kutta import MOST_STAGES, rkl2_factor
+from tetris_sim.apps.pde.runge_kutta import (
+    MOST_STAGES,
+    Followed,
+    SampledRates,
+    middle,
+    rkl2_factor,
+)
 from tetris_sim.apps.pde.schemes import Scheme, System, discretised, velocity_of
 from tetris_sim.apps.pde.simplify import combine
 from tetris_sim.model.equations import as_tap
