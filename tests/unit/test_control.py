@@ -16,6 +16,7 @@ from scipy.integrate import solve_ivp
 
 import tetris_sim as ts
 from tetris_sim.config.errors import ConfigMistakesError
+from tetris_sim.errors import ConfigError
 
 CAPACITY = 800 * 400 * 0.02 * 0.02  # J/(m K)
 LOSS = 50 * 0.02  # W/(m K)
@@ -230,6 +231,28 @@ def test_decisions_are_the_same_on_any_division() -> None:
     assert len(alone) == 2
 
 
+def test_an_output_by_hand_lasts_over_a_continuation(tmp_path: Path) -> None:
+    config = lumped(knob={"output": 0.0, "switches": "coil"})
+    config["output"]["directory"] = str(tmp_path / "run")
+    config["time"]["t_end"] = 20
+    with ts.simulate(config) as simulation:
+        simulation.run(until=4)
+        simulation.set_control("knob", 0.5)
+        with pytest.raises(ConfigError, match="knob"):
+            simulation.set_control("knop", 0.5)
+        simulation.run(until=8)
+    rest = ts.run(config, resume="auto")
+
+    def after(begin: float, power: float, seconds: float) -> float:
+        top = AROUND + power / LOSS
+        return top + (begin - top) * math.exp(-seconds / TAU)
+
+    exact = after(after(15.0, 0.0, 4), POWER / 2, 16)
+    assert float(rest.field().mean()) == pytest.approx(exact, abs=0.02)
+    heat = rest.report.heat
+    assert heat["heat by sources [J/m]"] == pytest.approx(POWER / 2 * 16, rel=1e-6)
+
+
 def test_two_simulations_of_one_configuration_decide_apart() -> None:
     config = lumped(heater=HEATER)
     with ts.simulate(config) as one, ts.simulate(config) as other:
@@ -240,6 +263,17 @@ def test_two_simulations_of_one_configuration_decide_apart() -> None:
         assert first is not second
         assert first.count > 0
         assert second.value == 0
+
+
+def test_a_pid_controller_goes_on_from_another_state() -> None:
+    heater = {"sensor": {"probe": "core"}, "setpoint": 20, "switches": "coil"}
+    heater["pid"] = {"gain": 0.2, "integral_time": 20, "derivative_time": 1}
+    with ts.simulate(lumped(heater=heater)) as simulation:
+        simulation.run(until=1)
+        simulation.set_field(np.full((2, 2), 50.0))
+        simulation.run(until=1.2)
+        assert simulation.problem.signals["heater"].value == 0
+        assert 45 < float(simulation.field().mean()) < 50
 
 
 def test_a_schedule_repeats() -> None:

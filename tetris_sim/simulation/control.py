@@ -255,7 +255,8 @@ class PidController:
         sign = 1.0 if self._section.action == "heat" else -1.0
         error = sign * (_value(self._setpoint, time) - value)
         integral, rate = self._integral, 0.0
-        if self._before is not None:
+        # After a state was replaced it looks at one time twice.
+        if self._before is not None and time > self._before[0]:
             begun, old_error, old_value = self._before
             span = time - begun
             if pid.integral_time is not None:
@@ -424,13 +425,23 @@ class Control:
                 due = min(due, step + max(1, min(gap, math.floor(min(steps, gap)))))
         self._looked, self._next = step, max(due, step + 1)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Controllers that decide by themselves."""
+        return frozenset(signal.name for signal in self._signals.values())
+
+    def hasten(self, step: int) -> None:
+        """Something was switched by hand: what is known of speeds was under another power."""
+        self._next = min(self._next, step + 1)
+        self._tracks = [Track(it.value) for it in self._tracks]
+
     def forget(self) -> None:
         """The state is another one: look at once, with nothing known of speeds."""
         self._tracks, self._looked, self._next, self.reason = [], -1, 0, None
 
     def state(self) -> dict[str, Any]:
         """Everything it remembers, as plain data for a checkpoint."""
-        if self.is_idle:
+        if self.is_idle and not self._problem.signals:
             return {}
         return {
             "looked": self._looked,
@@ -439,18 +450,18 @@ class Control:
             "told": self._told,
             "tracks": [[it.value, it.rate, it.gain] for it in self._tracks],
             "watchers": {it.text: it.state() for it in self._watchers},
-            "signals": {it.name: it.decisions.tolist() for it in self._signals.values()},
+            "signals": {name: it.decisions.tolist() for name, it in self._problem.signals.items()},
             "reason": None if self.reason is None else self.reason.sentence,
         }
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Go on as what a checkpoint remembers; also of fewer or other events."""
         # Of a checkpoint of an earlier version, or of a run without control, there is nothing.
-        if not state or self.is_idle:
+        if not state:
             return
 
         known = state["watchers"]
-        for signal in self._signals.values():
+        for signal in self._problem.signals.values():
             signal.restore(np.array(state["signals"].get(signal.name, [])))
         for watcher in self._watchers:
             if watcher.text in known:
@@ -510,6 +521,8 @@ def make_control(request: Request, problem: Problem) -> Control:
     # In the order of `sensors_in`: a watcher has the number of its sensor.
     signals = {}
     for name, section in request.control.items():
+        if section.sensor is None:
+            continue  # decided by Python
         kind = Thermostat if section.pid is None else PidController
         often = schedule(section.every, _MOST_STEPS if section.pid is None else 1)
         signals[len(watchers)] = problem.signals[name]

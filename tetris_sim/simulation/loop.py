@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -218,6 +219,31 @@ class Simulation(WorkerGroup):
             recovery = self._attached.recovery
             if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
                 recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
+
+    def set_control(self, name: str, output: float) -> None:
+        """Go on with another output of a controller that has no sensor; memory and time do not
+        depend on the grid.
+
+        Args:
+            name: of `control`, with `output` in place of a sensor.
+            output: what multiplies the sources and faces that it switches, from this step on.
+
+        Raises:
+            ConfigError: there is no such controller, the number is not finite, or the simulation is
+                closed.
+        """
+        self._refuse_ended()
+        free = [key for key in self.problem.signals if key not in self.control.names]
+        if name not in free or not math.isfinite(output):
+            msg = (
+                f"{name!r} = {output!r}: a finite number is wanted for one of the controllers that "
+                f"have an output in place of a sensor, {', '.join(free) or 'and there is none'}"
+            )
+            raise ConfigError(msg)
+
+        with self.turn.taken():
+            self.problem.signals[name].decide(self.time, float(output))
+            self.control.hasten(self.step)
 
     def with_boundary(
         self, boundaries: Any, directory: Any = None

@@ -368,7 +368,9 @@ class ControllerSection(Section):
     controller.
     """
 
-    sensor: SensorSection
+    sensor: SensorSection | None = None
+    output: AnyNumber | None = None
+    """Instead of a sensor: the output until `Simulation.set_control` gives another one."""
     band: tuple[Temperature, Temperature] | None = None
     """A thermostat switches on below the first and off above the second; the reverse to cool."""
     setpoint: VaryingSetpoint | None = None
@@ -400,7 +402,14 @@ class ControllerSection(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> ControllerSection:
         # Each kind has keys of its own; one that would do nothing is a mistake.
-        if self.pid is not None:
+        if (self.sensor is None) == (self.output is None):
+            msg = "give a sensor, or an output that Python changes"
+            raise ValueError(msg)
+        if self.output is not None:
+            if self.band or self.setpoint is not None or self.pid or self.hysteresis is not None:
+                msg = "output stands instead of band, setpoint, hysteresis and pid"
+                raise ValueError(msg)
+        elif self.pid is not None:
             if self.setpoint is None or self.band is not None or self.hysteresis is not None:
                 msg = "a PID controller has a setpoint, and neither band nor hysteresis"
                 raise ValueError(msg)
@@ -430,6 +439,8 @@ class ControllerSection(Section):
 
 def first_output(section: ControllerSection) -> float:
     """What a controller says before its first look."""
+    if section.output is not None:
+        return float(section.output)
     if section.pid is None:
         return float(section.begins == "on")
     return float(min(max(section.pid.bias, section.limits[0]), section.limits[1]))
@@ -445,7 +456,8 @@ def sensors_in(request: Any) -> Iterator[tuple[tuple[str | int, ...], SensorSect
         for number, event in enumerate(getattr(until, kind)):
             yield ("time", "until", kind, number), event
     for name, section in request.control.items():
-        yield ("control", name, "sensor"), section.sensor
+        if section.sensor is not None:
+            yield ("control", name, "sensor"), section.sensor
 
 
 def control_mistakes(
