@@ -227,7 +227,7 @@ def test_conditions_of_a_configuration_name_key_and_column() -> None:
         with pytest.raises(ConfigMistakesError, match=r"time\.until\.condition"):
             ts.make_config(plate)
     plate["time"]["until"] = {"condition": "t > 1", "change": 1}  # type: ignore[index]
-    with pytest.raises(ConfigMistakesError, match="either change or condition"):
+    with pytest.raises(ConfigMistakesError, match="give one of change, condition"):
         ts.make_config(plate)
 
 
