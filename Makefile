@@ -22,7 +22,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: run test test-all test-gpu test-mpi check lint docs bench size clean help
+.PHONY: run test test-all test-gpu test-mpi check lint docs site bench size clean help
 
 run: $(VENV)/.installed ## simulate a cooling copper plate: checkpoint, pictures and report in results/copper_plate
 	@$(PY) -m tetris_sim run examples/copper_plate.yaml --overwrite
@@ -50,6 +50,9 @@ lint: $(VENV)/.installed-dev ## ruff, mypy, import layers
 
 docs: $(VENV)/.installed-dev ## build the API reference into docs/api
 	@$(PY) .ci/reference.py docs/api
+
+site: $(VENV)/.installed-dev ## build the documentation as a site into build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed ## time the CPU methods beside Numba loops a user would write, in one run
 	@$(PY) -m tetris_sim bench cpu

@@ -48,7 +48,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lead links to them."""
+    """Lead links to them; keep pages for developers out of the search, which users ask."""
+    if page.file.src_uri.startswith(("decisions/", "benchmarks/", "repository/")):
+        page.meta["search"] = {"exclude": True}
 
     def led(match: re.Match[str]) -> str:
         return f"]({moved(match[1], page.file.src_uri)}{match[2] or ''})"
