@@ -62,6 +62,8 @@ def is_constant(condition: FaceCondition) -> bool:
     """Whether a face has one condition of numbers, uniform over the face and constant in time."""
     if isinstance(condition, tuple | RadiationFace):
         return False
+    if isinstance(condition, RobinFace) and not condition.is_linear:
+        return False
     return all(
         isinstance(getattr(condition, name, 0.0), float)
         for name in ("value", "flux", "h", "ambient", "slope", "curvature")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial import first_place
 from tetris_sim.apps.initial_file import Box
-from tetris_sim.config.sections.varying import Given, TimeTable, Varying
+from tetris_sim.config.sections.varying import SURFACE, Given, TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.coordinates import PLACES
@@ -89,6 +89,11 @@ class TimeFunction:
     def in_space(self) -> bool:
         """Whether it varies from point to point."""
         return bool(self.names & PLACE)
+
+    @property
+    def by_temperature(self) -> bool:
+        """Whether it depends on the temperature of the face."""
+        return SURFACE in self.names
 
     def at(self, times: Numbers) -> Numbers:
         """Evaluate at some times [s], (n,); only for functions that are uniform in space."""
@@ -263,14 +268,14 @@ def knots_of(courses: Iterable[TimeFunction]) -> Numbers:
 def in_program(course: TimeFunction, name: str) -> tuple[Node, list[Parameter]]:
     """Split a function into its part of a program and the parameters that this reads.
 
-    A function of location enters the program as its formula; any other becomes one parameter
-    with one value per step.
+    A function of location or temperature enters the program as its formula; any other becomes one
+    parameter with one value per step.
 
     Args:
         course: the function of time.
         name: of the parameter.
     """
-    if course.in_space:
+    if course.in_space or course.by_temperature:
         tree, parameters = course.tree, [clock(course.knots)] if TIME in course.names else []
         if course.signals:
             share = TimeFunction(Constant(1.0), signals=course.signals)

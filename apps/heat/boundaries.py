@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.boundaries import condition_of, refuse_half_ring
+from tetris_sim.apps.boundaries import condition_of, patches, refuse_half_ring
 from tetris_sim.apps.domain import make_each
+from tetris_sim.apps.heat.convection import Correlation, coefficient, outside
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.heat.sections import BeamSource
 from tetris_sim.apps.heat.shapes import Condition
@@ -25,12 +26,16 @@ from tetris_sim.apps.time_functions import (
     formula,
     knots_of,
     read_course,
+    substitute,
 )
 from tetris_sim.config.sections.conditions import (
+    ConstantInitial,
     DirichletFace,
+    ExchangeFace,
     FaceCondition,
     FaceSection,
     FixedFace,
+    InitialSection,
     NeumannFace,
     PeriodicFace,
     RadiationFace,
@@ -45,7 +50,7 @@ from tetris_sim.config.sections.quantities import (
     TEMPERATURE,
 )
 from tetris_sim.config.sections.schema import Request
-from tetris_sim.config.sections.varying import Varying
+from tetris_sim.config.sections.varying import OF_SURFACE, SURFACE, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
@@ -154,9 +159,20 @@ def _parameter(name: str, at: object, courses: Sequence[TimeFunction]) -> Parame
 _KINDS = {
     "value": Varying(TEMPERATURE),
     "ambient": Varying(TEMPERATURE),
-    "flux": Varying(HEAT_FLUX),
-    "h": Varying(HEAT_TRANSFER_COEFFICIENT),
+    "flux": Varying(HEAT_FLUX, OF_SURFACE),
+    "h": Varying(HEAT_TRANSFER_COEFFICIENT, OF_SURFACE),
+    "emissivity": Varying(NUMBER, OF_SURFACE),
 }
+_MILD = 20.0  # degC, at which formulas of temperature are tried
+
+
+def _courses(section: object, at: str) -> dict[str, TimeFunction]:
+    """The numbers of a section that may vary, by key."""
+    return {
+        key: read_course(getattr(section, key), kind, f"{at}.{key}")
+        for key, kind in _KINDS.items()
+        if hasattr(section, key)
+    }
 
 
 def openness(request: Request, grid: Grid) -> Openness:
@@ -174,6 +190,41 @@ def openness(request: Request, grid: Grid) -> Openness:
 def _lets_nothing(condition: FaceCondition) -> bool:
     sections = condition if isinstance(condition, tuple) else (condition,)
     return all(isinstance(section, NeumannFace) for section in sections)
+
+
+def correlation_notes(request: Request) -> Iterator[str]:
+    """Say for which temperatures of its face each correlation is known, and whether the run begins
+    outside of them.
+    """
+    for path, section in patches(request.boundaries):
+        if not isinstance(section, ExchangeFace):
+            continue
+        at = ".".join(("boundaries", *map(str, path)))
+        for key, given in section.correlations.items():
+            course = _courses(section, at)["ambient"]
+            if course.in_space:
+                told = "ambient differs from place to place, so its range is not checked"
+                yield f"{at}.{key}: {given.correlation}: {told}"
+                continue
+            ambient = float(course.at(np.zeros(1))[0])
+            yield f"{at}.{key}: {_range_of(given, ambient, request.initial)}"
+
+
+def _range_of(given: Correlation, ambient: float, initial: InitialSection | None) -> str:
+    faces = np.arange(-270.0, 3000.0)
+    air = np.array([ambient])
+    known = [not outside(given, {"surface": it, "ambient": air}) for it in faces[:, None]]
+    what = f"{given.correlation} of {given.fluid} at {ambient:g} degC"
+    if not any(known):
+        (why, *_) = outside(given, {"surface": faces, "ambient": np.full(len(faces), ambient)})
+        return f"{what} is known for no face: {why}"
+    low, high = faces[known][[0, -1]]
+    told = f"{what} is known for faces of {low:g} to {high:g} degC"
+    if not isinstance(initial, ConstantInitial):
+        return told
+    start = {"surface": np.array([initial.value]), "ambient": air}
+    why = "; ".join(outside(given, start))
+    return f"{told}; at {initial.value:g} degC it is not: {why}" if why else told
 
 
 class FaceMaker:
@@ -301,14 +352,17 @@ class FaceMaker:
         self, section: FaceSection, axis: int, name: str, patch: tuple[str, Box, Any]
     ) -> Rule:
         at = patch[0]
-        courses = {
-            key: read_course(getattr(section, key), kind, f"{at}.{key}")
-            for key, kind in _KINDS.items()
-            if hasattr(section, key)
-        }
+        courses = _courses(section, at)
+        terms = [
+            _courses(term, f"{at}.radiation.{n}")
+            for n, term in enumerate(getattr(section, "radiation", ()))
+        ]
+        named = {f"{at}.{key}": course for key, course in courses.items()}
+        for n, its in enumerate(terms):
+            named |= {f"{at}.radiation.{n}.{key}": course for key, course in its.items()}
         make_each(
-            functools.partial(self._check, course, axis, name, (f"{at}.{key}", *patch[1:]))
-            for key, course in courses.items()
+            functools.partial(self._check, course, axis, name, (key, *patch[1:]))
+            for key, course in named.items()
         )
 
         # Checked as given: a controller may make more or less of it.
@@ -324,14 +378,17 @@ class FaceMaker:
                 return held(courses["value"], surface)
             case FixedFace():
                 return held(courses["value"], surface, on_ghost=True)
-        emissivity = section.emissivity if isinstance(section, RadiationFace) else 0.0
+        if isinstance(section, RadiationFace) and section.emissivity != 0:
+            terms.insert(0, courses)
+        correlations = section.correlations if isinstance(section, ExchangeFace) else {}
         assert isinstance(section, NeumannFace | RobinFace | RadiationFace)
         return flowing(
             surface,
             flux=[courses["flux"]] if "flux" in courses else [],
             h=courses.get("h"),
             ambient=courses.get("ambient"),
-            emissivity=emissivity,
+            radiation=[(its["emissivity"], its["ambient"]) for its in terms],
+            correlations=[functools.partial(coefficient, given) for given in correlations.values()],
             beams=[
                 make_beam(
                     *(beam, number, self.grid, f"model.sources.{number}"),
@@ -346,8 +403,12 @@ class FaceMaker:
         self, course: TimeFunction, axis: int, name: str, patch: tuple[str, Box, Any]
     ) -> None:
         key, plane, marked = patch
+        if course.by_temperature:
+            # Of all temperatures that a face may have, those of the start are as good as any.
+            at_once = substitute(course.tree, {SURFACE: Constant(_MILD)})
+            course = dataclasses.replace(course, tree=at_once)
         if not course.in_space:
-            least = 0.0 if key.endswith(".h") else -np.inf
+            least = 0.0 if key.endswith((".h", ".emissivity")) else -np.inf
             check_course(course, self._times, key, least)
             return
         at = dict(zip(self.grid.axis_names, positions(self.grid, plane), strict=True))

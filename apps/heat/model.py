@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 
 from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.domain import KeyPath, assemble, choose_time_step, make_grid, refuse, times_of
+from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
 from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
 from tetris_sim.apps.heat.sections import (
@@ -264,7 +265,10 @@ class HeatModel(Section):
         if self._is_plain(request):
             return ()
         body, _ = examine(self, request)
-        return () if body is None else (*body.found.hidden(), *body.found.extents())
+        if body is None:
+            return ()
+        found = body.found
+        return (*found.hidden(), *found.extents(), *correlation_notes(request))
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.

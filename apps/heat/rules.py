@@ -10,7 +10,9 @@ temperature of the face is the mean of the two. So the ghost of
 follows from one equation for T. Without radiation it is linear, else it is solved by Newton's
 method. With g = 2k/d the equation is (g + h) T + s T^4 = B; T is below both B / (g + h) and
 (B / s)^(1/4), and the smaller of these is at most 1.38 T. From there 5 steps reach rounding errors:
-`tests/unit/test_apps_rules.py` measures it.
+`tests/unit/test_apps_rules.py` measures it. Where q, h or emissivity are formulas of T themselves,
+the same begins with their values at the mirror point, and goes on with the derivatives of these
+formulas; correlations of convection are such formulas.
 
 Where the state is heat content a ghost is a potential, whose difference over d flows (times the
 factor of the axis): a flux then is exact, a temperature becomes the potential that the material has
@@ -21,7 +23,7 @@ mirror + k (ghost(T) - T) with its conductivity k of now.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,11 +35,12 @@ from tetris_sim.apps.time_functions import (
     formula,
     in_program,
     knots_of,
+    names_in,
     read_course,
     substitute,
 )
 from tetris_sim.config.sections.quantities import NUMBER, POWER, POWER_DENSITY
-from tetris_sim.config.sections.varying import Varying
+from tetris_sim.config.sections.varying import SURFACE, Varying
 from tetris_sim.model.conduction import (
     AFFINE,
     CONDUCTIVITY,
@@ -50,14 +53,18 @@ from tetris_sim.model.conduction import (
     Rule,
     RuledFace,
 )
+from tetris_sim.model.equations import tap
 from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
-from tetris_sim.model.program import Program
+from tetris_sim.model.linearisation import gradients
+from tetris_sim.model.program import Program, Programs
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
 
 STEFAN_BOLTZMANN = 5.670374419e-8  # W/(m^2 K^4), exact since the SI of 2019
-_ZERO = 273.15  # 0 degC in kelvin
+_KELVIN = Constant(273.15)  # 0 degC in kelvin
 _NEWTON_STEPS = 5
+# Where h and others depend on T: of correlations, and of formulas that may be of any steepness.
+_NEWTON_STEPS_OF_CORRELATIONS, _NEWTON_STEPS_OF_FORMULAS = 5, 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +148,8 @@ def flowing(
     h: TimeFunction | None = None,
     ambient: TimeFunction | None = None,
     emissivity: float = 0.0,
+    radiation: Sequence[tuple[TimeFunction, TimeFunction]] = (),
+    correlations: Sequence[Callable[[Node, Node], Node]] = (),
     beams: Sequence[tuple[Node, list[Parameter]]] = (),
 ) -> Rule:
     """Heat that flows through the face.
@@ -151,12 +160,17 @@ def flowing(
         h: of convection [W/(m^2 K)].
         ambient: of convection and radiation [degC].
         emissivity: of radiation; 0 for none.
+        radiation: emissivities and temperatures [degC] of more surroundings.
+        correlations: more h, as formulas of the temperatures of face and fluid.
         beams: more fluxes as parts of the program.
     """
     h, ambient = h or TimeFunction(), ambient or TimeFunction()
-    given, flows = [*flux, h, ambient], h.value == 0 and emissivity == 0
+    surroundings = [(TimeFunction(Constant(emissivity)), ambient)] * (emissivity != 0)
+    surroundings += radiation
+    curved = bool(correlations) or any(it.by_temperature for it in (*flux, h)) or surroundings
+    given, flows = [*flux, h, ambient], h.value == 0 and not curved
     linear = (surface.enthalpy is None or flows) and (not surface.by_radius or _is_nothing(flux, h))
-    if linear and emissivity == 0 and not beams and not any(it.in_space for it in given):
+    if linear and not curved and not beams and not any(it.in_space for it in given):
         return _linear(surface, flux, h, ambient)
 
     parts: dict[str, Node] = {
@@ -179,10 +193,22 @@ def flowing(
         parts |= {"mirror": Variable(MIRROR), "k": Variable("k")}
         tree = formula("mirror + d/k*flux", **{k: parts[k] for k in ("mirror", "d", "k", "flux")})
         return _finished(tree, parameters, surface)
-    if emissivity == 0:
+    if not curved:
         text = "((2*k - h*d)*mirror + 2*d*(h*ambient + flux))/(2*k + h*d)"
         return _finished(surface.ghost(formula(text, **parts)), parameters, surface)
-    tree = _radiating(parts, emissivity * STEFAN_BOLTZMANN)
+    terms = []
+    for number, (share, around) in enumerate(surroundings):
+        # The first one is as warm as the air, if it is the only one of the face.
+        name = "ambient" if around is ambient else f"around_{number}"
+        tree, more = in_program(around, name)
+        parameters += more
+        s: Node = Constant((share.value or 0.0) * STEFAN_BOLTZMANN)
+        if share.value is None:
+            its, more = in_program(share, f"emissivity_{number}")
+            s = formula("s*e", s=Constant(STEFAN_BOLTZMANN), e=its)
+            parameters += more
+        terms.append((s, tree))
+    tree = _exchanging(parts, terms, correlations)
     return _finished(surface.ghost(tree), parameters, surface)
 
 
@@ -213,29 +239,76 @@ def _linear(
     )
 
 
-def _radiating(parts: dict[str, Node], s: float) -> Node:
-    """The ghost beyond a face that radiates; see the head of this file."""
-    kelvin = formula("mirror + zero", mirror=parts["mirror"], zero=Constant(_ZERO))
-    around = formula("ambient + zero", ambient=parts["ambient"], zero=Constant(_ZERO))
+def _exchanging(
+    parts: dict[str, Node],
+    terms: Sequence[tuple[Node, Node]],
+    correlations: Sequence[Callable[[Node, Node], Node]],
+) -> Node:
+    """The ghost beyond a face whose balance is not linear; see the head of this file.
+
+    Args:
+        parts: mirror, d, k, flux, h and ambient.
+        terms: emissivity times sigma and the temperature [degC] of each of its surroundings.
+        correlations: see `flowing`.
+    """
+    here = tap(SURFACE, (0,))
+    given = functools.reduce(_sum, [parts["h"], parts["flux"], *(s for s, _ in terms)])
+    own = SURFACE in names_in(given)
+    parts = {name: substitute(it, {SURFACE: here}) for name, it in parts.items()}
+    terms = [(substitute(s, {SURFACE: here}), around) for s, around in terms]
+    for more in correlations:
+        parts["h"] = _sum(parts["h"], more(here, parts["ambient"]))
+
+    # What changes with the temperature of the face is taken at that of the mirror point first.
+    at_mirror = {here.name: parts["mirror"]}
+    first = {name: substitute(it, at_mirror) for name, it in parts.items()}
+    t, b, w, s = _radiating(first, [(substitute(s, at_mirror), around) for s, around in terms])
+    if not own and not correlations:
+        for _ in range(_NEWTON_STEPS):
+            cube = formula("s*t**3", s=s, t=t)
+            t = formula("(3*c*t + b)/(w + 4*c)", c=cube, t=t, b=b, w=w)
+        return formula("2*(t - zero) - mirror", t=t, zero=_KELVIN, mirror=parts["mirror"])
+
+    gain = formula("flux + h*(ambient - here)", here=here, **parts)
+    for its, around in terms:
+        text = "gain + s*((around + zero)**4 - (here + zero)**4)"
+        gain = formula(text, gain=gain, s=its, around=around, here=here, zero=_KELVIN)
+    (slopes,) = gradients(Programs((gain,)))
+    g = formula("2*k/d", k=parts["k"], d=parts["d"])
+    t = formula("t - zero", t=t, zero=_KELVIN)
+    for _ in range(_NEWTON_STEPS_OF_FORMULAS if own else _NEWTON_STEPS_OF_CORRELATIONS):
+        at = {here.name: t}
+        t = formula(
+            "t + (g*(mirror - t) + gain)/(g - slope)",
+            t=t,
+            g=g,
+            mirror=parts["mirror"],
+            gain=substitute(gain, at),
+            slope=substitute(slopes[here.name], at),
+        )
+    return formula("2*t - mirror", t=t, mirror=parts["mirror"])
+
+
+def _radiating(
+    parts: dict[str, Node], terms: Sequence[tuple[Node, Node]]
+) -> tuple[Node, Node, Node, Node]:
+    """Where Newton's method begins [K], and B, g + h and s of the head of this file."""
+    kelvin = formula("mirror + zero", mirror=parts["mirror"], zero=_KELVIN)
+    air = formula("ambient + zero", ambient=parts["ambient"], zero=_KELVIN)
     g = formula("2*k/d", k=parts["k"], d=parts["d"])
     whole = formula("g + h", g=g, h=parts["h"])
     # T^4 differs from what it is far away by little where temperatures are close: the numbers are
     # all positive, so nothing cancels.
-    b = formula(
-        "g*u + h*a + s*a**4 + q",
-        g=g,
-        u=kelvin,
-        h=parts["h"],
-        a=around,
-        q=parts["flux"],
-        s=Constant(s),
-    )
-
-    t = formula("min(b/w, sqrt(sqrt(b/s)))", b=b, w=whole, s=Constant(s))
-    for _ in range(_NEWTON_STEPS):
-        cube = formula("s*t**3", s=Constant(s), t=t)
-        t = formula("(3*c*t + b)/(w + 4*c)", c=cube, t=t, b=b, w=whole)
-    return formula("2*(t - zero) - mirror", t=t, zero=Constant(_ZERO), mirror=parts["mirror"])
+    b = formula("g*u + h*a", g=g, u=kelvin, h=parts["h"], a=air)
+    s: Node = Constant(0.0)
+    for number, (its, around) in enumerate(terms):
+        a = formula("around + zero", around=around, zero=_KELVIN)
+        b = formula("b + s*a**4", b=b, s=its, a=a)
+        s = _sum(s, its) if number else its
+    b = formula("b + q", b=b, q=parts["flux"])
+    if not terms:
+        return formula("b/w", b=b, w=whole), b, whole, s
+    return formula("min(b/w, sqrt(sqrt(b/s)))", b=b, w=whole, s=s), b, whole, s
 
 
 def _is_nothing(flux: Sequence[TimeFunction], h: TimeFunction) -> bool:

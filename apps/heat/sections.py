@@ -40,6 +40,7 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.config.sections.schema import ProbeName, Request
 from tetris_sim.config.sections.varying import (
+    SURFACE,
     ByTemperature,
     TemperatureTable,
     VaryingDensity,
@@ -559,7 +560,12 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
     for path, section in patches(request.boundaries):
         found += [
             (("boundaries", *path, name), getattr(section, name, None))
-            for name in ("value", "flux", "h", "ambient", "where")
+            for name in ("value", "flux", "h", "emissivity", "ambient", "where")
+        ]
+        found += [
+            (("boundaries", *path, "radiation", n, name), getattr(term, name))
+            for n, term in enumerate(getattr(section, "radiation", ()))
+            for name in ("emissivity", "ambient")
         ]
     found += [
         (("model", "sources", n, "density"), getattr(source, "density", None))
@@ -570,6 +576,7 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
     for path, text in found:
         if isinstance(text, str):
             names = [*axes] if path[-1] == "where" else [*axes, "t"]
+            names += [SURFACE] * (path[-1] in ("flux", "h", "emissivity"))
             try:
                 compile_expression(text, names)
             except ExpressionError as error:

@@ -50,9 +50,7 @@ def rules_of(problem: Problem) -> tuple[Rule | None, ...]:
 
 def face_programs(problem: Problem) -> tuple[Program, ...]:
     """The different programs of faces; a kernel numbers them from 1."""
-    # By their text: Python takes 0.0 and -0.0 for equal.
-    found = {repr(it.program.tree): it.program for it in rules_of(problem)[1:] if it is not None}
-    return tuple(found.values())
+    return tuple(dict.fromkeys(it.program for it in rules_of(problem)[1:] if it is not None))
 
 
 def parameters_of(program: Program, problem: Problem) -> tuple[str, ...]:
@@ -280,7 +278,7 @@ class ConductionData:
     def _sides(self) -> tuple[Array, Array]:
         """Describe the sides that have ghosts: (sides, codes)."""
         problem, slab, layout = self._problem, self._slab, self._layout
-        kinds = {repr(it.tree): 1 + k for k, it in enumerate(face_programs(problem))}
+        kinds = {it: 1 + k for k, it in enumerate(face_programs(problem))}
         sides, codes, size, rule = [], [np.zeros(1, np.int32)], 1, 0
 
         # `rule` counts the faces that are not periodic, in the order of `rules_of`; row 0 is the
@@ -303,7 +301,7 @@ class ConductionData:
                 # A face with a rule also needs the code of every mirror point, which selects the
                 # numbers of its program.
                 face = problem.ruled_face(axis, side)
-                row[geometry.KIND], row[geometry.RULE] = kinds[repr(face.rule.program.tree)], rule
+                row[geometry.KIND], row[geometry.RULE] = kinds[face.rule.program], rule
                 plate = self._codes(face, axis, inside)
                 row[geometry.CODES] = size
                 for other, (other_padded, length) in enumerate(

@@ -222,7 +222,7 @@ def _body(conduction: Conduction) -> Mapping[str, Any]:
     """The parts of a conduction problem that are compiled in, and the sizes of its tables."""
     return {
         "n_ids": conduction.medium.n_ids,
-        "source": conduction.source and str(conduction.source.program.tree),
+        "source": conduction.source and conduction.source.program.text,
         "coefficients": conduction.coefficients is not None,
         **({} if conduction.enthalpy is None else {"pieces": conduction.enthalpy.n_pieces}),
     }
@@ -237,7 +237,7 @@ def _stages(equations: Equations) -> str:
 def _programs(problem: Problem) -> list[list[str]]:
     # Formulas of the faces, by axis and side; they are compiled into kernels.
     return [
-        [str(face.rule.program.tree) for face in pair if isinstance(face, RuledFace)]
+        [face.rule.program.text for face in pair if isinstance(face, RuledFace)]
         for pair in problem.boundary.faces
     ]
 

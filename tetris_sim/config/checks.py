@@ -92,11 +92,15 @@ def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator
             )
 
         # Names of constants and fields were let through, since only equations know them.
-        for name, about in type(section).model_fields.items():
-            kinds = [it for it in about.metadata if isinstance(it, Varying)]
-            given = getattr(section, name)
-            if kinds and isinstance(given, str) and (told := kinds[0].mistake(given)):
-                yield Finding(("boundaries", *path, name), told)
+        parts: list[tuple[KeyPath, Any]] = [(("boundaries", *path), section)]
+        for number, term in enumerate(getattr(section, "radiation", ())):
+            parts.append((("boundaries", *path, "radiation", number), term))
+        for at, part in parts:
+            for name, about in type(part).model_fields.items():
+                kinds = [it for it in about.metadata if isinstance(it, Varying)]
+                given = getattr(part, name)
+                if kinds and isinstance(given, str) and (told := kinds[0].mistake(given)):
+                    yield Finding((*at, name), told)
 
 
 def check_until(grid: GridSection, time: TimeSection, model: Any) -> Iterator[Finding]:

@@ -64,15 +64,29 @@ class Instruction:
         return self.operation in (INPUT, CONSTANT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """A formula that is computed at every point of a grid or of a face.
+
+    Programs are equal if their instructions are.
 
     Attributes:
         tree: the formula; its variables are the inputs.
     """
 
-    tree: Node
+    tree: Node = field(repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The instructions as text, which tells 0.0 from -0.0."""
+        # A tree of shared parts is a graph: written out, or compared, it may never end.
+        return repr(self.instructions)
 
     @functools.cached_property
     def instructions(self) -> tuple[Instruction, ...]:

@@ -19,12 +19,14 @@ from tetris_sim.config.sections.quantities import (
     PositiveDuration,
     PositiveLength,
     Section,
+    Speed,
     Temperature,
     TemperatureDifference,
     Time,
 )
 from tetris_sim.config.sections.varying import (
     FaceCoefficient,
+    FaceEmissivity,
     FaceFlux,
     FaceNumber,
     FaceTemperature,
@@ -168,30 +170,117 @@ class NeumannFace(PatchSection):
         return self
 
 
-class RobinFace(PatchSection):
-    """Convection: k dT/dn = h (ambient - T) + flux, n outward."""
+class RadiationTerm(Section):
+    """One of several surroundings to which a face radiates; all of them add."""
+
+    emissivity: FaceEmissivity
+    """0 to 1; or a formula of x, y, z, t and T, the temperature of the face [degC]."""
+    ambient: FaceTemperature
+    """Temperature of these surroundings."""
+
+
+class NaturalConvection(Section):
+    """Convection of a fluid at rest, by a correlation for the mean over a surface."""
+
+    correlation: Literal[
+        "vertical plate", "horizontal plate up", "horizontal plate down", "cylinder", "sphere"
+    ]
+    """Where a horizontal plate looks to. A cylinder lies. A plate that is colder than the fluid
+    behaves as a warm one that looks the other way.
+    """
+    length: PositiveLength
+    """Height of a vertical plate, area over perimeter of a horizontal one, diameter of others
+    [m].
+    """
+    fluid: Literal["air", "water"] = "air"
+    """Air at 1 atm."""
+
+
+class ForcedConvection(Section):
+    """Convection of a flow along a plate, or through a tube, by a correlation for its mean."""
+
+    correlation: Literal["plate", "tube"]
+    length: PositiveLength
+    """Of the plate along the flow; the diameter of a tube [m]."""
+    speed: Speed
+    """Of the flow [m/s]."""
+    fluid: Literal["air", "water"] = "air"
+    """Air at 1 atm."""
+
+
+class ExchangeFace(PatchSection):
+    """A face that exchanges heat with what is around it; all that is given adds up."""
+
+    radiation: tuple[RadiationTerm, ...] = ()
+    """Of a body: more surroundings to which the face radiates."""
+    natural: NaturalConvection | None = None
+    """Of a body: convection of a fluid at rest at `ambient`, by a correlation."""
+    forced: ForcedConvection | None = None
+    """Of a body: convection of a flow at `ambient`, by a correlation."""
+
+    @property
+    def correlations(self) -> dict[str, NaturalConvection | ForcedConvection]:
+        """Those that are given, by key."""
+        given = {"natural": self.natural, "forced": self.forced}
+        return {key: it for key, it in given.items() if it}
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether nothing but `h` and `flux` is given, which do not depend on the temperature if
+        they are numbers.
+        """
+        return not self.radiation and not self.correlations
+
+
+class RobinFace(ExchangeFace):
+    """Convection: k dT/dn = h (ambient - T) + flux, n outward; with `radiation`, that besides."""
 
     type: Literal["robin", "convection"]
-    h: FaceCoefficient
+    h: FaceCoefficient = 0.0
+    """[W/(m^2 K)]; of a body also a formula of T, the temperature of the face [degC]. Not needed
+    with `natural` or `forced`.
+    """
     ambient: FaceTemperature
     flux: FaceFlux = 0.0
     """Heat flux into the body besides [W/m^2]."""
     conductivity: Conductivity | None = None
     """Of the body; that of the material if not given. A bare stencil has no material."""
 
+    @model_validator(mode="after")
+    def _knows_h(self) -> RobinFace:
+        if "h" not in self.model_fields_set and not self.correlations:
+            msg = f"{self.type} needs h, or a correlation as natural or forced"
+            raise ValueError(msg)
+        return self
 
-class RadiationFace(PatchSection):
+
+class RadiationFace(ExchangeFace):
     """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), T in kelvin,
     plus convection if `h` is given, plus a flux.
     """
 
     type: Literal["radiation"]
-    emissivity: Annotated[float, Field(gt=0, le=1)]
-    ambient: FaceTemperature
+    emissivity: FaceEmissivity = 0.0
+    """0 to 1; or a formula of x, y, z, t and T, the temperature of the face [degC].
+    Not needed with a list in `radiation`.
+    """
+    ambient: FaceTemperature = 0.0
     """Temperature of the surroundings, and of the air if `h` is given."""
     h: FaceCoefficient = 0.0
+    """[W/(m^2 K)]; also a formula of T, the temperature of the face [degC]."""
     flux: FaceFlux = 0.0
     """Heat flux into the body besides [W/m^2]."""
+
+    @model_validator(mode="after")
+    def _knows_its_surroundings(self) -> RadiationFace:
+        given = self.model_fields_set
+        if "emissivity" not in given and not self.radiation:
+            msg = "radiation needs emissivity and ambient, or a list of them in radiation"
+            raise ValueError(msg)
+        if "ambient" not in given and (given & {"emissivity", "h"} or self.correlations):
+            msg = "radiation needs ambient, the temperature of the surroundings"
+            raise ValueError(msg)
+        return self
 
 
 class AxisFace(NeumannFace):

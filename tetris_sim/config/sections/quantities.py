@@ -316,6 +316,7 @@ RateOfChange = Annotated[
 ]
 Diffusivity = Annotated[float, Quantity("a diffusivity", "m^2/s", ("1.11e-4 m^2/s",), "positive")]
 Conductivity = Annotated[float, CONDUCTIVITY]
+Speed = Annotated[float, Quantity("a speed", "m/s", ("2 m/s",), "positive")]
 Density = Annotated[float, Quantity("a density", "kg/m^3", ("8960 kg/m^3",), "positive")]
 SpecificHeat = Annotated[float, SPECIFIC_HEAT]
 LatentHeat = Annotated[float, Quantity("a latent heat", "J/kg", ("60 kJ/kg",), "positive")]

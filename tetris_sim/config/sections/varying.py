@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import GetCoreSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tetris_sim.config.sections.quantities import (
@@ -71,6 +71,8 @@ class TimeTable(Section):
 
 
 Given = float | str | TimeTable
+SURFACE = "T"  # the temperature of a face, in formulas of what passes through it [degC]
+OF_SURFACE = ("x", "y", "z", "t", SURFACE)
 
 
 @dataclass(frozen=True)
@@ -462,11 +464,23 @@ def _is_number(text: str) -> bool:
 
 
 # Types of keys. Formulas see position and time; where only ("t",) is named, time alone.
+def _share(given: Given) -> Given:
+    if isinstance(given, float) and not 0 <= given <= 1:
+        msg = f"{given:g} was found; a share of 0 to 1 is wanted"
+        raise ValueError(msg)
+    return given
+
+
 VaryingTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE)]
 FaceTemperature = Annotated[float | str | TimeTable, Varying(TEMPERATURE, more=True)]
-FaceFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX, more=True)]
-FaceCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT, more=True)]
+FaceFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX, OF_SURFACE, more=True)]
+FaceCoefficient = Annotated[
+    float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT, OF_SURFACE, more=True)
+]
 FaceNumber = Annotated[float | str | TimeTable, Varying(NUMBER, more=True)]
+FaceEmissivity = Annotated[
+    float | str | TimeTable, Varying(NUMBER, OF_SURFACE, more=True), AfterValidator(_share)
+]
 VaryingFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX)]
 VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT)]
 VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY)]

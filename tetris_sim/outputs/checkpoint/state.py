@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tetris_sim.model.boundary import SIDES, Boundary
 from tetris_sim.model.conduction import Conduction, Rule, RuledFace
 from tetris_sim.model.equations import Equations
-from tetris_sim.model.formula import Comparison, Constant, Operation, Variable
+from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Instruction
@@ -25,6 +25,7 @@ from tetris_sim.model.slab import Ranges, batches
 # Digests of bodies and equations: everything that determines the bits of a step without a stencil.
 
 _POINTS = 1 << 22  # points digested at a time
+_LONGEST = 1_000_000  # parts of a formula that is digested as it is written
 _STEPS = 64  # first steps whose numbers are digested, where they change with time
 
 
@@ -169,8 +170,19 @@ def _add_points(found: Any, of_box: Callable[[Ranges], npt.NDArray[Any]], box: R
         found.update(np.ascontiguousarray(of_box(part)).tobytes())
 
 
+def _length(node: Node, known: dict[int, int]) -> int:
+    """How many parts the text of a formula has."""
+    if id(node) not in known:
+        inside = [*getattr(node, "arguments", ()), *getattr(node, "operands", ())]
+        known[id(node)] = 1 + sum(_length(it, known) for it in inside)
+    return known[id(node)]
+
+
 def _add_rule(found: Any, rule: Rule, dt: float) -> None:
-    found.update(digested_text(rule.program.tree).encode())
+    # The text of a formula that shares its parts grows with every use of them.
+    program = rule.program
+    whole: Any = program.tree if _length(program.tree, {}) <= _LONGEST else program.instructions
+    found.update(digested_text(whole).encode())
     for parameter in rule.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
