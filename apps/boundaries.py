@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from tetris_sim.apps.time_functions import formula
 from tetris_sim.config.sections.conditions import (
     ClampedFace,
     CurvatureFace,
@@ -12,7 +18,9 @@ from tetris_sim.config.sections.conditions import (
     FaceCondition,
     FaceSection,
     FixedFace,
+    ForcedConvection,
     FreeFace,
+    NaturalConvection,
     NeumannFace,
     NoFluxFace,
     PeriodicFace,
@@ -33,6 +41,8 @@ from tetris_sim.model.boundary import (
     Periodic,
     Robin,
 )
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.formula import Constant, Node, Variable, evaluate
 from tetris_sim.model.grid import AXIS_NAMES
 
 
@@ -208,3 +218,206 @@ def _known(conductivity: float | None, key: str) -> float:
         )
         raise ConfigError(msg)
     return conductivity
+
+
+# Convection by published correlations: h as a formula of the temperatures of surface and fluid.
+#
+# Nusselt numbers Nu = h L / k follow from the Rayleigh number Ra = g beta |T - ambient| L^3 / (nu
+# alpha) or the Reynolds number Re = U L / nu, and the Prandtl number. All properties are those of
+# the film, at the mean of both temperatures; in a tube they are those of the fluid.
+#
+# Sources, by the numbers of F. P. Incropera et al., Fundamentals of Heat and Mass Transfer, 7th
+# ed.:
+#
+#     vertical plate          S. W. Churchill, H. H. S. Chu, Int. J. Heat Mass Transfer 18 (1975)
+#                             1323: (9.26)
+#     horizontal plates       W. H. McAdams, Heat Transmission, 1954: (9.30) to (9.32)
+#     cylinder                S. W. Churchill, H. H. S. Chu, Int. J. Heat Mass Transfer 18 (1975)
+#                             1049: (9.34)
+#     sphere                  S. W. Churchill, Heat Exchanger Design Handbook, 1983: (9.35)
+#     plate in a flow         laminar (7.30), then mixed from Re = 5e5 (7.38)
+#     tube                    laminar 3.66 (8.55), then V. Gnielinski, Int. Chem. Eng. 16 (1976)
+#                             359: (8.62) with (8.21)
+#
+# The properties of air at 1 atm and of water are the rows of its tables A.4 and A.6, here as
+# polynomials through all rows: `tests/unit/test_apps_convection.py` measures how close they are.
+
+_GRAVITY = 9.80665  # m/s^2
+_ZERO = 273.15  # 0 degC in kelvin
+_DEGREE = 6  # of the polynomials
+_NEAREST = 1e-6  # K: where temperatures are equal, powers of their difference have no slope
+
+# Temperature [K], kinematic viscosity [1e-6 m^2/s], conductivity [1e-3 W/(m K)], Prandtl number.
+_AIR = """
+    200 7.590 18.1 0.737    250 11.44 22.3 0.720    300 15.89 26.3 0.707    350 20.92 30.0 0.700
+    400 26.41 33.8 0.690    450 32.39 37.3 0.686    500 38.79 40.7 0.684    550 45.57 43.9 0.683
+    600 52.69 46.9 0.685    650 60.21 49.7 0.690    700 68.10 52.4 0.695    750 76.37 54.9 0.702
+    800 84.93 57.3 0.709    850 93.80 59.6 0.716    900 102.9 62.0 0.720    950 112.2 64.3 0.723
+    1000 121.9 66.7 0.726
+"""
+# The same of water, and its expansion [1e-6/K] besides.
+_WATER = """
+    273.15 1.750 569 12.99 -68.05    280 1.422 582 10.26 46.04    290 1.081 598 7.56 174.0
+    300 0.8576 613 5.83 276.1        310 0.6999 628 4.62 361.9    320 0.5834 640 3.77 436.7
+    330 0.4968 650 3.15 504.0        340 0.4288 660 2.66 566.0    350 0.3749 668 2.29 624.2
+    360 0.3350 674 2.02 697.9        370 0.3008 679 1.80 728.7    373.15 0.2913 680 1.76 750.1
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class FluidProperties:
+    """A fluid over temperature.
+
+    Attributes:
+        rows: temperature [K], kinematic viscosity [m^2/s], conductivity [W/(m K)], Prandtl number
+            and expansion [1/K], (n, 5).
+    """
+
+    rows: Numbers
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The temperatures of the table [degC]."""
+        return float(self.rows[0, 0]) - _ZERO, float(self.rows[-1, 0]) - _ZERO
+
+    def at(self, kelvin: Node) -> dict[str, Node]:
+        """The properties as formulas of a temperature, by the names nu, k, pr and beta."""
+        temperatures = self.rows[:, 0]
+        middle, half = (temperatures[-1] + temperatures[0]) / 2, np.ptp(temperatures) / 2
+        # Beyond the table its ends are taken: polynomials run away there.
+        at = formula(
+            "clip((kelvin - middle)/half, -1, 1)",
+            kelvin=kelvin,
+            middle=Constant(float(middle)),
+            half=Constant(float(half)),
+        )
+        return {
+            name: self._fitted(self.rows[:, column], at)
+            for column, name in enumerate(("nu", "k", "pr", "beta"), 1)
+        }
+
+    def _fitted(self, values: Numbers, at: Node) -> Node:
+        temperatures = self.rows[:, 0]
+        middle, half = (temperatures[-1] + temperatures[0]) / 2, np.ptp(temperatures) / 2
+        # Water shrinks below 4 degC; all other properties are positive.
+        logarithmic = bool((values > 0).all())
+        wanted = np.log(values) if logarithmic else values
+        numbers = np.polyfit((temperatures - middle) / half, wanted, _DEGREE)
+        tree: Node = Constant(float(numbers[0]))
+        for number in numbers[1:]:
+            tree = formula("tree*at + more", tree=tree, at=at, more=Constant(float(number)))
+        return formula("exp(tree)", tree=tree) if logarithmic else tree
+
+
+def _read(text: str, columns: int) -> Numbers:
+    return np.array(text.split(), np.float64).reshape(-1, columns) * 10.0 ** np.array(
+        [0, -6, -3, 0, -6][:columns]
+    )
+
+
+@functools.cache
+def properties(fluid: str) -> FluidProperties:
+    """Those of `air`, an ideal gas whose expansion is 1/T, or of `water`."""
+    if fluid == "water":
+        return FluidProperties(_read(_WATER, 5))
+    rows = _read(_AIR, 4)
+    return FluidProperties(np.column_stack([rows, 1 / rows[:, 0]]))
+
+
+# Nusselt numbers by name, as formulas of ra, re and pr, and the ranges that their sources give. One
+# that is a function of pieces is continuous where that is possible: Newton's method meets no jump.
+
+_NATURAL = {
+    "vertical plate": "(0.825 + 0.387*ra**(1/6)/(1 + (0.492/pr)**(9/16))**(8/27))**2",
+    "cylinder": "(0.60 + 0.387*ra**(1/6)/(1 + (0.559/pr)**(9/16))**(8/27))**2",
+    "sphere": "2 + 0.589*ra**(1/4)/(1 + (0.469/pr)**(9/16))**(4/9)",
+}
+_RISING = "max(0.54*ra**(1/4), 0.15*ra**(1/3))"
+_STABLE = "0.27*ra**(1/4)"
+_FORCED = {
+    "plate": "(0.664*re**0.5 if re < 5e5 else 0.037*re**0.8 - 871)*pr**(1/3)",
+    "tube": "3.66 if re < 2300 else f/8*(re - 1000)*pr/(1 + 12.7*sqrt(f/8)*(pr**(2/3) - 1))",
+}
+_FRICTION = "(0.79*log(re) - 1.64)**-2"
+_RANGES = {
+    "vertical plate": ("Ra", 0.0, 1e12),
+    "horizontal plate up": ("Ra", 1e4, 1e11),
+    "horizontal plate down": ("Ra", 1e4, 1e11),
+    "cylinder": ("Ra", 0.0, 1e12),
+    "sphere": ("Ra", 0.0, 1e11),
+    "plate": ("Re", 0.0, 1e8),
+    "tube": ("Re", 0.0, 5e6),
+}
+Correlation = NaturalConvection | ForcedConvection
+
+
+def _numbers(given: Correlation, surface: Node, ambient: Node) -> dict[str, Node]:
+    """Rayleigh or Reynolds number with the properties, by name, of two temperatures [degC]."""
+    warmth = formula(
+        "ambient + zero" if given.correlation == "tube" else "(surface + ambient)/2 + zero",
+        surface=surface,
+        ambient=ambient,
+        zero=Constant(_ZERO),
+    )
+    found = {**properties(given.fluid).at(warmth), "length": Constant(given.length)}
+    if isinstance(given, ForcedConvection):
+        found["re"] = formula("speed*length/nu", speed=Constant(given.speed), **found)
+        return found
+    apart = formula(
+        "max(abs(surface - ambient), least)",
+        surface=surface,
+        ambient=ambient,
+        least=Constant(_NEAREST),
+    )
+    text = "g*abs(beta)*apart*length**3*pr/nu**2"
+    found["ra"] = formula(text, g=Constant(_GRAVITY), apart=apart, **found)
+    return found
+
+
+def coefficient(given: Correlation, surface: Node, ambient: Node) -> Node:
+    """H [W/(m^2 K)] as a formula of the temperatures of surface and fluid [degC]."""
+    found = _numbers(given, surface, ambient)
+    if given.correlation in _FORCED:
+        found["f"] = formula(_FRICTION, **found)
+        nusselt = formula(_FORCED[given.correlation], **found)
+    elif given.correlation in _NATURAL:
+        nusselt = formula(_NATURAL[given.correlation], **found)
+    else:
+        # Under a cold plate the fluid sinks as it rises over a warm one.
+        warm, cold = (_RISING, _STABLE) if given.correlation.endswith("up") else (_STABLE, _RISING)
+        sides = {"surface": surface, "ambient": ambient}
+        text = f"{warm} if (surface - ambient)*beta >= 0 else {cold}"
+        nusselt = formula(text, **sides, **found)
+    return formula("nusselt*k/length", nusselt=nusselt, **found)
+
+
+def outside(given: Correlation, temperatures: Mapping[str, Numbers]) -> list[str]:
+    """Say where a correlation or a table is used beyond its range, at some temperatures.
+
+    Args:
+        given: the correlation.
+        temperatures: of `surface` and `ambient`, of one shape [degC].
+    """
+    found = _numbers(given, Variable("surface"), Variable("ambient"))
+    name, low, high = _RANGES[given.correlation]
+    values = np.asarray(evaluate(found[name.lower()], temperatures))
+    told = []
+
+    # A surface as warm as its fluid has Ra = 0, and exchanges next to nothing.
+    largest = float(np.max(values))
+    if not low <= largest <= high:
+        limits = f"{low:g} to {high:g}" if low else f"up to {high:g}"
+        told.append(f"{name} is {largest:.3g}, and {given.correlation} is known for {limits}")
+    warmth = (
+        temperatures["ambient"]
+        if given.correlation == "tube"
+        else (temperatures["surface"] + temperatures["ambient"]) / 2
+    )
+    span = properties(given.fluid).span
+    if np.min(warmth) < span[0] or np.max(warmth) > span[1]:
+        beyond = np.max(warmth) if np.max(warmth) > span[1] else np.min(warmth)
+        told.append(
+            f"the film is {float(beyond):.4g} degC warm, and the table of {given.fluid} has "
+            f"{math.ceil(span[0])} to {math.floor(span[1])} degC; its ends are taken beyond"
+        )
+    return told

@@ -10,9 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.boundaries import condition_of, patches, refuse_half_ring
+from tetris_sim.apps.boundaries import (
+    Correlation,
+    coefficient,
+    condition_of,
+    outside,
+    patches,
+    refuse_half_ring,
+)
 from tetris_sim.apps.domain import make_each
-from tetris_sim.apps.heat.convection import Correlation, coefficient, outside
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.heat.sections import BeamSource
 from tetris_sim.apps.heat.shapes import Condition

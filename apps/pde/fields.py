@@ -440,9 +440,6 @@ def face_mistakes(path: KeyPath, condition: FaceCondition, language: Language) -
             told = "a fixed face of equations takes a number or a formula of t; take dirichlet"
             yield (*path, key), told, None
 
-    if isinstance(condition, RobinFace) and not condition.is_linear:
-        key = next(iter(("radiation",) if condition.radiation else condition.correlations))
-        yield (*path, key), f"{key} is for the faces of a body, model: {{type: heat}}", None
     if isinstance(condition, RobinFace) and condition.flux != 0:
         yield (*path, "flux"), "a flux beside convection is for heat; put it into ambient", None
     if isinstance(getattr(condition, "h", 0.0), TimeTable):

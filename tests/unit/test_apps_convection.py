@@ -14,7 +14,8 @@ from scipy.optimize import brentq
 from tests.support.body_samples import build, finish, heat_model
 from tests.unit.test_solve_implicit import device, step
 from tests.unit.test_solve_steady import arithmetic, solve
-from tetris_sim.apps.heat.convection import coefficient, outside, properties
+from tetris_sim.apps.boundaries import coefficient, outside, properties
+from tetris_sim.apps.heat.model import HeatModel
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
 from tetris_sim.config.sections.conditions import ForcedConvection, NaturalConvection
@@ -34,7 +35,9 @@ def tree_of(**given: Any) -> Node:
 
 
 def h_of(surface: Any, ambient: Any, **given: Any) -> Any:
-    return evaluate(tree_of(**given), {"T": np.float64(surface), "a": np.float64(ambient)})
+    return evaluate(
+        tree_of(**given), {"T": np.asarray(surface, float), "a": np.asarray(ambient, float)}
+    )
 
 
 @pytest.mark.parametrize("fluid", ["air", "water"])
@@ -47,7 +50,7 @@ def test_properties_are_those_of_the_tables(fluid: str) -> None:
         error = abs(values - rows[:, column])
         assert (error <= allowed * (rows[:, column] if allowed == 0.004 else 750.1e-6)).all()
     # Beyond the table its ends are taken.
-    assert evaluate(found["k"], {"T": np.float64(9e9)}) == pytest.approx(rows[-1, 2], rel=0.004)
+    assert evaluate(found["k"], {"T": np.array(9e9)}) == pytest.approx(rows[-1, 2], rel=0.004)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +258,7 @@ def test_a_plan_says_where_a_correlation_is_known(
             "time": {"dt": "auto", "steps": 4},
         }
     )
+    assert isinstance(config.model, HeatModel)
     (note,) = config.model.notes(config)
     assert note.startswith("boundaries.x+.natural: ")
     assert all(it in note for it in told)

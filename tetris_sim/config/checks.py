@@ -19,6 +19,7 @@ from tetris_sim.config.sections.conditions import (
     OF_EQUATIONS,
     AxisFace,
     ConstantInitial,
+    ExchangeFace,
     ExpressionInitial,
     FaceCondition,
     GaussianInitial,
@@ -81,6 +82,11 @@ def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
 
 def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator[Finding]:
     """Refuse faces and names of equations for other models."""
+    for path, section in patches(boundaries):
+        if model.type != "heat" and isinstance(section, ExchangeFace) and not section.is_linear:
+            name = next(iter(section.correlations), "radiation")
+            told = f"{name} is for the faces of a body, model: {{type: heat}}"
+            yield Finding(("boundaries", *path, name), told)
     if model.type == "pde":
         return
     for path, section in patches(boundaries):
