@@ -85,8 +85,8 @@ def check_faces(boundaries: Mapping[str, FaceCondition], model: Any) -> Iterator
     for path, section in patches(boundaries):
         if model.type != "heat" and isinstance(section, ExchangeFace) and not section.is_linear:
             name = next(iter(section.correlations), "radiation")
-            told = f"{name} is for the faces of a body, model: {{type: heat}}"
-            yield Finding(("boundaries", *path, name), told)
+            message = f"{name} is for the faces of a body, model: {{type: heat}}"
+            yield Finding(("boundaries", *path, name), message)
     if model.type == "pde":
         return
     for path, section in patches(boundaries):
