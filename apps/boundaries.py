@@ -363,6 +363,7 @@ def _numbers(given: Correlation, surface: Node, ambient: Node) -> dict[str, Node
     if isinstance(given, ForcedConvection):
         found["re"] = formula("speed*length/nu", speed=Constant(given.speed), **found)
         return found
+
     apart = formula(
         "max(abs(surface - ambient), least)",
         surface=surface,

@@ -297,6 +297,7 @@ def _radiating(
     air = formula("ambient + zero", ambient=parts["ambient"], zero=_KELVIN)
     g = formula("2*k/d", k=parts["k"], d=parts["d"])
     whole = formula("g + h", g=g, h=parts["h"])
+
     # T^4 differs from what it is far away by little where temperatures are close: the numbers are
     # all positive, so nothing cancels.
     b = formula("g*u + h*a", g=g, u=kelvin, h=parts["h"], a=air)
