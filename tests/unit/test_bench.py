@@ -190,24 +190,24 @@ def _never(*args: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "function", "names", "shape", "dtypes"),
     [
-        ("", "cpu.bench_cpu", STENCIL_NAMES, None, ("float64",)),
+        ("", "candidates.bench_cpu", STENCIL_NAMES, None, ("float64",)),
         (
             "--stencils all --dtype both",
-            "cpu.bench_cpu",
+            "candidates.bench_cpu",
             STENCIL_NAMES,
             None,
             ("float64", "float32"),
         ),
         (
             "--stencils heat-3d --shape 7x8x9",
-            "cpu.bench_cpu",
+            "candidates.bench_cpu",
             ("heat-3d",),
             (9, 8, 7),
             ("float64",),
         ),
         (
             "--stencils heat-2d,box-2d9p --size 7",
-            "cpu.bench_cpu",
+            "candidates.bench_cpu",
             ("heat-2d", "box-2d9p"),
             (7, 7),
             ("float64",),

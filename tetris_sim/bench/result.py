@@ -1,8 +1,8 @@
 """A measured result: who measured what and when, every rate, and the limits beside them.
 
-One form for `bench cpu`, `bench gpu` and `bench devices`. It holds what was measured and nothing
-that follows from it (`bounds.py`), and is written to JSON and read from it under the names of its
-fields, so tables can be made again from a file.
+One form for all kinds of `bench`. It holds what was measured and nothing that follows from it
+(`bounds.py`), and is written to JSON and read from it under the names of its fields, so tables can
+be made again from a file.
 """
 
 from __future__ import annotations
@@ -266,6 +266,50 @@ class SetCase:
 
 
 @dataclass(frozen=True)
+class ScalingRow:
+    """A problem that some devices computed as whole runs.
+
+    Attributes:
+        problem: its name.
+        mode: strong, weak, or "continued from 1" for a run that went on from a checkpoint in its
+            middle that one device wrote.
+        devices: that were asked for.
+        used: of them, by the plan.
+        ranks: processes.
+        shape: points, array order.
+        steps: of a run; 0 for a steady state.
+        steady: point updates per second of computing, exchanges included; points of a steady state
+            per second of solving.
+        predicted: the same by the plan; None where the plan has no prediction of its own.
+        exchange_share: of the time of computing that exchanges exposed.
+        first_step_s: from the start of the process to its first step, a median [s].
+        files_s: of a run, that waited for its files, a median [s].
+        digest: of the bits of the last state; "differs" if runs differed, "" if none was kept.
+        methods: that computed.
+    """
+
+    problem: str
+    mode: str
+    devices: int
+    used: int
+    ranks: int
+    shape: tuple[int, ...]
+    steps: int
+    steady: Timing
+    predicted: float | None
+    exchange_share: float
+    first_step_s: float
+    files_s: float
+    digest: str
+    methods: tuple[str, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Points per second, the median."""
+        return self.steady.median
+
+
+@dataclass(frozen=True)
 class BenchResult:
     """All that a benchmark measured, and what it must carry to be believed.
 
@@ -285,6 +329,7 @@ class BenchResult:
         kernels: on the CPU.
         gpu_kernels: on the GPU.
         devices: on sets of devices.
+        scaling: of whole runs on more and more devices.
     """
 
     host: str
@@ -302,6 +347,7 @@ class BenchResult:
     kernels: tuple[BenchCase, ...] = ()
     gpu_kernels: tuple[BenchCase, ...] = ()
     devices: tuple[SetCase, ...] = ()
+    scaling: tuple[ScalingRow, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, without what was not measured."""

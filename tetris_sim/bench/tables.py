@@ -13,6 +13,7 @@ from tetris_sim.bench.result import (
     BenchResult,
     BenchRow,
     MachineLimits,
+    ScalingRow,
     SetCase,
     SetRow,
     SetShare,
@@ -240,6 +241,8 @@ def tables(result: BenchResult) -> Iterator[TextTable]:
             yield precisions
     if result.devices:
         yield devices_table(result.devices)
+    if result.scaling:
+        yield scaling_table(result.scaling)
 
 
 def _paragraph(result: BenchResult, notes: Iterable[str]) -> list[str]:
@@ -437,6 +440,36 @@ def devices_table(cases: Sequence[SetCase]) -> TextTable:
 
     title = "Whole grids on sets of devices, steady state, halos included"
     return TextTable(title, (*words, *numbers), rows, len(words))
+
+
+def scaling_table(rows: Sequence[ScalingRow]) -> TextTable:
+    """Rates of whole runs on more and more devices, beside one device and beside the plan, with the
+    seconds around computing; bits are compared with those of one device on the same grid.
+    """
+    header = (
+        *("problem", "scaling", "grid", "devices", "ranks", "method"),
+        *("GStencil/s", "spread", "times one", "of ideal", "predicted", "off by", "exchange"),
+        *("to first step s", "files s", "same bits"),
+    )
+    alone = {row.problem: row for row in rows if row.devices == 1 and row.mode == "strong"}
+    states = {(row.problem, row.shape): row.digest for row in reversed(rows) if row.digest}
+
+    cells = []
+    for row in rows:
+        one = alone.get(row.problem)
+        times = None if one is None else row.rate / one.rate
+        off = None if row.predicted is None else row.predicted / row.rate - 1
+        same = {True: "yes", False: "no"}[row.digest == states.get((row.problem, row.shape), "")]
+        words = [row.problem, row.mode, grid(row.shape), str(row.devices), str(row.ranks)]
+        if row.used != row.devices:
+            words[3] = f"{row.devices}, {row.used} used"
+        numbers = [billions(row.rate), spread(row.steady), "" if times is None else f"{times:.2f}"]
+        numbers += [percent(None if times is None else times / row.devices)]
+        numbers += ["" if row.predicted is None else billions(row.predicted)]
+        numbers += ["" if off is None else f"{off:+.1%}", percent(row.exchange_share)]
+        numbers += [f"{row.first_step_s:.1f}", f"{row.files_s:.1f}", same if row.digest else ""]
+        cells.append([*words, ", ".join(row.methods), *numbers])
+    return TextTable("Whole runs on more and more devices", header, cells, 6)
 
 
 def _devices(measured: SetRow) -> str:

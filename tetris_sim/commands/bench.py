@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.errors import ConfigError, ExitCode, UnsupportedError
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.support.files import atomic_text
 
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         default="cpu",
-        choices=["cpu", "gpu", "devices"],
+        choices=["cpu", "gpu", "devices", "scaling"],
         help="the CPU methods beside Numba loops (the default), those of a GPU, "
-        "or whole grids on sets of devices (also under MPI)",
+        "whole grids on sets of devices (also under MPI), or whole runs on 1, 2, 4, ... GPUs",
     )
     parser.add_argument(
         "--stencils", metavar="NAMES", help="comma-separated names of the catalogue, or all"
@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="precision (default float64); float16: GPU, devices",
     )
     parser.add_argument(
-        "--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)"
+        "--rounds", type=int, help="timings of each candidate, interleaved (default 7; scaling 3)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.4, help="length of one timing (default 0.4)"
+        "--seconds", type=float, help="length of one timing (default 0.4; scaling 5)"
     )
 
     parser.add_argument(
@@ -70,6 +70,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gpu-memory", metavar="SIZE", help="devices: most memory of each GPU, for example 4GiB"
+    )
+
+    parser.add_argument(
+        "--gpus", metavar="N", type=int, help="scaling: most GPUs (default: all that are found)"
+    )
+    parser.add_argument(
+        "--problems", metavar="NAMES", help="scaling: comma-separated (default: all of them)"
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="FACTOR",
+        type=float,
+        help="scaling: times the points of problems that fill GPUs of 80 GB (default 1)",
+    )
+    parser.add_argument(
+        "--ranks",
+        action="store_true",
+        help="scaling: a rank for each GPU, started by mpirun, instead of one process",
     )
 
     parser.add_argument(
@@ -103,6 +121,8 @@ def measure(args: argparse.Namespace) -> BenchResult | None:
     """What was asked for; None on all ranks but the first."""
     if args.what == "devices":
         return _on_devices(args)
+    if args.what == "scaling":
+        return _scaling(args)
     names, shape = check(args)
     names = names or STENCIL_NAMES
     # Numba takes 0.4 s to import, and a wrong argument is found without it.
@@ -137,12 +157,47 @@ def _on_devices(args: argparse.Namespace) -> BenchResult | None:
     return result if ranks.rank == 0 else None
 
 
+def _scaling(args: argparse.Namespace) -> BenchResult:
+    from tetris_sim.bench.scaling import PROBLEMS, bench_scaling
+    from tetris_sim.scheduler.machine.machine import find_machine
+
+    check(args)
+    names = tuple(PROBLEMS) if args.problems is None else tuple(args.problems.split(","))
+    for name in names:
+        if name not in PROBLEMS:
+            msg = f"--problems: {name!r} was found; {', '.join(PROBLEMS)} are wanted"
+            raise ConfigError(msg)
+    scale = 1.0 if args.scale is None else args.scale
+    if not (math.isfinite(scale) and scale > 0):
+        msg = f"--scale is {args.scale}: a factor greater than 0 is wanted, for example 0.25"
+        raise ConfigError(msg)
+
+    machine = find_machine()
+    found = len(machine.gpus)
+    most = found if args.gpus is None else args.gpus
+    if not 1 <= most <= found:
+        why = machine.gpus_reason if found == 0 else f"this machine has {found}"
+        msg = f"bench scaling --gpus {most}: {why}"
+        raise UnsupportedError(msg)
+    return bench_scaling(
+        names,
+        most=most,
+        scale=scale,
+        rounds=args.rounds,
+        seconds=args.seconds,
+        ranks=args.ranks,
+    )
+
+
 def check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
     """(stencils or None for the default, shape in array order or None for the default).
 
     Raises:
         ConfigError: if an argument has a value that nothing can be measured with.
     """
+    long = args.what == "scaling"
+    args.rounds = (3 if long else 7) if args.rounds is None else args.rounds
+    args.seconds = (5.0 if long else 0.4) if args.seconds is None else args.seconds
     if args.rounds < 1:
         msg = f"--rounds is {args.rounds}: at least one timing of each candidate is needed"
         raise ConfigError(msg)
@@ -160,6 +215,15 @@ def check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, 
     ):
         if args.what != "devices" and value is not None:
             msg = f"{flag} belongs to bench devices"
+            raise ConfigError(msg)
+    for flag, given in (
+        ("--gpus", args.gpus is not None),
+        ("--problems", args.problems is not None),
+        ("--scale", args.scale is not None),
+        ("--ranks", args.ranks),
+    ):
+        if args.what != "scaling" and given:
+            msg = f"{flag} belongs to bench scaling"
             raise ConfigError(msg)
 
     counts = [] if args.threads is None else args.threads.split(",")
