@@ -34,8 +34,8 @@ from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_sou
 from tetris_sim.cpu_kernels.tessellate.kinds import BEYOND
 from tetris_sim.cpu_kernels.tessellate.lifted import lift_slab
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, candidates
+from tetris_sim.cpu_kernels.tessellate.operands import shapes_of_faces
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, make_body, record_bytes
-from tetris_sim.cpu_kernels.tessellate.rules import shapes_of_faces
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import MIRROR, Parameter, Rule, RuledFace, padded
 from tetris_sim.model.formula import compile_expression

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tetris_sim.__main__ import main
-from tetris_sim.commands import report_data, sources
+from tetris_sim.commands import report, sources
 from tetris_sim.config import load_config, read_config
 from tetris_sim.errors import CheckpointError, ExitCode
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS
@@ -148,7 +148,7 @@ def test_a_run_without_fields_or_report_has_a_page_too(runs: Path, tmp_path: Pat
     assert main(["report", str(bare), "-o", str(path)]) == ExitCode.OK
     assert "still running, or no report" in path.read_text()
     with pytest.raises(CheckpointError, match="holds no results"):
-        report_data.gather(tmp_path / "nowhere")
+        report.gather(tmp_path / "nowhere")
 
 
 def test_the_page_is_not_replaced_unasked(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
