@@ -56,6 +56,7 @@ def _body(shape: Sequence[int], materials: Config) -> Config:
         {"material": name, "box": {"x": [f"{k / 8} m", f"{(k + 1) / 8} m"]}}
         for k, name in ((k, names[k % len(names)]) for k in range(1, 8))
     ]
+    # Cells are cubes, whatever shape; the body is 1 m wide along x.
     widths = [1 / shape[0]] * len(shape)
     return {
         "grid": {"shape": list(shape), "spacing": [f"{width} m" for width in widths]},
@@ -178,6 +179,7 @@ def bench_scaling(
         UnsupportedError: there is no mpirun, or a run failed (its last words are in the message).
     """
     launcher = _launcher() if ranks else []
+    # Powers of two, and what the host has where that is none (three or six GPUs).
     counts = sorted({1 << k for k in range(most.bit_length()) if 1 << k <= most} | {most})
     rows: list[ScalingRow] = []
     with tempfile.TemporaryDirectory(prefix="tetris-scaling-", dir=folder) as place:
@@ -221,6 +223,7 @@ class _Bench:
         for mode in ("strong", "weak"):
             alone: ScalingRow | None = None
             for count in counts:
+                # One device alone is both the first strong and the first weak row.
                 if mode == "weak" and count == 1:
                     continue  # the same run as strong
                 grown = shape if mode == "strong" else (*shape[:-1], shape[-1] * count)
@@ -259,6 +262,7 @@ class _Bench:
         exchange = statistics.median(
             run.report["phases_s"]["exchange"] / computing(run) for run in runs
         )
+        # A single worker has no row of its own in a report.
         used = {row["worker"] for row in runs[0].report["workers"]} or {""}
         return ScalingRow(
             problem=name,
@@ -283,6 +287,7 @@ class _Bench:
         """One device begins, all of them end the run from its checkpoint in the middle."""
         shape = tuple(reversed(row.shape))
         self._run(self._config(problem, shape, steps, 1), 1)
+        # As if a kill had come between the two checkpoints: the one in the middle is the newest.
         last = max((self.folder / "results" / "checkpoints").glob("*.h5"))
         last.unlink()
 
@@ -331,6 +336,7 @@ class _Bench:
         return self._complete(config, count, steps)
 
     def _complete(self, config: Config, count: int, steps: int) -> Config:
+        # Each rank takes a GPU of its own when it is told to take what is there.
         names = [f"{self.kind}:{k}" for k in range(1 if self.launcher else count)]
         devices = self.kind if self.launcher and self.kind == "gpu" else names
         return {
@@ -342,6 +348,7 @@ class _Bench:
 
     def _plan(self, config: Config, count: int) -> Mapping[str, Any]:
         said = self._call(config, count, "--json", "plan")
+        # Launchers of ranks may say something before.
         found: Mapping[str, Any] = json.loads(said[said.index("{") :])
         return found
 
@@ -357,6 +364,7 @@ class _Bench:
 
     def _call(self, config: Config, count: int, *words: str) -> str:
         path = self.folder / "run.yaml"
+        # JSON is YAML.
         path.write_text(json.dumps(config), encoding="utf-8")
         command = [sys.executable, "-m", "tetris_sim", *words, str(path)]
         if self.launcher:
