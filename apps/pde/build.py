@@ -275,6 +275,7 @@ def with_wholes(parts: Parts) -> Parts:
         sample = _middle(parts, int(_LOOKED_AT ** (1 / parts.grid.ndim)))
     share = parts.grid.n_points / sample.grid.n_points
     found: dict[str, float] = {}
+
     for group in in_order(parts.system.wholes):
         wholes = {name: parts.system.wholes[name] for name in group}
         rates = {name: Constant(0.0) for name in parts.system.right_sides}
@@ -282,6 +283,7 @@ def with_wholes(parts: Parts) -> Parts:
         known = replace(sample, system=system, wholes=found)
         made = make_stages(system, "euler")
         numbers = numbers_of(problem_of(known, make_equations(known, made, 1.0), (1.0, 1), 1.0))
+
         sums = {name for name in group if parts.system.wholes[name].kind == "integral"}
         found |= {name: it * (share if name in sums else 1.0) for name, it in numbers.items()}
     return replace(parts, wholes=found)

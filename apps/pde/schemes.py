@@ -114,6 +114,7 @@ class System:
         if any(noise_in(it.tree) for it in wholes.values()):
             msg = "model: noise in integral, mean, max or min is not a number of the grid"
             raise ConfigError(msg)
+
         noisy = any(map(noise_in, trees.values()))
         if noisy:
             trees = with_noise(trees, self.values, grid, calculus=calculus, milstein=milstein)

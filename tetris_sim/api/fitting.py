@@ -245,6 +245,7 @@ class _Runs:
             if not path.exists():
                 msg = f"--data: {name!r} is no probe; name one so in output.probes"
                 raise ConfigError(msg)
+
             computed = np.array(read_table(path)[1], np.float64)
             times, first, last = rows[:, 0], computed[0, 1], computed[-1, 1]
             if times.min() < first - 1e-9 * last or times.max() > last * (1 + 1e-9):

@@ -52,10 +52,12 @@ def _stencil(name: str) -> Callable[[Sequence[int]], Config]:
 def _body(shape: Sequence[int], materials: Config) -> Config:
     """Return a body whose regions are layers across z, so that weak scaling repeats nothing."""
     names = list(materials)
+
     boxes = [
         {"material": name, "box": {"x": [f"{k / 8} m", f"{(k + 1) / 8} m"]}}
         for k, name in ((k, names[k % len(names)]) for k in range(1, 8))
     ]
+
     # Cells are cubes, whatever shape; the body is 1 m wide along x.
     widths = [1 / shape[0]] * len(shape)
     return {
@@ -88,6 +90,7 @@ def _melting(shape: Sequence[int]) -> Config:
 
 def _gray_scott(shape: Sequence[int]) -> Config:
     spots = "where(sin(0.1*x)*sin(0.1*y) > 0.9, {}, {})"
+
     return {
         "grid": {"shape": list(shape), "spacing": [1] * len(shape)},
         "model": {

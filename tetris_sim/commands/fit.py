@@ -16,6 +16,7 @@ HELP = "find parameters from what probes have measured"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `fit`."""
     add_config_arguments(parser)
+
     parser.add_argument(
         "--data",
         type=Path,
