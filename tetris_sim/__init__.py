@@ -22,6 +22,12 @@ from tetris_sim.version import __version__
 
 if TYPE_CHECKING:
     from tetris_sim.api.arrays import thermal_diffusion
+    from tetris_sim.api.characteristics import (
+        effective_conductivity,
+        thermal_impedance,
+        thermal_resistances,
+        thermal_transmittance,
+    )
     from tetris_sim.api.coupling import Coupled, couple
     from tetris_sim.api.fitting import fit
     from tetris_sim.api.pde import solve_pde
@@ -55,6 +61,15 @@ _LAZY = {
     "Config": "tetris_sim.config",
     "load_config": "tetris_sim.config",
     "make_config": "tetris_sim.config",
+    **dict.fromkeys(
+        (
+            "effective_conductivity",
+            "thermal_impedance",
+            "thermal_resistances",
+            "thermal_transmittance",
+        ),
+        "tetris_sim.api.characteristics",
+    ),
     "Coupled": "tetris_sim.api.coupling",
     "couple": "tetris_sim.api.coupling",
     "open_communicator": "tetris_sim.scheduler.comm.communicator",
@@ -92,6 +107,7 @@ __all__ = [
     "Stencil",
     "__version__",
     "couple",
+    "effective_conductivity",
     "find_machine",
     "fit",
     "load_config",
@@ -108,6 +124,9 @@ __all__ = [
     "solve_pde",
     "sweep",
     "thermal_diffusion",
+    "thermal_impedance",
+    "thermal_resistances",
+    "thermal_transmittance",
 ]
 
 

@@ -13,6 +13,7 @@ VERBS = {
     "preview": "draw materials, faces, sources and probes before a run",
     "plan": "say what a run would do and cost, without running",
     "run": "run a simulation",
+    "characterize": "say in few numbers what a body is like: resistances, impedance, conductivity",
     "sweep": "run a configuration with many values of some keys",
     "fit": "find parameters from what probes have measured",
     "restart": "continue a run from a checkpoint",

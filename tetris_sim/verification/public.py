@@ -173,6 +173,8 @@ def _cone() -> dict[str, object]:
 
 
 def _cooled() -> dict[str, object]:
+    # The centre is the corner of a quarter, whose cut faces are planes of symmetry. The standard
+    # gives 1.8 s; what it prints ends at 1 s.
     cold = {"type": "robin", "h": 1, "ambient": 0}
 
     return {
@@ -328,6 +330,8 @@ def _look_rising(answer: Answer) -> Iterator[StandardRow]:
 
 
 def _sphere() -> dict[str, object]:
+    # The manual takes a sector of an axisymmetric mesh; one axis of spherical coordinates is the
+    # same body.
     return {
         "grid": {"coordinates": "spherical", "axes": ["r"], "shape": [40], "size": [1 / 6]},
         "initial": {"type": "constant", "value": 65},
@@ -376,7 +380,8 @@ def _hollow() -> dict[str, object]:
 
 
 def _thin() -> dict[str, object]:
-    # Half of its thickness; nothing changes along its width.
+    # The program that publishes it takes the plate as thin; here it has a thickness, over which it
+    # differs by 0.02 K. Half of that, by symmetry; nothing changes along its width.
     face = {"type": "radiation", "emissivity": 0.5, "h": 1, "ambient": "300 K"}
 
     return {
@@ -508,6 +513,8 @@ _HALF_TIME = 0.1388  # alpha t / L^2
 
 
 def _flash() -> dict[str, object]:
+    # A laser warms the front of a slab; the time at which the rear has half of its rise gives the
+    # diffusivity, so the temperature then is what a computation can be asked for.
     # All of the pulse is in the first of 400 cells; 1 degC when it has spread.
     return {
         "grid": {"shape": [400], "size": [1.0]},
