@@ -320,7 +320,7 @@ def _fit(times: Numbers, impedance: Numbers) -> tuple[tuple[float, float], ...]:
     # The constants between those of the grid, with resistances that stay positive.
     def off(logs: Numbers) -> Numbers:
         r, tau = np.exp(logs).reshape(2, -1)
-        return np.asarray(-np.expm1(-times[:, None] / tau) @ r - impedance) / total
+        return np.asarray((-np.expm1(-times[:, None] / tau) @ r - impedance) / total)
 
     begun = np.log(np.concatenate([weights[keep], among[keep]]))
     polished = least_squares(off, begun, xtol=1e-12, ftol=1e-14, gtol=1e-14)
