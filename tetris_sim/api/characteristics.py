@@ -232,6 +232,7 @@ def thermal_transmittance(
                 msg = "fluids of a detail need grid.graded; write its axes as segments"
                 raise ConfigError(msg)
             entering += sum(it for it in answer.from_fluids().values() if it > 0)
+
     coupling = entering / (inside - outside)
     return coupling, coupling - sum(u * length for u, length in flanking)
 
