@@ -3,7 +3,8 @@ memory while rows (2D) or planes (3D) stream by; in 1D a tile stays in registers
 
 Begin with the header of `stream_2d.cu`. `kernel_1d.py`, `kernel_2d.py` and `kernel_3d.py` say for
 each number of axes which stencils are refused, what autotuning may try, and how the kernel is
-compiled. `equations_1d.py`, `equations_2d.py` and `equations_3d.py` do so for equations.
+compiled. `equations_2d.py` and `equations_3d.py` do so for equations; those of one axis are in
+`method.py`.
 
 For bodies of a few materials begin with `palette.cuh` and the headers of `palette_2d.cu`,
 `palette_2d_registers.cu` and `palette_3d.cu`. `conducting.py` says which bodies are refused,

@@ -15,7 +15,7 @@
 #if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_WARPS) || !defined(TS_BLOCKS) || \
     !defined(TS_WRITTEN) || !defined(TS_HALO) || !defined(TS_FIELDS) || !defined(TS_SLOTS) ||  \
     !defined(TS_PITCH) || !defined(TS_LEVELS)
-#error "equations_1d.cu needs macros that gpu_kernels/stream/equations_1d.py lists"
+#error "equations_1d.cu needs macros that gpu_kernels/stream/method.py lists"
 #endif
 #include "equations.cuh"
 
