@@ -111,7 +111,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
             "digits, _ and - is wanted"
         ),
         "c.yaml:27:1: outputs: unknown key (did you mean 'output'?); the keys here are schema, "
-        "title, grid, initial, boundaries, time, compute, output, checkpoint, run and model",
+        "title, grid, initial, boundaries, time, control, compute, output, checkpoint, run and model",
         "--set foo: key=value is wanted, for example time.t_end=2",
         "--set time.steps=x: time.steps: 'x' was found; a whole number of at least 0 is wanted",
     ]  # fmt: skip

@@ -166,7 +166,8 @@ class Config(Request):
         """The keys that are fixed when a run is continued: {"grid.shape": [512, 512], ...}."""
         # Of `compute` only the precision counts as physics; the rest may change between runs.
         values = self.resolved()
-        chosen = {key: values[key] for key in _PHYSICS if key in values} | {
+        # A section that says nothing is as if it were not there, as in files of earlier versions.
+        chosen = {key: values[key] for key in _PHYSICS if values.get(key) not in (None, {})} | {
             "compute": {"precision": self.compute.precision}
         }
         return dict(_flat(chosen))

@@ -356,8 +356,8 @@ _ROUNDS = 1.5 * 2.0**52  # a smaller number rounds to a whole one when this is a
 def digit_sums(values: Any, exponent: int) -> tuple[int, ...]:
     """Return the sum of the numbers of an array, of magnitudes up to 2^exponent, by digits.
 
-    >>> total(digit_sums(np.array([0.1, 1e16, -1e16]), 54), 54)
-    0.1
+    >>> total(digit_sums(np.array([0.5, 1e16, -1e16]), 54), 54)
+    0.5
 
     Args:
         values: at most 2^26, of NumPy or CuPy.
