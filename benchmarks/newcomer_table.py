@@ -133,7 +133,13 @@ TASKS = (
     Task("notebook", "cells with a bar, a picture and a table", answers.notebook, _tries(pde=2)),
     Task("long", "40 days of granite, 49,000 stable steps", answers.long, _tries(ours=2)),
     Task("restart", "stopped halfway and continued", answers.restart, _tries(), again=2),
-    Task("verbs", "all verbs of the command line", answers.verbs, _tries()),
+    Task(
+        "verbs",
+        "all verbs of the command line",
+        answers.verbs,
+        _tries(),
+        files=(("measured.csv", answers.verbs_data),),
+    ),
 )
 
 

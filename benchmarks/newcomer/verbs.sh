@@ -1,5 +1,7 @@
 tetris-sim init rod_1d -o verbs.yaml
 tetris-sim validate verbs.yaml
+tetris-sim materials steel
+tetris-sim preview verbs.yaml
 tetris-sim plan verbs.yaml
 tetris-sim run verbs.yaml --set time.t_end='10 s'
 tetris-sim watch results/verbs --once
@@ -9,6 +11,8 @@ tetris-sim plot results/verbs
 tetris-sim export results/verbs -o verbs.xdmf
 tetris-sim report results/verbs
 tetris-sim sweep verbs.yaml --over model.material=copper,steel
+tetris-sim fit verbs.yaml --data measured.csv --vary initial.constants.bump=40:160 --set time.t_end='10 s'
+tetris-sim characterize verbs.yaml conductivity
 tetris-sim tune verbs.yaml --budget 5
 tetris-sim verify --quick --method cpu.plain
 tetris-sim bench cpu --stencils heat-2d --size 500 --rounds 1 --seconds 0.05

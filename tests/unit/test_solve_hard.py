@@ -117,8 +117,17 @@ def check(problem: Problem, device: Solver, monkeypatch: pytest.MonkeyPatch) -> 
     solve_steady(problem, start(problem)[0], device, tolerance=1e-8)
     assert max(solved.iterations for *_, solved in seen) <= MOST_ITERATIONS
     operator, f, u, _ = seen[0]
-    exact = spsolve(krylov._matrix_of(operator).tocsc(), f.reshape(-1))
-    assert abs(u.reshape(-1) - exact).max() <= 1e-4 * abs(exact).max()
+    matrix = krylov._matrix_of(operator).tocsc()
+    exact = spsolve(matrix, f.reshape(-1))
+
+    # Where nearly nothing cools, a rounding of the matrix itself moves the direct solution, by as
+    # much as the largest eigenvalue is above the smallest, for which the solution stands.
+    smallest = (exact @ f.reshape(-1)) / (exact @ exact)
+    rounding = np.finfo(np.float64).eps * 2 * matrix.diagonal().max() / smallest
+    off = u.reshape(-1) - exact
+    assert abs(off).max() <= (1e-4 + rounding) * abs(exact).max()
+    # It moves all points alike; what is between them stays.
+    assert abs(off - off.mean()).max() <= 1e-4 * abs(exact).max()
 
 
 @pytest.mark.parametrize("name", CASES)

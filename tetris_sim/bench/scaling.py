@@ -35,6 +35,7 @@ _FILES = ("output", "checkpoint")
 _PERIODIC = {"*": {"type": "periodic"}}
 _SLICE_BYTES = 1 << 28  # of a state that is read at a time for its digest
 _LEAST_STEPS = 8
+_LONG_RUN = 1 << 24  # steps
 
 
 def _stencil(name: str) -> Callable[[Sequence[int]], Config]:
@@ -246,6 +247,8 @@ class _Bench:
         count: int,
     ) -> ScalingRow:
         config = self._config(problem, shape, steps, count)
+        if not problem.steady:
+            self._tune(problem.config(shape), count)
         plan = self._plan(config, count)
         runs = [self._run(config, count) for _ in range(self.rounds)]
         points = math.prod(shape) * max(steps, 1)
@@ -322,11 +325,16 @@ class _Bench:
         """As many as one device makes in the time that was asked for, by its plan; an even number,
         because a checkpoint lies in the middle.
         """
-        sample = 1000
-        config = {**config, "time": {**config.get("time", {}), "steps": sample}}
-        plan = self._plan(self._complete(config, 1, sample), 1)
-        steps = round(self.seconds / float(plan["seconds"]) * sample)
+        plan = self._tune(config, 1)
+        steps = round(self.seconds / float(plan["seconds"]) * _LONG_RUN)
         return max(_LEAST_STEPS, 2 * (steps // 2))
+
+    def _tune(self, config: Config, count: int) -> Mapping[str, Any]:
+        """Plan a run that is so long that every method has its turn; later plans remember the
+        fastest, whatever they would have tried for so short a run.
+        """
+        config = {**config, "time": {**config.get("time", {}), "steps": _LONG_RUN}}
+        return self._plan(self._complete(config, count, _LONG_RUN), count)
 
     def _config(
         self, problem: ScalingProblem, shape: Sequence[int], steps: int, count: int
