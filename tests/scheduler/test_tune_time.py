@@ -45,7 +45,7 @@ def test_a_candidate_that_would_exceed_the_budget_is_not_started(
     assert tune(short, MACHINE, hasty).date is not None
     assert second.opened == []
     begin = time.perf_counter()
-    choice = tune(problem_of(), MACHINE, dataclasses.replace(TERMS, budget=0.5))
+    choice = tune(long_run, MACHINE, dataclasses.replace(TERMS, budget=0.5))
     assert notes(choice)["cpu.a", 3000] == "not tried: the budget of 0.5 s is used up"
     assert second.opened != []
     assert time.perf_counter() - begin < 2
