@@ -10,6 +10,7 @@ one device wrote in the middle has to end with the same bits as well.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 import statistics
@@ -28,6 +29,8 @@ import xxhash
 from tetris_sim.bench.result import BenchResult, ScalingRow, Timing
 from tetris_sim.bench.timing import provenance
 from tetris_sim.errors import UnsupportedError
+
+_LOG = logging.getLogger("tetris_sim")
 
 Config = dict[str, Any]
 _START = ("plan", "prepare", "initial")  # phases before the first step
@@ -233,6 +236,7 @@ class _Bench:
                 grown = shape if mode == "strong" else (*shape[:-1], shape[-1] * count)
                 row = self._row(name, mode, problem, grown, steps, count)
                 alone = alone or row
+                _LOG.info("%s on %d: %.4g GStencil/s", name, count, row.rate / 1e9)
                 yield row
                 if mode == "strong" and count == counts[-1] > 1 and not problem.steady:
                     yield self._continued(row, alone, problem, steps)
