@@ -425,7 +425,7 @@ def _of_box(name: str, values: npt.ArrayLike, grid: Grid) -> Callable[[Ranges], 
 def language_of(
     names: Sequence[str], constants: Mapping[str, float | str | npt.NDArray[Any]], ndim: int
 ) -> Language:
-    """What formulas of these fields and constants may say.
+    """Names and functions that formulas of these fields and constants may use.
 
     Raises:
         ConfigError: a name or a constant cannot be used; all of them at once.

@@ -393,7 +393,7 @@ class Language:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What formulas may have besides definitions."""
+        """Names that formulas may use besides definitions."""
         return (*self.fields, *self.numbers, *self.named, *self.arrays, *self.places)
 
     @property

@@ -236,7 +236,7 @@ def make_pair(
 def _moved(
     here: Node | None, weights: Sequence[Fraction], slopes: Sequence[Node], hoist: Hoist
 ) -> Node:
-    """What slopes make of a value in a step; without one, the sum alone."""
+    """Return the value that slopes lead to in a step; without one, the sum alone."""
     terms = [
         Term(Constant(float(weight)), slope)
         for weight, slope in zip(weights, slopes, strict=True)
@@ -247,7 +247,7 @@ def _moved(
 
 
 def tolerance_mistakes(time: TimeSection, scheme: Scheme) -> Iterator[tuple[KeyPath, str]]:
-    """What does not fit to steps that follow their errors."""
+    """Say which choices do not fit to steps that follow their errors."""
     if time.tolerance is None:
         return
     if scheme not in PAIRS:

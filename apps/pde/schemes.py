@@ -204,7 +204,7 @@ class System:
         return replace(self, first=first, second={k: quiet(it) for k, it in self.second.items()})
 
     def hoist(self) -> Hoist:
-        """What collects the numbers of these formulas."""
+        """Return the collector of the numbers of these formulas."""
         return Hoist(self.right_sides, self.values, self.space.system.axes, self.arrays)
 
 

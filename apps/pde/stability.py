@@ -293,7 +293,7 @@ class _Samples:
         return np.concatenate(found)
 
     def follow(self, dt: float, scheme: Scheme, horizon: float) -> Followed:
-        """What a part of the initial state becomes; see `Followed`."""
+        """Follow a part of the initial state to what it becomes; see `Followed`."""
         state, box = middle(self._grid, self._states, self._boxes)
         rates = SampledRates(
             self._grid,

@@ -77,7 +77,7 @@ class FitRange:
 
 @dataclass(frozen=True)
 class FittedParameter:
-    """What came out for a parameter.
+    """A fitted parameter.
 
     Attributes:
         key: which it is.
@@ -98,7 +98,7 @@ class FittedParameter:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What came out of a fit.
+    """The result of a fit.
 
     Attributes:
         parameters: with their intervals.

@@ -82,7 +82,7 @@ class SweepCase:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came out of a sweep.
+    """The result of a sweep.
 
     Attributes:
         directory: where everything is.
@@ -134,7 +134,7 @@ class SweepResult:
 
 
 def read_row(case: SweepCase) -> Row | None:
-    """What is in the results of a run that has ended as it should; None if it has not."""
+    """Return the results of a run that has ended as it should; None if it has not."""
     try:
         report = read_report(case.directory / results.REPORT_JSON)
     except CheckpointError:

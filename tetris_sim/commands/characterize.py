@@ -17,7 +17,7 @@ HELP = "say in few numbers what a body is like: resistances, impedance, conducti
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is asked for, and of which configuration."""
+    """The number that is asked for, and the configuration of which."""
     add_config_arguments(parser)
     parser.add_argument(
         "what",

@@ -100,7 +100,7 @@ def mean_over(selection: Selection, field: int) -> Read:
 
 
 class Watcher(Protocol):
-    """What decides by the numbers of one sensor.
+    """A controller or an event: it decides by the numbers of one sensor.
 
     Attributes:
         sensor: number of its sensor.
@@ -120,7 +120,7 @@ class Watcher(Protocol):
         """Decide; returns what has happened, empty if nothing has."""
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, as plain data."""
+        """Its memory, as plain data."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take what it remembered in an earlier part of the run."""
@@ -475,7 +475,7 @@ class Control:
             self.reason = StopReason(ExitCode.OK, str(state["reason"]))
 
     def lines(self) -> tuple[str, ...]:
-        """What has happened, for the report: at what times limits were crossed."""
+        """Sentences for the report: at what times limits were crossed."""
         # One line for each kind of event, however often it happened.
         by: dict[str, list[str]] = {}
         for it in self._told:
@@ -494,7 +494,7 @@ class Control:
 
     @property
     def crossings(self) -> tuple[dict[str, Any], ...]:
-        """What has happened: step, time [s], what is said of it, and the sensor's value."""
+        """Crossings of limits so far: step, time [s], what is said of it, the sensor's value."""
         return tuple(self._told)
 
 

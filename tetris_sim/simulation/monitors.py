@@ -219,7 +219,7 @@ class ConditionWatch:
         return self._schedule.next_step(step)
 
     def forget(self) -> None:
-        """What it found is not of this run any more."""
+        """Forget what was found: it is not of this run any more."""
         self.reason = None
 
     def look(self, fleet: WorkerGroup) -> None:

@@ -472,7 +472,7 @@ class WorkerGroup:
         return found
 
     def decided(self) -> Mapping[str, Any]:
-        """What controllers have decided and remember, as plain data; empty if there are none."""
+        """Decisions and memory of controllers, as plain data; empty if there are none."""
         return {}
 
     def begin_counting(self) -> None:

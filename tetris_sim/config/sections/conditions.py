@@ -399,7 +399,7 @@ class SensorSection(Section):
 
     @property
     def place(self) -> str:
-        """What it looks at, in words."""
+        """The sensor in words."""
         place = f"probe {self.probe}" if self.mean is None else f"mean of {self.mean}"
         return place if self.field is None else f"{self.field}, {place}"
 
@@ -485,7 +485,7 @@ class ControllerSection(Section):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What it acts on."""
+        """Names of sources and faces that it acts on."""
         return (self.switches,) if isinstance(self.switches, str) else self.switches
 
     @model_validator(mode="after")
@@ -527,7 +527,7 @@ class ControllerSection(Section):
 
 
 def first_output(section: ControllerSection) -> float:
-    """What a controller says before its first look."""
+    """The output of a controller before its first look."""
     if section.output is not None:
         return float(section.output)
     if section.pid is None:
