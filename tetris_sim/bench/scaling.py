@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import xxhash
 
 from tetris_sim.bench.result import BenchResult, ScalingRow, Timing
@@ -399,6 +398,8 @@ def state_digest(folder: Path) -> str:
 
     Only the fields count: a checkpoint also tells by whom it was made.
     """
+    import h5py
+
     files = sorted(folder.glob("*.h5"))
     if not files:
         return ""
