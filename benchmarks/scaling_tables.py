@@ -23,7 +23,7 @@ from benchmarks.scaling_inputs import (
 )
 from tetris_sim.bench.tables import TextTable, billions, grid, percent
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
-from tetris_sim.scheduler.plan.words import describe_parts
+from tetris_sim.scheduler.plan.offer import describe_parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

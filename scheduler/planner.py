@@ -41,7 +41,15 @@ from tetris_sim.scheduler.machine.machine import Device, Machine, choose_devices
 from tetris_sim.scheduler.machine.placement import ComputeResource, own_part
 from tetris_sim.scheduler.plan.cost import responsive_block
 from tetris_sim.scheduler.plan.find import find_offers
-from tetris_sim.scheduler.plan.offer import GUESSES, Measures, WorkerCandidate, refuse_shortages
+from tetris_sim.scheduler.plan.offer import (
+    GUESSES,
+    Measures,
+    WorkerCandidate,
+    describe_gpu,
+    describe_messages,
+    describe_unopened,
+    refuse_shortages,
+)
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
@@ -52,7 +60,6 @@ from tetris_sim.scheduler.plan.solving import (
     share_of_all,
     solving_devices,
 )
-from tetris_sim.scheduler.plan.words import describe_gpu, describe_messages, describe_unopened
 from tetris_sim.scheduler.tuning.candidates import TuningRequest, usable_bytes
 from tetris_sim.scheduler.tuning.measure import make_trial_problem
 from tetris_sim.scheduler.workers.direct import OPENING_SECONDS, between_gpus, possible_ways

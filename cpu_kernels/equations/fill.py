@@ -20,8 +20,8 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     record_at,
     smaller,
 )
-from tetris_sim.cpu_kernels.equations.numbers import NOTHING, NUMBERS, WIDTH
 from tetris_sim.cpu_kernels.equations.planes import ghost_and_source, of_name
+from tetris_sim.cpu_kernels.equations.stages import NOTHING, NUMBERS, WIDTH
 
 # [the row update begins]
 REAL = types.float64

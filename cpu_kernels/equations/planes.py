@@ -19,7 +19,7 @@ from numba.core import types
 from numba.core.types.misc import unliteral
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at
-from tetris_sim.cpu_kernels.equations.numbers import (
+from tetris_sim.cpu_kernels.equations.stages import (
     COLUMNS,
     KERNEL,
     N_NAME,

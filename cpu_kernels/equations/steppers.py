@@ -20,7 +20,8 @@ from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.generate import splice
 from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
-from tetris_sim.cpu_kernels.equations.numbers import (
+from tetris_sim.cpu_kernels.equations.rings import RingWork, follow, plan_work
+from tetris_sim.cpu_kernels.equations.stages import (
     DEPTH,
     EVEN,
     FIELD,
@@ -32,9 +33,9 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     START,
     STATE,
     STEP,
+    RowStream,
+    settled,
 )
-from tetris_sim.cpu_kernels.equations.rings import RingWork, follow, plan_work
-from tetris_sim.cpu_kernels.equations.stages import RowStream, settled
 from tetris_sim.cpu_kernels.equations.tables import (
     coefficient_layout,
     field_of,

@@ -34,7 +34,14 @@ from tetris_sim.cpu_kernels.compiled.vectors import (
     prefetch,
     vector_operations,
 )
-from tetris_sim.cpu_kernels.equations.numbers import (
+from tetris_sim.cpu_kernels.equations.planes import (
+    call_kernel,
+    fill_plane,
+    inner,
+    of_name,
+    of_stage,
+)
+from tetris_sim.cpu_kernels.equations.stages import (
     DEPTH,
     FIELD,
     LAG,
@@ -47,13 +54,6 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     START,
     WIDTH,
     WRAP,
-)
-from tetris_sim.cpu_kernels.equations.planes import (
-    call_kernel,
-    fill_plane,
-    inner,
-    of_name,
-    of_stage,
 )
 
 # [the row update begins]

@@ -19,7 +19,6 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import larger, smaller
-from tetris_sim.cpu_kernels.equations.numbers import EVEN, MADE, MARGIN, NOTHING, NUMBERS, WIDTH
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
     fill_plane,
@@ -28,6 +27,7 @@ from tetris_sim.cpu_kernels.equations.planes import (
     of_name,
     of_stage,
 )
+from tetris_sim.cpu_kernels.equations.stages import EVEN, MADE, MARGIN, NOTHING, NUMBERS, WIDTH
 from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS
 
 _INT = types.intp

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.geometry import COPY
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, pad
-from tetris_sim.cpu_kernels.equations.numbers import (
+from tetris_sim.cpu_kernels.equations.stages import (
     COEFFICIENT,
     COORDINATE,
     KERNEL,
@@ -29,8 +29,6 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     STEP,
     WIDTH,
     WRAP,
-)
-from tetris_sim.cpu_kernels.equations.stages import (
     RowStream,
     StageKernel,
     compile_stages,

@@ -15,9 +15,9 @@ from numba.core import types
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add
 from tetris_sim.cpu_kernels.compiled.vectors import fence_stores
-from tetris_sim.cpu_kernels.stream.numbers import FACE, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part
+from tetris_sim.cpu_kernels.stream.work import FACE, NUMBERS, WRAP
 
 # [copied into each generated module from here on]
 _INT = types.intp

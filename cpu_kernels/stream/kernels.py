@@ -125,7 +125,7 @@ def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: Ke
     """
     lines = ["from numba import cfunc, from_dtype", "from numba.core import types", ""]
     lines += ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma, record_at"]
-    lines += ["from tetris_sim.cpu_kernels.stream.numbers import NUMBERS"]
+    lines += ["from tetris_sim.cpu_kernels.stream.work import NUMBERS"]
     lines += ["from tetris_sim.cpu_kernels.compiled.vectors import vector_operations", ""]
     lines += [f"REAL, LANES, RECORD = types.{dtype}, {lanes}, from_dtype(NUMBERS)"]
     lines += ["_V = vector_operations(REAL.name, LANES)"]

@@ -25,8 +25,7 @@ from tetris_sim.cpu_kernels.common.stepper import Axes, CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations.steppers import equation_candidates, stream_bytes
 from tetris_sim.cpu_kernels.stream.kernels import best_shape, fused_shape, make_kernels, make_loop
-from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
-from tetris_sim.cpu_kernels.stream.work import StripWork, plan_work
+from tetris_sim.cpu_kernels.stream.work import FACE, HALO, NUMBERS, WRAP, StripWork, plan_work
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters

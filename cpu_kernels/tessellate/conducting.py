@@ -31,18 +31,16 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cpu_kernels.tessellate.formulas import (
-    potentials_call,
-    potentials_source,
-    power_call,
-    power_source,
-)
-from tetris_sim.cpu_kernels.tessellate.kinds import (
     BLOCK_BITS,
     CHANGING,
     STEADY,
     Conducting,
     imports,
     operands_of,
+    potentials_call,
+    potentials_source,
+    power_call,
+    power_source,
 )
 from tetris_sim.cpu_kernels.tessellate.records import kind_of
 from tetris_sim.cpu_kernels.tessellate.rows import walk

@@ -27,12 +27,14 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.conduction import constants_of
 from tetris_sim.cpu_kernels.compiled.generate import compiled_module, splice
 from tetris_sim.cpu_kernels.tessellate.formulas import (
+    CHANGING,
+    OPERANDS,
+    STEADY,
     filling_source,
     ghost_source,
     row_width,
     shape_of,
 )
-from tetris_sim.cpu_kernels.tessellate.kinds import CHANGING, OPERANDS, STEADY
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.cpu_kernels.tessellate.records import (
     BodyRecords,

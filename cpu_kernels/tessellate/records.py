@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.layout import allocate_aligned
-from tetris_sim.cpu_kernels.tessellate.formulas import FEW
-from tetris_sim.cpu_kernels.tessellate.kinds import (
+from tetris_sim.cpu_kernels.tessellate.formulas import (
     BEYOND,
     BLOCK,
     CHANGING,
+    FEW,
     MANY,
     STEADY,
     Conducting,

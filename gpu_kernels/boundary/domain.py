@@ -23,8 +23,7 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.boundary.extents import frame_of
 from tetris_sim.gpu_kernels.common.body import PASSES
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.layout import Box3, ends_of
-from tetris_sim.gpu_kernels.common.pairs import stored_numbers
+from tetris_sim.gpu_kernels.common.layout import Box3, ends_of, stored_numbers
 from tetris_sim.model.boundary import SIDES, Reflection, Side
 from tetris_sim.model.deep_ghosts import (
     BoundaryExpansion,

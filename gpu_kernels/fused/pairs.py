@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.pairs import from_pairs, in_pairs, to_pairs
+from tetris_sim.gpu_kernels.common.layout import from_pairs, in_pairs, to_pairs
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.steppers.passes import Pass

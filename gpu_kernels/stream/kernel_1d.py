@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import REAL
-from tetris_sim.gpu_kernels.common.pairs import exactly, stored_numbers, stored_weights
+from tetris_sim.gpu_kernels.common.layout import REAL, exactly, stored_numbers, stored_weights
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Stencil

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import REAL
-from tetris_sim.gpu_kernels.common.pairs import stored_numbers, stored_weights
+from tetris_sim.gpu_kernels.common.layout import REAL, stored_numbers, stored_weights
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_1d import scale_back
 from tetris_sim.model.problem import PAIR

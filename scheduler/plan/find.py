@@ -16,9 +16,14 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Capacity, Plan, Reason, Share, about, shortened
 from tetris_sim.scheduler.machine.machine import Device, Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads, every_method
-from tetris_sim.scheduler.plan.offer import GUESSES, WorkerCandidate, planes_in
+from tetris_sim.scheduler.plan.offer import (
+    GUESSES,
+    WorkerCandidate,
+    describe_gpu,
+    describe_simulated,
+    planes_in,
+)
 from tetris_sim.scheduler.plan.plan import draft_plan
-from tetris_sim.scheduler.plan.words import describe_gpu, describe_simulated
 from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest, usable_bytes
 from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
 from tetris_sim.scheduler.tuning.measure import steps_per_block

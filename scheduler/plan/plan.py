@@ -41,7 +41,12 @@ from tetris_sim.scheduler.plan.cost import (
 from tetris_sim.scheduler.plan.offer import (
     Measures,
     WorkerCandidate,
+    about_rounding,
     begins_early,
+    describe_copy,
+    describe_division,
+    describe_streaming,
+    describe_teams,
     give,
     host_bytes,
     refuse_shortages,
@@ -49,13 +54,6 @@ from tetris_sim.scheduler.plan.offer import (
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members
 from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
-from tetris_sim.scheduler.plan.words import (
-    about_rounding,
-    describe_copy,
-    describe_division,
-    describe_streaming,
-    describe_teams,
-)
 from tetris_sim.support.wording import gib, listed
 
 _NOT_ALIKE = (

@@ -31,6 +31,10 @@ from tetris_sim.scheduler.plan.cost import WorkerTable, asked_block, scheme_of, 
 from tetris_sim.scheduler.plan.offer import (
     WorkerCandidate,
     begins_early,
+    describe_choice,
+    describe_exchange,
+    describe_grid,
+    describe_parts,
     give,
     host_bytes,
     shortages,
@@ -43,12 +47,6 @@ from tetris_sim.scheduler.plan.partition import (
     redundant_points,
 )
 from tetris_sim.scheduler.plan.search import ProcessGrid, fastest_grid, with_best_block
-from tetris_sim.scheduler.plan.words import (
-    describe_choice,
-    describe_exchange,
-    describe_grid,
-    describe_parts,
-)
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 

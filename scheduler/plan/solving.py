@@ -20,8 +20,8 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Link, Plan, Share
 from tetris_sim.scheduler.machine.machine import Device, Gpu, Machine, choose_devices
 from tetris_sim.scheduler.machine.placement import ComputeResource, deal_threads
+from tetris_sim.scheduler.plan.offer import describe_gpu
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
-from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE, usable_bytes
 from tetris_sim.scheduler.tuning.measure import (
     SolvingRate,

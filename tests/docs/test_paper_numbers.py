@@ -19,7 +19,7 @@ from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.simulation.report import make_report
-from tetris_sim.support.clock import PhaseClock
+from tetris_sim.support.wording import PhaseClock
 
 TETRIS_TABLE_1 = {
     "heat-1d": 3,

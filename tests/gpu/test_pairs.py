@@ -21,8 +21,13 @@ from tests.support.emulator.host_gpu import HostGpu
 from tests.support.exact import fma
 from tetris_sim.bench.timing import WeightKind, random_weights
 from tetris_sim.gpu_kernels.common.device import compile_source
-from tetris_sim.gpu_kernels.common.layout import term_defines
-from tetris_sim.gpu_kernels.common.pairs import exactly, from_pairs, stored_weights, to_pairs
+from tetris_sim.gpu_kernels.common.layout import (
+    exactly,
+    from_pairs,
+    stored_weights,
+    term_defines,
+    to_pairs,
+)
 from tetris_sim.gpu_kernels.fused.pairs import METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as FLOATS

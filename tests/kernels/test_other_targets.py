@@ -18,7 +18,7 @@ from tests.support.other_targets import TARGETS, assembly, counted, inner_loops,
 from tetris_sim.cpu_kernels.equations.stages import settled, stage_kernel
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, kernel_source
 from tetris_sim.cpu_kernels.tessellate.conducting import conducting_source
-from tetris_sim.cpu_kernels.tessellate.kinds import Conducting
+from tetris_sim.cpu_kernels.tessellate.formulas import Conducting
 from tetris_sim.cpu_kernels.tessellate.rows import lifted_source
 from tetris_sim.model.stencils.catalogue import named_stencil
 

@@ -30,8 +30,7 @@ from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate import operands
-from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_source
-from tetris_sim.cpu_kernels.tessellate.kinds import BEYOND
+from tetris_sim.cpu_kernels.tessellate.formulas import BEYOND, filling_source, ghost_source
 from tetris_sim.cpu_kernels.tessellate.lifted import lift_slab
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, candidates
 from tetris_sim.cpu_kernels.tessellate.operands import shapes_of_faces

@@ -17,6 +17,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.shares import Capacity, Domain, Link, Parts
 from tetris_sim.scheduler.plan.cost import WorkerTable, seconds_per_step
+from tetris_sim.scheduler.plan.offer import describe_choice
 from tetris_sim.scheduler.plan.partition import (
     cut,
     factorizations,
@@ -28,7 +29,6 @@ from tetris_sim.scheduler.plan.partition import (
     surface,
 )
 from tetris_sim.scheduler.plan.search import ProcessGrid, cut_into, fastest_grid, with_best_block
-from tetris_sim.scheduler.plan.words import describe_choice
 
 SURE = 0.05
 START = 2e-5  # seconds of starting a block

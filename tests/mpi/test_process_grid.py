@@ -14,6 +14,7 @@ from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.facts.shares import Domain
+from tetris_sim.scheduler.plan.offer import describe_parts
 from tetris_sim.scheduler.plan.partition import (
     cut,
     halo_points,
@@ -23,7 +24,6 @@ from tetris_sim.scheduler.plan.partition import (
     redundant_points,
     surface,
 )
-from tetris_sim.scheduler.plan.words import describe_parts
 from tetris_sim.scheduler.workers.exchange import find_routes
 
 

@@ -11,7 +11,7 @@ from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.simulation import background as progress_module
 from tetris_sim.simulation.background import Progress
-from tetris_sim.support.clock import format_duration, format_time
+from tetris_sim.support.wording import format_duration, format_time
 
 
 @pytest.fixture

@@ -28,8 +28,7 @@ from tetris_sim.outputs.pictures import draw_state
 from tetris_sim.outputs.results import refuse_full_disk
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.series import Values
-from tetris_sim.support.clock import format_duration
-from tetris_sim.support.wording import gib
+from tetris_sim.support.wording import format_duration, gib
 
 SMALL = """\
 grid: {shape: [20, 10], size: [10 mm, 10 mm]}

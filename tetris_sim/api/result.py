@@ -41,8 +41,7 @@ from tetris_sim.outputs.tables import FOLDER as PROBES
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.report import Report, read_report
 from tetris_sim.simulation.resuming import newest_checkpoint
-from tetris_sim.support.clock import format_time
-from tetris_sim.support.wording import listed, suggestion, table
+from tetris_sim.support.wording import format_time, listed, suggestion, table
 
 if TYPE_CHECKING:
     import pandas

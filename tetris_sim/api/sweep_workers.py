@@ -47,10 +47,9 @@ from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report, read_report
 from tetris_sim.simulation.resuming import RunStates
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support.clock import PhaseClock
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.stopping import Stopping
-from tetris_sim.support.wording import first_line
+from tetris_sim.support.wording import PhaseClock, first_line
 
 # What became of the runs of a sweep: a row for each, as CSV, pandas and xarray.
 

@@ -58,7 +58,7 @@ from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.workers.worker import worker_rows
 from tetris_sim.simulation.loop import Simulation, open_simulation
-from tetris_sim.support.clock import PhaseClock
+from tetris_sim.support.wording import PhaseClock
 
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 """The usual grids by number of axes."""

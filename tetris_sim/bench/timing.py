@@ -24,7 +24,7 @@ from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.simulation.report import package_versions
-from tetris_sim.support.clock import format_duration
+from tetris_sim.support.wording import format_duration
 
 # What the benchmark advances: stencils of the catalogue with random weights, on random data.
 #

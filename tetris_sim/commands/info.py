@@ -20,9 +20,8 @@ from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.report import read_report
-from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import read_given
-from tetris_sim.support.wording import gib, printable_lines, spread
+from tetris_sim.support.wording import format_duration, format_time, gib, printable_lines, spread
 
 # What is in a file or directory that a run has written? As plain data, for `info` to print.
 

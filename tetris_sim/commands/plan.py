@@ -139,8 +139,7 @@ def collect(config: Config, prepared: PreparedRun) -> dict[str, Any]:
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.scheduler.tuning.choice import label_of
-    from tetris_sim.support.clock import format_duration, format_time
-    from tetris_sim.support.wording import gib, spread
+    from tetris_sim.support.wording import format_duration, format_time, gib, spread
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]

@@ -35,9 +35,8 @@ from tetris_sim.outputs.scene import Scene
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.simulation.report import read_report
-from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import atomic_text, read_given
-from tetris_sim.support.wording import gib, listed
+from tetris_sim.support.wording import format_duration, format_time, gib, listed
 
 HELP = "make a page about a run, or about two beside each other"
 _PHYSICS = ("model", "initial", "time")

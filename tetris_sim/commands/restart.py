@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from tetris_sim.scheduler.comm.communicator import everywhere, on_root, open_communicator
     from tetris_sim.simulation.launch import launch
     from tetris_sim.simulation.resuming import newest_checkpoint
-    from tetris_sim.support.clock import PhaseClock
+    from tetris_sim.support.wording import PhaseClock
 
     clock, given = PhaseClock(), args.checkpoint
     with open_communicator() as ranks:

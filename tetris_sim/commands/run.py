@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
     from tetris_sim.scheduler.comm.communicator import everywhere, open_communicator
     from tetris_sim.simulation.launch import launch
-    from tetris_sim.support.clock import PhaseClock
+    from tetris_sim.support.wording import PhaseClock
 
     clock = PhaseClock()
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)

@@ -27,8 +27,7 @@ from tetris_sim.outputs.materials import CellMap, cell_maps
 from tetris_sim.outputs.regions import Neighbours, neighbours
 from tetris_sim.outputs.sampling import CrossSection, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
-from tetris_sim.support.clock import format_time
-from tetris_sim.support.wording import listed, suggestion
+from tetris_sim.support.wording import format_time, listed, suggestion
 
 if TYPE_CHECKING:
     from tetris_sim.outputs.checkpoint import Checkpoint

@@ -125,7 +125,7 @@ def _when(section: FieldsSection) -> str:
 
 def _pace(every: Every) -> str:
     """An interval for people: a long one in minutes, hours or days."""
-    from tetris_sim.support.clock import format_duration
+    from tetris_sim.support.wording import format_duration
 
     if every.unit == "steps" or every.value < _MINUTES:
         return str(every)

@@ -23,9 +23,8 @@ from tetris_sim.outputs import field_file, results, tables
 from tetris_sim.outputs.checkpoint import good_checkpoints
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.simulation.report import Report, read_report
-from tetris_sim.support.clock import format_duration, format_time
 from tetris_sim.support.files import open_given, read_given
-from tetris_sim.support.wording import printable
+from tetris_sim.support.wording import format_duration, format_time, printable
 
 HELP = "show how far a run is, from its files alone"
 _BARS = "▁▂▃▄▅▆▇█"

@@ -22,7 +22,7 @@ from tetris_sim.model.step_control import Signal
 # Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
 Field = npt.NDArray[np.floating[Any]]
 PRECISIONS = ("float64", "float32", "float16")  # that a state can have
-# Storage type of a float64 as a pair of float32 on a GPU (`gpu_kernels/common/pairs.py`,
+# Storage type of a float64 as a pair of float32 on a GPU (`gpu_kernels/common/layout.py`,
 # docs/decisions/0049). It never leaves the device: states elsewhere are float64.
 PAIR = np.dtype(np.complex64)
 PAIRS = "float32x2"  # the precision of a float64 that may be kept so

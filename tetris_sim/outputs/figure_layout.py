@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.outputs.sampling import MOST_POINTS, Plane, Values
-from tetris_sim.support.clock import format_time
+from tetris_sim.support.wording import format_time
 
 # Words and numbers on pictures: lengths, units, times.
 

@@ -37,8 +37,8 @@ from tetris_sim.scheduler.workers.exchange import Read, box_of
 from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.control import Control
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
-from tetris_sim.support.clock import PhaseClock, format_duration, format_time
 from tetris_sim.support.stopping import Stopping
+from tetris_sim.support.wording import PhaseClock, format_duration, format_time
 
 # AsyncWriter: what is written down from a copy of the state while the computation goes on.
 

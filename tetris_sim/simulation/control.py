@@ -35,8 +35,8 @@ from tetris_sim.outputs.output import Snapshot, StepSchedule
 from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.outputs.tables import Selection, blocks_within
 from tetris_sim.simulation.workers import WorkerGroup
-from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import StopReason
+from tetris_sim.support.wording import format_time
 
 _MOST_STEPS = 64  # between two looks, if nobody says how many
 _MOST_TOLD = 12  # crossings of one limit that the report lists

@@ -37,7 +37,6 @@ from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
-from tetris_sim.support.clock import PhaseClock
 from tetris_sim.support.files import atomic_text, remove_parts
 from tetris_sim.support.stopping import (
     NOTHING_DONE,
@@ -46,7 +45,7 @@ from tetris_sim.support.stopping import (
     find_deadline,
     stop_request,
 )
-from tetris_sim.support.wording import listed
+from tetris_sim.support.wording import PhaseClock, listed
 
 log = logging.getLogger("tetris_sim")
 

@@ -27,9 +27,8 @@ from tetris_sim.simulation.driving import Agreed, Goal, Turn, find_goal, state_o
 from tetris_sim.simulation.monitors import FiniteWatch, go_on_without, watch_for
 from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
 from tetris_sim.simulation.writing import Writing
-from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import Stopping, StopReason
-from tetris_sim.support.wording import table
+from tetris_sim.support.wording import format_time, table
 
 log = logging.getLogger("tetris_sim")
 

@@ -27,8 +27,8 @@ from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.rebalance import KeptState, Recovery, restore
 from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup, cause_of
-from tetris_sim.support.clock import format_time
 from tetris_sim.support.stopping import StopReason
+from tetris_sim.support.wording import format_time
 
 # FiniteWatch: looks for NaN and infinity, before anything is written and every few seconds.
 

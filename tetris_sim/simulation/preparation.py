@@ -33,8 +33,7 @@ from tetris_sim.scheduler.planner import plan_rates, plan_together
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
-from tetris_sim.support.clock import format_duration, format_time
-from tetris_sim.support.wording import count_threads
+from tetris_sim.support.wording import count_threads, format_duration, format_time
 
 _LONG = 60.0  # seconds of steps after which other ways are looked for
 _SURELY: dict[Scheme, float] = {"spectral": 1.0, "implicit": 3.0}  # faster by prediction

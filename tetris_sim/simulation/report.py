@@ -21,9 +21,15 @@ from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.workers.exchange import Traffic
 from tetris_sim.scheduler.workers.worker import WorkerRow, worker_rows
-from tetris_sim.support.clock import PhaseClock, format_duration, format_time
 from tetris_sim.support.files import read_given
-from tetris_sim.support.wording import count_threads, first_line, printable
+from tetris_sim.support.wording import (
+    PhaseClock,
+    count_threads,
+    first_line,
+    format_duration,
+    format_time,
+    printable,
+)
 from tetris_sim.version import __version__
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint

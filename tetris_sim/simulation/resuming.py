@@ -25,7 +25,7 @@ from tetris_sim.outputs.checkpoint import (
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.report import package_versions
-from tetris_sim.support.clock import PhaseClock
+from tetris_sim.support.wording import PhaseClock
 
 log = logging.getLogger("tetris_sim")
 

@@ -32,7 +32,7 @@ from tetris_sim.scheduler.workers.worker import Worker, reduced
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
-from tetris_sim.support.clock import PhaseClock, format_time
+from tetris_sim.support.wording import PhaseClock, format_time
 
 # StateSnapshot: the state between two time blocks, as outputs see it; and what saves it.
 
