@@ -130,10 +130,11 @@ class Sweeps:
         """Advance as one of some threads; the arguments are those of `CpuStepper`."""
         _, _, numbers, steps, barrier = rest
         arrays, part = (current.ctypes.data, following.ctypes.data), self._part
-        # Compiled records refer to addresses, so each order of the two arrays has its own.
-        if (arrays, part) not in self._known:
-            self._known[arrays, part] = self._tell(arrays, part)
-        own, *_ = self._known[arrays, part]
+        # Compiled records refer to addresses, so each order of the two arrays has its own. Threads
+        # that come together keep the first: what one of them reads must not be freed by another.
+        if (known := self._known.get((arrays, part))) is None:
+            known = self._known.setdefault((arrays, part), self._tell(arrays, part))
+        own, *_ = known
         # A stride of 0 lets all steps read the one row of constant parameters.
         table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
         self._loop(thread, threads, own, *table, steps, barrier)

@@ -305,6 +305,7 @@ class Tables:
         return own
 
 
+@functools.cache  # threads ask for it, each time they meet new arrays
 def _fill_of(dtype: np.dtype[Any]) -> int:
     """The address of the compiled function that fills ghosts; good for this process."""
     from tetris_sim.cpu_kernels.compiled.generate import splice

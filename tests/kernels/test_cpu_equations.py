@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations import tables
 from tetris_sim.cpu_kernels.equations.rings import follow
+from tetris_sim.cpu_kernels.equations.steppers import Sweeps
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import padded
@@ -73,6 +75,34 @@ def test_any_number_of_threads_and_blocks_has_the_same_bits(
     for team in teams.values():
         found = run(method, problem(name), parameters, team, BLOCKS)
         np.testing.assert_array_equal(found, plain(name))
+
+
+def test_threads_that_come_together_read_the_tables_that_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it, team, together, tell = (
+        problem("gray-scott"),
+        ThreadTeam(2),
+        threading.Barrier(2),
+        Sweeps._tell,
+    )
+
+    def met(self: Sweeps, *args: Any) -> tuple[Any, ...]:
+        found = tell(self, *args)
+        together.wait(20)  # both have made tables before either of them begins
+        return found
+
+    read: list[Any] = []
+    monkeypatch.setattr(Sweeps, "_tell", met)
+    stepper: Any = PLAIN.prepare(it, Slab.whole(it.grid), {}, team)
+    monkeypatch.setattr(stepper._advance, "_loop", lambda *of: read.append(of[2]))
+    stepper.load(it.initial)
+    stepper.advance(1)
+    stepper.close()
+    team.close()
+    # Compiled code reads by address what Python frees with the last reference to it.
+    kept = [own for own, *_ in stepper._advance._known.values()]
+    assert [id(own) for own in read] == [id(kept[0])] * 2
 
 
 @pytest.mark.parametrize("name", ["gray-scott", "corners 2d", "brusselator"])
