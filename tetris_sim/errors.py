@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code a job script sees for it.
+"""Errors of the program, and the exit code that a job script sees for each.
 
 Four kinds of error, one base. A message is a sentence with four parts: what was found, where, what
 is allowed, what to do. Anything else that escapes is a bug of ours.

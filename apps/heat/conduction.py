@@ -267,7 +267,7 @@ class Body:
 
     @property
     def only_substance(self) -> Substance | None:
-        """What all of the body is of, if nothing else is in the box and nothing heats it."""
+        """Return the only substance of the body; None if another, a void or a source is there."""
         fillings = self.found.fillings
         several = self.heatings or len(fillings) > 1 or self.found.enthalpy is not None
         return None if several else fillings[0].substance

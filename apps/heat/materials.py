@@ -329,7 +329,7 @@ def make_melting(
 
 
 def properties_of(filling: Filling) -> MaterialCurves:
-    """What the curves of a filling follow from."""
+    """Return the properties that the curves of a filling follow from."""
     it = filling.substance
     if it is None:
         return MaterialCurves(_UNIT, _UNIT, 1.0)

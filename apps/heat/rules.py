@@ -1,4 +1,4 @@
-"""What holds on the faces of a body, as rules: ghost = program(mirror, numbers by code and step).
+"""Conditions on the faces of a body, as rules: ghost = program(mirror, numbers by code and step).
 
 A face gives a temperature, or heat flows through it. With k the conductivity of the mirror point
 and d its distance from the ghost, what flows in per area is k (ghost - mirror) / d, and the
@@ -119,7 +119,7 @@ class Surface:
         )
 
     def values(self, temperatures: Numbers) -> Numbers:
-        """What temperatures (n,) are as states that flow, (n, 1) or by id (n, n_ids)."""
+        """Convert temperatures (n,) into states that drive heat, (n, 1) or by id (n, n_ids)."""
         if (it := self.enthalpy) is None:
             return temperatures[:, None]
         shape = (len(temperatures), len(it.kinds))

@@ -49,7 +49,7 @@ class Openness:
 
 @dataclass(frozen=True, eq=False)
 class GridScan:
-    """What a look at every point found.
+    """Facts about the body that a pass over every point found.
 
     Attributes:
         painting: of the body.
@@ -78,7 +78,7 @@ class GridScan:
 
     @functools.cached_property
     def fillings(self) -> tuple[Filling, ...]:
-        """What points of each id are filled with."""
+        """Return the filling of each id."""
         return tuple(
             self.painting.fillings[self.painting.states[state][0]] for state in self.occurring
         )

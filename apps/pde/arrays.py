@@ -193,7 +193,7 @@ def _node(value: Any) -> Node:
 
 
 def trace(function: Callable[..., Any], language: Language) -> list[Node]:
-    """What a function returns, as formulas.
+    """Trace a Python function and return its results as formulas.
 
     Args:
         function: its parameters are named after fields, constants, coordinates, t or operators;

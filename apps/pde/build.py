@@ -85,7 +85,7 @@ def _weights(equations: Equations) -> dict[Offset, float] | None:
 
 
 def _sum_of(it: Instruction, of: list[_Sum], given: Mapping[str, float]) -> _Sum | None:
-    """What an instruction gives; None if that is no sum of taps."""
+    """Return the result of an instruction as a sum of taps; None if it is none."""
     if it.operation == INPUT:
         if (tapped := as_tap(it.name)) is not None:
             return {tapped[1]: 1.0}
@@ -136,7 +136,7 @@ _TRIED = 1 / 16  # of the first substep, in which methods are tried on random da
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a problem of equations is made of.
+    """Parts from which a problem of equations is built.
 
     Attributes:
         grid: the points.

@@ -398,7 +398,7 @@ class Discretiser:
         return [] if made is None else [Term(times(Constant(made[0]), scalar), made[1])]
 
     def _point(self, node: Node) -> tuple[Node, Callable[[Offset], Node]]:
-        """What an operator reads: a scalar before it, and a function of the offset."""
+        """Return the operand of an operator: a scalar factor, and a function of the offset."""
         if self.hoist.kind(node) is Dependence.SCALAR:
             return Constant(0.0), lambda offset: ONE  # derivatives of what is the same everywhere
         if has_operators(node):

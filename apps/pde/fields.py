@@ -76,7 +76,7 @@ _MOST_ROWS = 2000  # of a table that becomes a formula
 
 @dataclass(frozen=True, eq=False)
 class Drive:
-    """What changes beyond a face of a field.
+    """Time-dependent condition on a face of a field.
 
     Attributes:
         name: of its coefficient.
@@ -313,7 +313,7 @@ class FieldSection(Section):
 def faces_of(
     own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], language: Language
 ) -> dict[str, FaceCondition]:
-    """What holds for a field on each face, by face."""
+    """Return the conditions of a field by face."""
     found = {}
     for name in (axis + sign for axis in language.axes for sign in "-+"):
         if (condition := _one_of(own, common, name)) is not None:
@@ -357,7 +357,7 @@ def boundary_mistakes(
     common: Mapping[str, FaceCondition],
     language: Language,
 ) -> Iterator[Mistake]:
-    """What is wrong with the faces of one field."""
+    """Yield the mistakes in the faces of one field."""
     axes = language.axes
     for key, condition in own.items():
         if key != "*" and key.rstrip("+-") not in axes:
@@ -392,7 +392,7 @@ def _around(
     faces: Mapping[str, FaceCondition | None],
     language: Language,
 ) -> Iterator[Mistake]:
-    """What faces around an axis or a centre cannot be."""
+    """Yield the mistakes in faces around an axis or a centre."""
     mirrors = ("dirichlet", "fixed", "neumann", "robin", "periodic")
 
     for name, face in faces.items():
@@ -418,7 +418,7 @@ _NUMBERS = (
 
 
 def face_mistakes(path: KeyPath, condition: FaceCondition, language: Language) -> Iterator[Mistake]:
-    """What is wrong with one face of equations."""
+    """Yield the mistakes in one face of equations."""
     if isinstance(condition, tuple | RadiationFace):
         yield path, _NUMBERS, None
         return
@@ -529,7 +529,7 @@ def initial_mistakes(
     constants: Mapping[str, float],
     axes: Sequence[str],
 ) -> Iterator[Mistake]:
-    """What is wrong with an initial section, as far as it can be seen without the grid."""
+    """Yield the mistakes in an initial section that show without the grid."""
     center = section.center if isinstance(section, GaussianInitial) else None
     if center is not None and len(center) != len(axes):
         told = f"it has {len(center)} entries; the grid has {len(axes)} axes"

@@ -65,7 +65,7 @@ OF_THE_GRID: Mapping[str, tuple[float, float]] = {
 
 @functools.cache
 def operators(ndim: int, axes: tuple[str, ...] = ()) -> Operators:
-    """What formulas on a grid of so many axes may call.
+    """Return the operators that formulas on a grid of `ndim` axes may call.
 
     Args:
         ndim: number of axes.
@@ -361,7 +361,7 @@ def read_constant(value: object) -> float | str | FileConstant:
 
 @dataclass(frozen=True)
 class Language:
-    """What formulas may say.
+    """Names that formulas may use, and their meaning.
 
     Attributes:
         ndim: of the grid.

@@ -76,7 +76,7 @@ class PdeModel(Section):
     """Whether a given time.dt is accepted that is larger than the largest stable step."""
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
-        """What does not fit between this section and the others, with its key path."""
+        """Yield conflicts between this section and the others, each with its key path."""
         ndim, time = request.ndim, request.time
         axes = request.grid.names if request.grid.system.is_curved else ()
         yield from self._misplaced(request)
@@ -288,7 +288,7 @@ class PdeModel(Section):
         )
 
     def notes(self, request: Request) -> tuple[str, ...]:
-        """What a person should know of equations that can be computed."""
+        """Return notes for the user about equations that can be computed."""
         parts = with_wholes(self._parts(request, continued=False))
         grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
 

@@ -70,7 +70,7 @@ _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What changes how.
+    """Right-hand sides of a system and everything they depend on.
 
     Attributes:
         first: du/dt by field.

@@ -1,4 +1,4 @@
-"""What of a formula is the same at every point, and what never changes: both are computed before.
+"""Hoist the parts of a formula that are the same at every point, and those that never change.
 
 A scalar is a part of a formula without fields and coordinates: it becomes one parameter, a number
 of the time step, however long it is. A part of coordinates and constants becomes a coefficient, an
@@ -51,7 +51,7 @@ def spacing_name(axis: str) -> str:
 
 
 class Dependence(enum.Enum):
-    """What a part of a formula depends on."""
+    """Dependence of a part of a formula on fields, place and time."""
 
     SCALAR = "nothing but constants and time"
     PLACE = "coordinates and constants"
@@ -85,7 +85,7 @@ def over(divided: Node, by: Node) -> Node:
 
 
 def factors_of(node: Node, *, divides: bool = False) -> list[tuple[Node, bool]]:
-    """What is multiplied and what divides; signs are factors of -1."""
+    """Return the factors of a product, each with whether it divides; signs are factors of -1."""
     match node:
         case Operation("multiply", (a, b)):
             return [*factors_of(a, divides=divides), *factors_of(b, divides=divides)]
@@ -121,7 +121,7 @@ class Hoist:
         self._kinds: dict[int, tuple[Node, Dependence]] = {}  # by identity, of trees that are kept
 
     def kind(self, tree: Node) -> Dependence:
-        """What a formula depends on."""
+        """Return the dependence of a formula."""
         if id(tree) not in self._kinds:
             self._kinds[id(tree)] = tree, self._find_kind(tree)
         return self._kinds[id(tree)][1]
@@ -138,7 +138,7 @@ class Hoist:
         return Dependence.MOVING if TIME in names else Dependence.PLACE
 
     def scalar(self, tree: Node) -> Node:
-        """What stands for a scalar in a program: a number that was written, or a parameter."""
+        """Return the node of a scalar in a program: a literal number or a parameter."""
         if not names_in(tree):
             with np.errstate(all="ignore"):
                 return Constant(float(evaluate(tree, {})))
@@ -301,8 +301,8 @@ class Beyond:
         return result
 
     def rise(self, axis: int, side: int, mirror: Sequence[npt.NDArray[np.int64]]) -> Numbers:
-        """What ghosts beyond a face are more than their mirror points, whose indices per axis are
-        given.
+        """Return the difference between ghosts beyond a face and their mirror points, whose indices
+        per axis are given.
         """
         h, centre = self.grid.spacing[axis], 0 if side == 0 else self.grid.shape[axis] - 1
         at = self.grid.positions(axis, np.array([centre]))
@@ -458,8 +458,8 @@ def chain(
 
 
 def _unit(weights: Sequence[Weight]) -> Weight:
-    """What all weights are whole multiples of, of the sign of the smallest; 1 for weights that are
-    not fractions.
+    """Return the largest number of which all weights are whole multiples, with the sign of the
+    smallest; 1 for weights that are not fractions.
     """
     if not all(isinstance(weight, Fraction) for weight in weights):
         return weights[0] if len({abs(weight) for weight in weights}) == 1 else 1.0

@@ -323,7 +323,7 @@ class _Samples:
         return np.asarray(np.diagonal(symbols, axis1=-2, axis2=-1).real)
 
     def _points(self) -> dict[str, Array]:
-        """What lies around some points of the initial state, by tap, (samples,)."""
+        """Return values around sampled points of the initial state, by tap, (samples,)."""
         rng = np.random.default_rng(0)
         given: dict[str, list[Array]] = {}
 

@@ -402,7 +402,7 @@ def check_method(
 def _disagreement(
     computed: Field, expected: Field, state: Field, problem: Problem, steps: int, factor: float
 ) -> str | None:
-    """What is wrong with a result, as words; None if nothing is.
+    """Describe the error of a result in words; None if it is within its bound.
 
     Args:
         computed: the result.

@@ -24,7 +24,7 @@ SOURCES = sorted(
 MODULES = [path for path in SOURCES if path.suffix == ".py"]
 
 # Limits. One that is reached means: tidy. One that has to be raised needs a record in docs/decisions
-# that says why; the aim is 0.03 of bodies, 330 modules, 0.04 comments per line and 30 docstrings.
+# that says why; the aim is 330 modules and 0.04 comments per line.
 LONG_BODY = 15  # lines from which on a body needs paragraphs
 WITHOUT_PARAGRAPHS = 0.03  # of the long bodies
 LONGEST_FILE = 600  # lines
@@ -34,7 +34,7 @@ MOST_MODULES = 335
 CRUMB = 120  # lines below which a module with one importer, beside it, belongs into that
 MOST_FLOORS = {"scheduler": 8, "tetris_sim": 13}
 COMMENTS = 0.037  # own-line comments per line
-WHAT = 110  # docstrings that begin with "What"
+WHAT = 30  # docstrings that begin with "What"
 KINDS_ASKED = 238  # tests of `is None` for the kind of a problem; `classify` will ask instead
 
 TOPS = ("cpu_kernels", "gpu_kernels", "scheduler", "apps")

@@ -1,1 +1,3 @@
-"""What Python programs call: run, simulate, sweep, solve_pde, thermal_diffusion and results."""
+"""Functions that Python programs call: run, simulate, sweep, solve_pde, thermal_diffusion and
+results.
+"""

@@ -317,7 +317,7 @@ def _refuse_as_laplacian(name: str | None, grid: Grid, given: Sequence[str]) -> 
 
 
 def boundary_of(boundary: Boundary | Face | None, ndim: int) -> Boundary:
-    """What holds on all faces; insulated ones if nothing is said."""
+    """Return the conditions on all faces; faces without one are insulated."""
     if boundary is not None and not isinstance(boundary, Boundary | Face):
         msg = (
             f"boundary is {boundary!r}; a Boundary, or one of Dirichlet, Fixed, Neumann, Robin, "

@@ -39,7 +39,7 @@ _KEYS = ("coupling_mesh_name", "read_data_name", "write_data_name")
 
 @dataclass(frozen=True)
 class Coupled:
-    """What a coupled run ended with.
+    """Result of a coupled run.
 
     Attributes:
         field: the last state, (n0, ...) [degC].
@@ -128,7 +128,7 @@ def couple(
 
 @dataclass(frozen=True)
 class _Link:
-    """What an adapter's file says."""
+    """Contents of an adapter's file."""
 
     participant: str
     config: Path
@@ -302,7 +302,7 @@ class Interface:
         return dataclasses.replace(self.problem, boundary=boundary)
 
     def answer(self, state: Field, given: Numbers) -> Numbers:
-        """What holds there besides what was given: fluxes out of the body, or temperatures."""
+        """Return the other quantity at the coupled face: outward fluxes, or temperatures."""
         inside, through = self._layer(state, 0), self._through(self._ids)
         if self.reads == "temperature":
             return 2 * through * (inside - given)

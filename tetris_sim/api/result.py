@@ -289,7 +289,7 @@ def join_states(parts: Sequence[States]) -> States:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run left behind.
+    """Files and numbers of a finished run.
 
     Attributes:
         config: what was asked for.
@@ -345,7 +345,7 @@ class Result:
 
     @property
     def probes(self) -> dict[str, pandas.DataFrame]:
-        """What each probe saw, by its name: a row per record, with the time [s] as index."""
+        """Records of each probe, by its name: a row per record, with the time [s] as index."""
         paths = sorted((self.directory / PROBES).glob("*.csv"))
         return {path.stem: self._frame(path) for path in paths}
 
@@ -492,7 +492,7 @@ def _read(quantity: Quantity, key: str, value: str | float) -> float:
 
 
 def _missing(package: str) -> UnsupportedError | None:
-    """What to say if an optional package is not installed."""
+    """Return the error for an optional package that is not installed, None if it is."""
     import importlib.util
 
     if importlib.util.find_spec(package) is not None:

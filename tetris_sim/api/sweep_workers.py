@@ -405,7 +405,7 @@ _LEAVING = 60.0  # seconds that a process may take to save its run
 
 @dataclass(frozen=True)
 class ProcessSlot:
-    """What one process computes on.
+    """Processors and GPU of one process of a sweep.
 
     Attributes:
         cores: the processors that it may use.

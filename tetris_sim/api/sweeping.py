@@ -290,7 +290,9 @@ def _run_all(
 
 
 def _bar(total: int, left: int, wanted: bool) -> Callable[[str], None]:
-    """What is called after each run with its name, and at the end with nothing."""
+    """Return a callback for the progress bar, called with the name of each ended run and at the end
+    with "".
+    """
     if not wanted:
         return lambda name: log.info("%s", name) if name else None
     # In a notebook its widget, where that is installed.

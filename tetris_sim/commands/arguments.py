@@ -17,7 +17,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_override_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may be changed of a configuration without changing its file."""
+    """Add the flags that change a configuration without changing its file."""
     group = parser.add_argument_group("changes to the configuration")
 
     group.add_argument(
@@ -47,7 +47,7 @@ def add_cache_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def overrides(args: argparse.Namespace) -> list[str | Override]:
-    """What the flags ask to change, in the order in which it counts."""
+    """Return the changes that the flags ask for, in the order in which they apply."""
     changes: list[str | Override] = list(args.set)
     if args.device is not None:
         changes.append(

@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(args: argparse.Namespace) -> BenchResult | None:
-    """What was asked for; None on all ranks but the first."""
+    """Run the benchmark that was asked for; None on all ranks but the first."""
     if args.what == "devices":
         return _on_devices(args)
     if args.what == "scaling":

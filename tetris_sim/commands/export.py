@@ -33,7 +33,7 @@ FILMS = (".gif", ".mp4")
 
 @dataclass(frozen=True)
 class ExportSelection:
-    """What is to be exported.
+    """Selection of records and variables for an export.
 
     Attributes:
         series: the values, with the variables that are wanted.

@@ -29,7 +29,7 @@ Facts = dict[str, Any]
 
 
 def describe(path: Path) -> Facts:
-    """What `path` holds; its `kind` says which other keys there are.
+    """Describe the contents of `path`; its `kind` says which other keys there are.
 
     Raises:
         CheckpointError: it is not there, damaged, or not written by this program.
@@ -265,7 +265,7 @@ def list_stencils() -> list[Facts]:
 
 
 def as_lines(facts: Facts) -> Iterator[str]:
-    """What was found, for people."""
+    """Yield the facts as lines for people."""
     title = f"{facts['path']}: {facts['kind']}"
     yield title + (f", {gib(facts['bytes'])}" if "bytes" in facts else "")
     if facts["kind"] == "results":

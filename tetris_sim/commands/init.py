@@ -115,7 +115,7 @@ def template_text(name: str) -> str:
 
 
 def about(name: str) -> str:
-    """What a template is: its first line."""
+    """Return the description of a template: its first line."""
     return template_text(name).splitlines()[0].removeprefix("#").strip()
 
 

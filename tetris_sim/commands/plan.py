@@ -193,7 +193,7 @@ def as_text(facts: dict[str, Any]) -> str:
 
 
 def _equations(prepared: PreparedRun) -> dict[str, Any] | None:
-    """What a step by equations costs at a point, and what rate is expected of each worker."""
+    """Return the cost of a step of equations at a point, and the rate expected of each worker."""
     from tetris_sim.bench.limits import expected_rates
 
     problem = prepared.problem
@@ -211,7 +211,7 @@ def _equations(prepared: PreparedRun) -> dict[str, Any] | None:
 
 
 def step_sentence(step: dict[str, Any]) -> str:
-    """What a step by equations costs, for people."""
+    """Return the cost of a step of equations as a sentence."""
     stages = "1 stage" if step["stages"] == 1 else f"{step['stages']} stages"
     cost = (
         f"{stages}, {step['operations']} operations and {step['bytes']} bytes per point for "

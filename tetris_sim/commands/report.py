@@ -273,7 +273,7 @@ def _repeat(facts: Facts) -> str:
 
 
 def _compared(runs: Sequence[Facts]) -> str:
-    """What differs between two runs, and their curves in the same plots."""
+    """Return a section of the differences between two runs, with their curves in common plots."""
     first, second = runs
     a, b = first["request"], second["request"]
     differences = b.difference(a) if a is not None and b is not None else []

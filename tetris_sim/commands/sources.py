@@ -286,7 +286,7 @@ def read_places(grid: Grid, slices: list[str]) -> list[tuple[str, float]]:
 
 
 def caption(series: Series, variable: int) -> Caption:
-    """What pictures of one variable say."""
+    """Return the caption of pictures of one variable."""
     shown = series.variables[variable]
     title = str(series.meta.get("title", "")) or shown.long_name
     return Caption(shown.long_name, shown.unit, title)

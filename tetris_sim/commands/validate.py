@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def problems_as_json(error: TetrisError) -> list[dict[str, Any]]:
-    """What is wrong, as plain values: mistakes of a configuration one by one, or one error."""
+    """Return an error as plain values: the mistakes in a configuration one by one, or one error."""
     mistakes = getattr(error, "problems", None)
     if mistakes is None:
         return [{"key": "", "message": str(error), "source": "", "line": None, "column": None}]

@@ -348,7 +348,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kind(name: str) -> str:
-    """What a case is about, without its stencil and faces.
+    """Return the kind of a case, without its stencil and faces.
 
     >>> _kind("mode heat-1d, dirichlet"), _kind("two workers box-2d25p")
     ('mode', 'two workers')

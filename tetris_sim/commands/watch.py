@@ -35,7 +35,7 @@ _NAMES = 34
 
 @dataclass(frozen=True)
 class WatchState:
-    """What the files say at one moment.
+    """State of a run as its files show it at one moment.
 
     Attributes:
         step: the latest that anything was written of; 0 if nothing was.
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def look(directory: Path) -> WatchState:
-    """What the files say now.
+    """Read the state of a run from its files.
 
     Raises:
         CheckpointError: no run has begun there.
@@ -219,7 +219,7 @@ def _is_locked(directory: Path) -> bool:
 def as_lines(
     directory: Path, state: WatchState, earlier: WatchState | None = None
 ) -> Iterator[str]:
-    """What is known, for people."""
+    """Yield the state as lines for people."""
     now = printable(state.ended) or ("running" if state.running else "stopped without a report")
     yield f"{directory}: {now}"
     if state.steps:

@@ -462,7 +462,7 @@ class _Splitter:
         )
 
     def _given_by_faces(self, taps: Taps) -> Numbers | None:
-        """What the faces of fields add to taps of a state that is 0; None if nothing."""
+        """Return the contribution of faces to taps of a zero state; None if there is none."""
         problem, total = self._problem, np.zeros(self._problem.grid.shape)
         for name in dict.fromkeys(key[0] for key in taps if key[0] in self._equations.fields):
             radii = self._equations.ghosts.get(name)

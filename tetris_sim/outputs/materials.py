@@ -424,7 +424,7 @@ def show_body(planes: Sequence[Plane], materials: Sequence[Plane]) -> tuple[Plan
 def _of_part(
     body: BodyMaterials, axes: tuple[Any, ...], box: Box, read: Callable[[Box], Ids]
 ) -> npt.NDArray[Any]:
-    """What `read` gives of the cells of a box of a part of the field."""
+    """Apply `read` to the cells of a box within a part of the field."""
     spans = iter(box)
     # The cells along each axis: a run of them, or the one or two that a position lies in.
     choices: list[list[tuple[int, int]]] = []

@@ -165,7 +165,7 @@ Vary = Callable[[Any, Any, Any], AbstractContextManager[Any]]
 
 @dataclass(frozen=True)
 class Attached:
-    """What a run takes along, besides its problem and its plan.
+    """Outputs, checkpoints and progress of a run, beside its problem and its plan.
 
     Attributes:
         outputs: all that is written down; rank 0's.
@@ -240,7 +240,7 @@ class Job(Protocol):
         """Write the points of this rank's slabs; may raise, which ends all ranks."""
 
     def said(self) -> Any:
-        """What rank 0 is to know afterwards."""
+        """Return the message of this rank to `publish` about what it wrote."""
 
     def publish(self, said: list[Any]) -> None:
         """On rank 0, when all have written: make one file of it, from what every rank says."""

@@ -139,7 +139,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all ranks do between two blocks.
+    """Actions of all ranks between two blocks.
 
     Attributes:
         due: the next step at which somebody wants the state.
@@ -161,7 +161,7 @@ def find_goal(
     every: str | float | None,
     call: Callable[[Any], object] | None,
 ) -> Goal:
-    """What the arguments of `Simulation.run` ask for.
+    """Return the goal that the arguments of `Simulation.run` ask for.
 
     Raises:
         ConfigError: they do not fit together, or to where the simulation is.
@@ -303,7 +303,7 @@ def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
 
 
 def with_faces(fleet: WorkerGroup, boundary: Any) -> Problem:
-    """What a simulation of a bare problem has before it, with other faces.
+    """Return the rest of the problem of a simulation without a configuration, with other faces.
 
     Raises:
         ConfigError: they do not fit to the problem.

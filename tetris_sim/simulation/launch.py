@@ -52,7 +52,7 @@ log = logging.getLogger("tetris_sim")
 
 @dataclass(frozen=True)
 class Launched:
-    """What stays the same for the whole of a run.
+    """Facts that stay the same for a whole run.
 
     Attributes:
         config: the wishes of the user.
@@ -331,7 +331,7 @@ def _condition_of(config: Config) -> StopCondition | None:
 def _attach(
     launched: Launched, prepared: PreparedRun, vary: Vary | None, *, bar: bool, strict: bool
 ) -> Iterator[Attachments]:
-    """What the run takes along; what writes and what shows the progress is rank 0's."""
+    """Yield the attachments of the run; rank 0 alone writes and shows the progress."""
     ranks, recovery = launched.ranks, Recovery(prepared.machine, prepared.compute, strict=strict)
     attached = Attachments(
         stopping=launched.stopping,
@@ -459,7 +459,7 @@ def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
 def _report(
     launched: Launched, machine: Machine, simulation: Simulation, reason: StopReason | None
 ) -> Report:
-    """What the run did, also written down."""
+    """Return the report of the run and write it."""
     first_step, directory = launched.start.step, launched.directory
     report = make_report(
         simulation.problem,

@@ -412,7 +412,7 @@ class Simulation(WorkerGroup):
         return self._writing.next_step(self.step, last=last)
 
     def _agree(self) -> Agreed:
-        """What rank 0 has planned, and what signals and clocks of all ranks ask for."""
+        """Return the plan of rank 0, changed by signals and clocks of any rank."""
         stopping = self._attached.stopping
         reason = stopping.reason(self.plan.time_block * self.plan.seconds_per_step)
         save = stopping.save_requested() or self._writing.due_by_clock()

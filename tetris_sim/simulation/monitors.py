@@ -155,7 +155,7 @@ class ChangeWatch:
         return looked if looked == step + 1 else looked - 1
 
     def forget(self) -> None:
-        """What it has is not of this run any more: the run goes on from an earlier step."""
+        """Discard the records, because the run continues from an earlier step."""
         self._before = {}
 
     def look(self, fleet: WorkerGroup) -> None:

@@ -1,4 +1,4 @@
-"""What float16 costs a run, as sentences for its plan and its report.
+"""Costs of float16 for a run, as sentences for its plan and its report.
 
 Three things are said: how far apart neighbouring numbers are at the largest value, how far from
 float64 the result may be because of that, and, where a launch changes no point by as much as that
@@ -34,7 +34,7 @@ _GROWS = 1e-9  # what the spectral radius of a step may exceed 1 by, and no wave
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What a run begins with.
+    """Magnitudes at the first step of a run.
 
     Attributes:
         largest: largest magnitude of the field and of what its faces pull it to.
@@ -67,7 +67,7 @@ def half_spacing(value: float) -> float:
 
 
 def half_precision_notes(config: Config, problem: Problem, plan: Plan) -> tuple[str, ...]:
-    """What must be said of a run in float16; nothing of any other.
+    """Return notes on a run in float16; none for other types.
 
     Args:
         config: of the run.

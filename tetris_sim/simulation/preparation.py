@@ -43,7 +43,7 @@ _MOST_COUNTED = 1 << 14  # steps that are wanted; of more, the rest is taken to 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a scheme would do.
+    """Prediction for one time scheme.
 
     Attributes:
         scheme: which.
@@ -60,7 +60,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a plan is made for.
+    """Inputs of the planner.
 
     Attributes:
         config: what was asked for.
@@ -306,7 +306,7 @@ _PATIENT_TUNING = 60.0
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a run is going to do.
+    """Problem, machine and plan of a run that can begin.
 
     Attributes:
         problem: the mathematics, the same bits on every rank.
@@ -365,7 +365,7 @@ def prepare(
 
 
 def model_notes(config: Config, problem: Problem) -> tuple[str, ...]:
-    """What the model has to say of a configuration that is right, and of its steps."""
+    """Return the notes of the model on a valid configuration, and on its steps."""
     model = config.model
     notes = tuple(model.notes(config)) if hasattr(model, "notes") else ()
     if hasattr(model, "notes_of_steps"):
@@ -382,7 +382,7 @@ def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
 
 
 def describe(config: Config, problem: Problem, plan: Plan) -> str:
-    """What is about to happen, in two lines, and what must be known of it."""
+    """Describe the coming run in two lines, followed by its notes."""
     shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
     methods = ", ".join(dict.fromkeys(share.method.name for share in plan.shares))
     gpus = ", ".join(share.product for share in plan.shares if share.product)

@@ -43,7 +43,7 @@ PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did and how long each part took.
+    """Work of a run and the time that each part took.
 
     Attributes:
         exit_code: 0, or the code of what ended it early.

@@ -38,7 +38,7 @@ from tetris_sim.support.wording import PhaseClock, format_time
 
 
 class Saving(Protocol):
-    """What the run loop needs of checkpoints (see checkpoint/saving.py).
+    """Interface of checkpoints to the run loop (see outputs/checkpoint).
 
     Attributes:
         divided: whether each slab is written where it lies.
@@ -140,7 +140,7 @@ class StateSnapshot:
         return self.box(box) if self.origin is None else self.origin.box(box)
 
     def seen(self) -> StateSnapshot:
-        """What people see of it; see `Problem.view`."""
+        """Return the snapshot in the units of outputs; see `Problem.view`."""
         if (view := self.problem.view) is None:
             return self
         return StateSnapshot(

@@ -252,7 +252,7 @@ def _check_wall(ndim: int, contact: float, advance: Advance, dtype: np.dtype[Any
 
 
 def _slowest(problem: Problem, conductance: Numbers, along: Any) -> float:
-    """What is left after a step of what decays the slowest in layers between two temperatures."""
+    """Return the factor by which a step damps the slowest mode between two temperatures."""
     assert problem.conduction is not None
     n = len(along)
     matrix = np.zeros((n, n))

@@ -123,7 +123,7 @@ class Varying:
         return value
 
     def mistake(self, text: str) -> str | None:
-        """What is wrong with a formula, as a sentence; None if nothing is."""
+        """Return the mistake in a formula as a sentence; None if there is none."""
         try:
             compile_expression(text, self.known)
         except ExpressionError as error:
