@@ -15,12 +15,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.mpi.test_mpiexec import ENDLESS, PLATE, ranks_of, run, running, steps_of
+from tests.mpi.test_mpiexec import (
+    ENDLESS,
+    PLATE,
+    descendants,
+    ranks_of,
+    run,
+    running,
+    steps_of,
+)
 from tetris_sim.config import load_config
 from tetris_sim.errors import ConfigError, StopRequested
 from tetris_sim.outputs.checkpoint.directory import find_checkpoint
@@ -189,9 +197,10 @@ def test_a_rank_that_is_frozen_in_mpi_itself_ends_the_others(moment: str, launch
 import os, signal
 from tetris_sim.scheduler.comm import communicator, peers
 
-communicator.OPENING_SECONDS = 3.0
 freeze = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
-if os.environ["PMI_RANK"] == "1":
+if "{moment}" == "start":
+    communicator.OPENING_SECONDS = 3.0
+if peers.launched_rank() == 1:
     if "{moment}" == "start":
         freeze()
     communicator.MpiCommunicator.meet = lambda self, meet=communicator.MpiCommunicator.meet: (
@@ -298,12 +307,19 @@ def state_of(pid: int) -> str:
         return "Z"
 
 
-@pytest.mark.mpi
-def test_a_cut_cable_ends_the_run_on_both_sides(
-    hosts: tuple[str, str], launcher: str, tmp_path: Path
-) -> None:
-    config, log = write_frail(tmp_path, plate(tmp_path)), tmp_path / "log"
-    shell = tmp_path / "shell"  # in place of ssh: HOST COMMAND
+@pytest.fixture
+def across() -> str:
+    """Words of the launcher for a rank on each host, reached by SHELL in place of ssh."""
+    return "-launcher ssh -launcher-exec SHELL -hosts 10.77.0.1,10.77.0.2"
+
+
+@contextmanager
+def cut_off(
+    hosts: tuple[str, str], launcher: str, across: str, folder: Path
+) -> Iterator[tuple[subprocess.Popen[str], float, Path]]:
+    """A run on two hosts whose ranks have ended because the cable was cut; when; and its log."""
+    config, log = write_frail(folder, plate(folder)), folder / "log"
+    shell = folder / "shell"  # in place of ssh: HOST COMMAND
     shell.write_text(
         "#!/bin/sh\n"
         'while [ "${1#-}" != "$1" ]; do shift; done\n'
@@ -311,25 +327,36 @@ def test_a_cut_cable_ends_the_run_on_both_sides(
         'shift; exec ip netns exec "$host" sh -c "$*"\n'
     )
     shell.chmod(0o755)
-    command = f"ip netns exec {hosts[0]} {launcher} -launcher ssh -launcher-exec {shell}"
-    command += f" -hosts 10.77.0.1,10.77.0.2 -n 2 {sys.executable} -m tetris_sim run {config}"
+    command = f"ip netns exec {hosts[0]} {launcher} {across.replace('SHELL', str(shell))}"
+    command += f" -n 2 {sys.executable} -m tetris_sim run {config}"
     with log.open("w") as said:
         process = subprocess.Popen(command.split(), stdout=said, stderr=said, text=True)
     try:
         deadline = time.monotonic() + 60
-        while not steps_of(tmp_path / "out"):
+        while not steps_of(folder / "out"):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         computing = ranks_of(process)
         assert len(computing) == 2
+
         link = f"va{hosts[0][3:]}"
         subprocess.run(["ip", "-n", hosts[0], "link", "set", link, "down"], check=True)
         begin = time.monotonic()
         while alive := [it for it in computing if state_of(it) != "Z"]:
             assert time.monotonic() < begin + TIMEOUT + _PATIENCE, (alive, log.read_text())
             time.sleep(0.05)
-        check_end(process, begin, log, "rank 1")
+        yield process, begin, log
     finally:
-        process.kill()
+        for child in [*descendants(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
         process.wait()
+
+
+@pytest.mark.mpi
+def test_a_cut_cable_ends_the_run_on_both_sides(
+    hosts: tuple[str, str], launcher: str, across: str, tmp_path: Path
+) -> None:
+    with cut_off(hosts, launcher, across, tmp_path) as (process, begin, log):
+        check_end(process, begin, log, "rank 1")

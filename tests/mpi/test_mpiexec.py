@@ -101,7 +101,8 @@ def ranks_of(process: subprocess.Popen[str]) -> list[int]:
     found = {}
     for pid in descendants(process.pid):
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        ranks = [int(entry[9:]) for entry in environment if entry.startswith(b"PMI_RANK=")]
+        names = (b"PMI_RANK", b"OMPI_COMM_WORLD_RANK")
+        ranks = [int(it[2]) for it in (e.partition(b"=") for e in environment) if it[0] in names]
         if ranks:
             found[ranks[0]] = pid
     return [found[rank] for rank in sorted(found)]

@@ -134,6 +134,35 @@ def test_a_run_that_fails_is_told_in_its_row_and_the_others_are_made(
     assert main([*words[:-1], f"{MATERIAL}=steel", "--overwrite"]) == ExitCode.CONFIG
 
 
+def test_jobs_make_their_parts_of_a_sweep_at_once(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", str(plate), "--over", f"{H}=1,2,3", "--processes", "1"]
+    command = [sys.executable, "-m", "tetris_sim", *words]
+    jobs = [subprocess.Popen([*command, "--part", f"{k}/2"]) for k in (1, 2)]
+    assert [job.wait(120) for job in jobs] == [0, 0]
+    with Path("sweeps/plate/table.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    assert [row["ended"] for row in rows] == ["Done"] * 3
+    made = {it: it.stat().st_mtime_ns for it in Path("sweeps").rglob("report.json")}
+    assert len(made) == 3
+    assert main(words) == 0  # nothing is left for the whole
+    assert made == {it: it.stat().st_mtime_ns for it in made}
+
+    for wrong, said in (("3/2", "part 3 of 2"), ("0/2", "part 0 of 2"), ("2", "K/N is wanted")):
+        assert main([*words, "--part", wrong]) == ExitCode.CONFIG
+        assert said in capsys.readouterr().err
+    assert main([*words, "--part", "1/2", "--overwrite"]) == ExitCode.CONFIG
+    assert "replaces nothing" in capsys.readouterr().err
+
+
+def test_a_part_leaves_the_other_runs_alone(plate: Path) -> None:
+    result = tetris_sim.sweep(plate, {H: [1.0, 2.0, 3.0, 4.0]}, processes=1, part=(2, 3))
+    assert [row["ended"] for row in result.rows] == ["waiting", "Done", "waiting", "waiting"]
+    assert result.exit_code == 0
+    assert not result.failed
+
+
 def test_a_sweep_that_was_killed_leaves_nobody_behind_and_goes_on(plate: Path) -> None:
     over = ["--over", f"{H}=1,2,3", "--processes", "1", "--set", "time.steps=30000"]
     command = [sys.executable, "-m", "tetris_sim", "sweep", str(plate), *over]

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.api.sweep_workers import (
+    ENDED,
     ERROR,
     TABLE,
     ProcessPool,
@@ -60,6 +61,7 @@ def sweep(
     zipped: bool = False,
     directory: str | Path | None = None,
     processes: int | None = None,
+    part: tuple[int, int] = (1, 1),
     overrides: Sequence[str | Override] = (),
     overwrite: bool = False,
     progress: bool = False,
@@ -75,20 +77,35 @@ def sweep(
         zipped: the first value of each key together, then the second; else each with each.
         directory: where everything goes; sweeps/<name of the file> if not given.
         processes: how many runs at a time; one per GPU or core that is free if not given.
+        part: (k, n) makes every n-th run, beginning with the k-th, so that n jobs share a sweep.
         overrides: changes that hold for all runs.
         overwrite: whether another sweep that is there may be replaced.
         progress: whether to draw a bar.
 
     Raises:
-        ConfigError: a key or a value is wrong, or another sweep is in the directory.
+        ConfigError: a key or a value is wrong, another sweep is in the directory, or would have
+            to be replaced by one of several jobs.
     """
+    k, n = part
+    if not 1 <= k <= n:
+        msg = f"part {k} of {n}: parts are numbered from 1 to how many there are"
+        raise ConfigError(msg)
+    if overwrite and n > 1:
+        msg = "a part of a sweep replaces nothing: what other jobs have made would go with it"
+        raise ConfigError(msg)
     place = Path(directory) if directory is not None else _default(config)
     lists = {key: list(values) for key, values in over.items()}
     cases = make_cases(config, lists, place, zipped=zipped, overrides=overrides)
     settle(place, lists, cases, zipped=zipped, overwrite=overwrite)
 
-    left = [case for case in cases if read_row(case) is None]
+    left = [case for case in cases[k - 1 :: n] if read_row(case) is None]
     told: dict[int, Row] = {}
+
+    def tabulate() -> tuple[Row, ...]:
+        rows = tuple(row_of(case, told.get(case.number)) for case in cases)
+        write_table(place, rows)
+        return rows
+
     due = 0.0
     if left:
         seats = find_seats([case.config for case in left], processes)
@@ -102,10 +119,12 @@ def sweep(
             told[case.number] = reply
             if time.monotonic() > due:
                 begun = time.monotonic()
-                write_table(place, [row_of(it, told.get(it.number)) for it in cases])
+                tabulate()
                 due = time.monotonic() + _TABLES * (time.monotonic() - begun)
-    rows = tuple(row_of(case, told.get(case.number)) for case in cases)
-    write_table(place, rows)
+    rows, before = tabulate(), -1
+    # Until nothing is new: the fuller table of a job that ended meanwhile may have been replaced.
+    while n > 1 and before != (before := [it[ENDED] for it in rows].count("Done")):
+        rows = tabulate()
     codes = (int(told[number].get("exit_code", 0)) for number in sorted(told))
     return SweepResult(place, lists, zipped, rows, next(filter(None, codes), 0))
 

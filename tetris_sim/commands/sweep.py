@@ -58,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs at a time (default: one per GPU, or per core that a run leaves free)",
     )
     parser.add_argument(
+        "--part",
+        default="1/1",
+        metavar="K/N",
+        help="make every N-th run, beginning with the K-th: N jobs share a sweep",
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace another sweep that is there"
     )
 
@@ -78,12 +84,18 @@ def run(args: argparse.Namespace) -> int:
         msg = f"--processes {args.processes}: a whole number, 1 or more, is wanted"
         raise ConfigError(msg)
 
+    part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", args.part)
+    if part is None:
+        msg = f"--part {args.part}: K/N is wanted, such as 2/8"
+        raise ConfigError(msg)
+
     result = sweep(
         args.config,
         over,
         zipped=args.zip,
         directory=args.output,
         processes=args.processes,
+        part=(int(part[1]), int(part[2])),
         overrides=overrides(args),
         overwrite=args.overwrite,
         progress=sys.stderr.isatty() and not args.quiet and not args.no_progress,
