@@ -24,6 +24,7 @@ from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.materials import in_potentials
+from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
 from tetris_sim.apps.heat.sections import (
     BeamSource,
@@ -254,6 +255,8 @@ class Body:
         dt_limit: largest stable time step [s].
         limiting: name of the material that sets it.
         signals: that controllers decide, by the name of the controller.
+        flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
+            does.
     """
 
     grid: Grid
@@ -264,6 +267,7 @@ class Body:
     dt_limit: float
     limiting: str
     signals: Mapping[str, Signal] = field(default_factory=dict)
+    flows: tuple[Numbers, ...] | None = None
 
     @property
     def only_substance(self) -> Substance | None:
@@ -398,7 +402,31 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         limit, number = largest_stable_step(graded, easing(found), boxes, beyond.insulated)
         limiting = found.fillings[number].name
         graded = by_potential(graded, found) if found.enthalpy else graded
-    return Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals)
+    flows = _flows(model, found, per_volume=graded is None)
+    return Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
+
+
+def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numbers, ...] | None:
+    """The heat capacity that what moves carries through faces; None if nothing moves."""
+    if not (velocities := model.velocities):
+        return None
+    grid, medium = found.painting.grid, found.medium()
+    whole = tuple((0, n) for n in grid.shape)
+    ids = medium.ids(whole)
+    # Cells that a surface cuts are lighter, but what moves through them is not.
+    capacity = np.array(
+        [0.0 if it.substance is None else it.substance.capacity for it in found.fillings]
+    )
+    assert medium.regions is not None
+    shown = medium.regions.read(whole)
+    parts = parts_of(velocities, shown, (capacity > 0)[ids])
+    if parts and found.enthalpy is not None:
+        msg = (
+            f"{parts[0].key}: what moves has constant properties, and here something melts or "
+            "depends on temperature; give numbers"
+        )
+        raise ConfigError(msg)
+    return carried_flows(grid, parts, capacity[ids], per_volume=per_volume) if parts else None
 
 
 def _times(request: Request) -> Numbers:

@@ -19,10 +19,20 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
-from tetris_sim.apps.domain import KeyPath, assemble, choose_time_step, make_grid, refuse, times_of
+from tetris_sim.apps.domain import (
+    KeyPath,
+    assemble,
+    between_looks,
+    choose_time_step,
+    make_grid,
+    refuse,
+    times_of,
+)
 from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
 from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
+from tetris_sim.apps.heat.motion import Velocity
+from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
 from tetris_sim.apps.heat.sections import (
     BeamSource,
     ContactSection,
@@ -99,6 +109,17 @@ class HeatModel(Section):
     """Resistances of joints."""
     sources: tuple[Source, ...] = ()
     """What heats the body."""
+    velocity: Velocity | None = None
+    """How the material moves through the cells, which stay, in the frame of a tool for example: [x,
+    y, z], speeds or formulas of place [m/s], or {omega, centre, axis} of a rotation. Regions may
+    have their own; a region of which nothing moves has [0, 0, 0].
+    """
+    advection: Advection = "auto"
+    """How what moves carries heat from cell to cell: central is of second order and oscillates
+    where the cell Peclet number is above 2, upwind is of first order and never oscillates; minmod,
+    van_leer and superbee are upwind with limited slopes. auto is central where that does not
+    oscillate, else van_leer.
+    """
 
     @model_validator(mode="after")
     def _enough_and_consistent(self) -> HeatModel:
@@ -137,6 +158,18 @@ class HeatModel(Section):
             raise ValueError(msg)
 
         return self
+
+    @property
+    def velocities(self) -> dict[int, tuple[Velocity, str]]:
+        """Velocities and their keys by number of the region; 0 of a body without regions."""
+        found = {}
+        for number in range(max(1, len(self.regions))):
+            own = self.regions[number].velocity if self.regions else None
+            if own is not None:
+                found[number] = (own, f"model.regions.{number}.velocity")
+            elif self.velocity is not None:
+                found[number] = (self.velocity, "model.velocity")
+        return found
 
     @property
     def _of_one(self) -> bool:
@@ -268,7 +301,13 @@ class HeatModel(Section):
         if body is None:
             return ()
         found = body.found
-        return (*found.hidden(), *found.extents(), *correlation_notes(request))
+        moving = () if body.flows is None else (self._carrying(body).note,)
+        return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving)
+
+    def _carrying(self, body: Body) -> Carrying:
+        """Return how the heat of a body that moves is carried."""
+        assert body.flows is not None
+        return carry(body.grid, body.conduction(), body.flows, self.advection, body.dt_limit)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.
@@ -307,11 +346,13 @@ class HeatModel(Section):
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""
-        return self._of_one and not self.sources and self._is_even(request)
+        still = self.velocity is None
+        return self._of_one and still and not self.sources and self._is_even(request)
 
     def _is_constant(self, body: Body, request: Request) -> bool:
         """Whether the scanned body is one constant stencil after all."""
-        return body.only_substance is not None and not self.sources and self._is_even(request)
+        still = body.flows is None and not self.sources
+        return body.only_substance is not None and still and self._is_even(request)
 
     @staticmethod
     def _is_even(request: Request) -> bool:
@@ -405,10 +446,12 @@ class HeatModel(Section):
             if it.substance is not None
         )
 
+        carrying = None if body.flows is None else self._carrying(body)
+        dt_limit = body.dt_limit if carrying is None else carrying.dt_limit
         try:
             chosen = choose_time_step(
                 request.time,
-                dt_limit=body.dt_limit,
+                dt_limit=dt_limit,
                 cfl_unit=smallest * smallest / most,
                 dt=dt,
                 wanted_at=times_of(request),
@@ -425,20 +468,23 @@ class HeatModel(Section):
         # An integral of enthalpy is heat itself, so its factor is 1.
         if conduction.enthalpy is not None:
             variable, view = make_view(conduction, found.painting.fillings, _total(grid, 1.0))
-        return assemble(
+        problem = assemble(
             request,
             grid=grid,
             stencil=star_mean(grid.ndim),
             boundary=body.boundary,
             variable=variable,
             time=chosen,
-            dt_limit=_limit(request, body.dt_limit),
+            dt_limit=_limit(request, dt_limit),
             continued=dt is not None,
             conduction=conduction,
             held=body.ambients,
             view=view,
             signals=body.signals,
         )
+        if carrying is None:
+            return problem
+        return set_in_motion(problem, carrying, between_looks(request))
 
 
 def _limit(request: Request, dt_limit: float) -> float:

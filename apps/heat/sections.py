@@ -21,6 +21,7 @@ from pydantic import (
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fastest, make_melting
+from tetris_sim.apps.heat.motion import Velocity, motion_mistakes
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
@@ -275,6 +276,10 @@ class RegionSection(Location):
     """
     materials: Annotated[dict[int, str], Field(min_length=1)] | None = None
     """With `labels`: the material of each number."""
+    velocity: Velocity | None = None
+    """How its material moves through the cells, which stay: [x, y, z], speeds or formulas of place
+    [m/s], or {omega, centre, axis} of a rotation; that of the model if not given.
+    """
     dataset: str | None = None
     """For HDF5: which dataset; needed if the file has more than one."""
     scale: PositiveLength = 1.0
@@ -418,6 +423,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
         if region.name is not None and names[region.name] > 1:
             yield ("model", "regions", number, "name"), f"two regions are named {region.name!r}"
 
+    yield from motion_mistakes(model, request)
     yield from _over(model, request)
     yield from _contacts(model.contacts, known)
     for number, source in enumerate(model.sources):

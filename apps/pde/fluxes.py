@@ -57,7 +57,7 @@ _BETWEEN = (0.25, 0.5, 0.75)  # of two states, where a speed that bends is looke
 _MARGIN = 1.1  # by which f is split with more than the fastest wave (Jiang, Shu 1996)
 
 # The slope of a cell from the differences a and b to both neighbours; 0 at an extremum.
-_SLOPES = {
+SLOPES = {
     "minmod": "where(a*b > 0, where(abs(a) < abs(b), a, b), 0)",
     "van_leer": "where(a*b > 0, 2*a*b/(a + b), 0)",
     "superbee": "where(a*b > 0, where(abs(a) < abs(b), where(2*abs(a) < abs(b), 2*a, b), "
@@ -379,7 +379,7 @@ class Flow:
             # Half a cell towards the face, along the slope that both neighbours allow.
             below, above = (self._point(leaf, face + side + k) for k in (-1, 1))
             rises = {"a": formula("u - b", u=here, b=below), "b": formula("a - u", u=here, a=above)}
-            slope = formula(_SLOPES[self.limiter], **rises)
+            slope = formula(SLOPES[self.limiter], **rises)
             sign = Constant(0.5 if side == 0 else -0.5)
             return self.reader.hold(formula("u + k*s", u=here, k=sign, s=slope))
 

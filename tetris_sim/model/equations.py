@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.model.boundary import Boundary
-from tetris_sim.model.conduction import Numbers, Parameter, repeated
+from tetris_sim.model.boundary import Boundary, Side
+from tetris_sim.model.conduction import Conduction, Numbers, Parameter, repeated
 from tetris_sim.model.formula import Node, Variable, walk
 from tetris_sim.model.program import Programs
 from tetris_sim.model.slab import Ranges
@@ -378,3 +378,44 @@ def total(digits: Sequence[int], exponent: int) -> float:
     """Return the number that sums of digits stand for, rounded once."""
     whole = functools.reduce(lambda a, b: (a << _BITS) + b, digits)
     return math.ldexp(float(whole), exponent - _DIGITS * _BITS)
+
+
+@dataclass(frozen=True, eq=False)
+class Moving:
+    """A body whose heat equations move: what it is like at rest, and what crosses its faces.
+
+    Attributes:
+        conduction: through the body at rest.
+        boundary: its ruled faces.
+        flows: by axis, heat capacity that crosses the lower face of every cell upwards, and of the
+            last one the upper face too: one plane more than the grid [W/K]; without coefficients
+            over the volume of a cell [W/(m^3 K)].
+        central: whether the temperature of a face is the mean of both sides, also where material
+            leaves the domain.
+    """
+
+    conduction: Conduction
+    boundary: Boundary
+    flows: tuple[Numbers, ...]
+    central: bool
+
+    def entering(self, axis: int, side: Side, box: Ranges) -> Numbers:
+        """Return the heat capacity that enters the outermost cells of a box through a face of the
+        domain, below 0 where it leaves, in the units of `flows`.
+        """
+        plane = 0 if side == "low" else -1
+        along = tuple(slice(*span) for k, span in enumerate(box) if k != axis)
+        crossing = np.expand_dims(np.take(self.flows[axis], plane, axis)[along], axis)
+        return np.asarray(crossing if side == "low" else -crossing)
+
+    def carried(self, entering: Numbers, mirror: Any, ghost: Any) -> Numbers:
+        """Return the heat, above 0 degC, that enters cells with what moves.
+
+        Args:
+            entering: heat capacity.
+            mirror: temperature of the cells.
+            ghost: temperature beyond the face, which has the mean of both.
+        """
+        face = (ghost + mirror) / 2
+        leaving = face if self.central else mirror
+        return np.asarray(np.maximum(entering, 0.0) * face + np.minimum(entering, 0.0) * leaving)

@@ -12,8 +12,15 @@ import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import SIDES, Boundary, Face, Side
-from tetris_sim.model.conduction import Conduction, Ids, RuledFace, padded, repeated
-from tetris_sim.model.equations import Equations, Rates, Substeps
+from tetris_sim.model.conduction import (
+    Conduction,
+    Ids,
+    RuledFace,
+    padded,
+    repeated,
+    star_mean,
+)
+from tetris_sim.model.equations import Equations, Moving, Rates, Substeps
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
@@ -180,6 +187,7 @@ class Problem:
         pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
         signals: what controllers decide while the run goes on, by their names; numbers of sources
             and faces.
+        moving: the body whose heat the equations move, if they do.
 
     Raises:
         ValueError: parts disagree in axes, faces or fields, the grid is narrower than the stencil
@@ -202,6 +210,7 @@ class Problem:
     pairs: bool = False
     continuous: bool = False
     signals: Mapping[str, Signal] = field(default_factory=dict, compare=False, repr=False)
+    moving: Moving | None = None
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -303,12 +312,23 @@ class Problem:
 
     @property
     def seen(self) -> Problem:
-        """The problem as written to output, with the variables of `view`."""
+        """The problem as written to output: with the variables of `view`, and of moving bodies the
+        materials.
+        """
         if self.view is None:
-            return self
+            return self.at_rest
         return replace(
-            self, variables=self.view.variables, initial=self.see(self.initial), view=None
+            self.at_rest, variables=self.view.variables, initial=self.see(self.initial), view=None
         )
+
+    @property
+    def at_rest(self) -> Problem:
+        """The problem with the conduction of a body that moves, instead of its equations."""
+        if self.moving is None:
+            return self
+        body, faces = self.moving.conduction, self.moving.boundary
+        star = star_mean(self.grid.ndim)
+        return replace(self, equations=None, conduction=body, boundary=faces, stencil=star)
 
     def see(self, state: InitialField) -> InitialField:
         """Convert a state, as a function of slabs, to the variables of the output."""

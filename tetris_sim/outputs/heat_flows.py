@@ -23,6 +23,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.materials import BodyMaterials, plane_blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
+from tetris_sim.solvers.balance import joules_of
 
 _INSULATED = (0.0, 1.0)  # the ghost as offset and factor of its mirror point, without any flow
 _CHUNK = 4096  # steps whose powers are computed together
@@ -71,7 +72,9 @@ def power_unit(problem: Problem) -> str:
 
 
 def openings(problem: Problem) -> Iterator[Opening]:
-    """The faces that are neither periodic nor insulated, those along x first."""
+    """The faces that are neither periodic nor insulated, or that something moves through,
+    those along x first.
+    """
     for axis in reversed(range(problem.grid.ndim)):
         if problem.boundary.periodic(axis):
             continue
@@ -82,7 +85,9 @@ def openings(problem: Problem) -> Iterator[Opening]:
                 if isinstance(face, RuledFace)
                 else isinstance(face, Neumann) and face.flux == 0
             )
-            if not insulated:
+            plane = tuple((0, n) for n in problem.grid.shape)
+            passed = problem.moving and problem.moving.entering(axis, side, plane).any()
+            if passed or not insulated:
                 yield Opening(axis, side, problem.grid.axis_names[axis] + sign)
 
 
@@ -90,7 +95,7 @@ def flow_through(opening: Opening, snapshot: Snapshot, *, now: bool = False) -> 
     """Heat flow into the body through a face, during the step that begins or `now`; only the points
     next to the face are read.
     """
-    problem, axis = snapshot.problem, opening.axis
+    problem, axis = snapshot.problem.at_rest, opening.axis
     index = 0 if opening.side == "low" else -1
     return math.fsum(
         exact_sum(_flows(problem, opening, box, snapshot, now=now))
@@ -125,6 +130,9 @@ def _flows(
     faces = (*box[:axis], (low - shift, high - shift), *box[axis + 1 :])
     beyond = {**inside, MIRROR: ghosts.astype(problem.arithmetic)}
     flows = body.flow(axis, faces, (inside, ids), (beyond, ids))
+    if (moving := problem.moving) is not None:
+        entering = moving.entering(axis, side, box) * joules_of(problem)
+        flows = flows + moving.carried(entering, mirrors, ghosts)
     # A held cell stores nothing, so the flow into it is left out.
     return np.where(body.capacity(box, ids) > 0, flows, 0.0)
 

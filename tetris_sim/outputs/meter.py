@@ -229,7 +229,8 @@ def find_weights(problem: Problem) -> Weights | None:
         for rule in rules
     )
     why = problem.why_not_temperatures or why_not(problem)
-    if why or changing or problem.grid.n_points > _MOST_WEIGHED:
+    # Where a body moves, A is not symmetric, and its steps are asked.
+    if why or changing or problem.moving or problem.grid.n_points > _MOST_WEIGHED:
         return None
     # The weights of places times powers would have to be added up at every step.
     source = problem.conduction.source if problem.conduction else None

@@ -370,7 +370,7 @@ def _attach(
 
 def _make_meter(launched: Launched, prepared: PreparedRun) -> Meter | None:
     """A counter of heat for the statistics, if there are any of a body with heat."""
-    problem, scheme = prepared.problem, prepared.plan.scheme
+    problem, scheme = prepared.problem.at_rest, prepared.plan.scheme
     if launched.config.output.statistics is None or not has_heat(problem) or scheme == "steady":
         return None
     return Meter(problem, implicit=scheme == "implicit")

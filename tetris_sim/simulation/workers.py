@@ -140,13 +140,14 @@ class StateSnapshot:
         return self.box(box) if self.origin is None else self.origin.box(box)
 
     def seen(self) -> StateSnapshot:
-        """Return the snapshot in the units of outputs; see `Problem.view`."""
-        if (view := self.problem.view) is None:
+        """Return the snapshot in the units of outputs; see `Problem.seen`."""
+        if (seen := self.problem.seen) is self.problem:
             return self
+        view = self.problem.view
         return StateSnapshot(
-            self.problem.seen,
+            seen,
             self.step,
-            lambda box: view.look(box, self.box(box)),
+            lambda box: self.box(box) if view is None else view.look(box, self.box(box)),
             origin=self,
             moved=self.moved,
         )

@@ -1,0 +1,367 @@
+"""Motion: the sections that say how a body moves, and what heat capacity its motion carries through
+the faces of cells.
+
+What a moving cell loses its neighbour gains, and as much material leaves a cell as enters it, to
+rounding: then a body of one temperature keeps it. Where two components of a velocity lie in a plane
+of the grid, flows through faces are differences of a stream function at the corners of cells, which
+is made constant along every surface that no material passes, so that stairs of a round surface
+deflect what moves along them. Elsewhere a flow is the velocity at the middle of a face.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, Field
+
+from tetris_sim.apps.domain import KeyPath
+from tetris_sim.config.sections.quantities import (
+    Position,
+    Quantity,
+    Section,
+    looks_like_quantity,
+)
+from tetris_sim.errors import ConfigError
+from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
+from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.support.wording import listed
+
+if TYPE_CHECKING:
+    from tetris_sim.apps.heat.model import HeatModel
+    from tetris_sim.config.sections.schema import Request
+
+_SPEED = Quantity("a speed", "m/s", ("10 mm/s", "-2 m/min"))
+_TURNING = Quantity("an angular speed", "rad/s", ("10 rad/s", "600 rpm"))
+# Of the largest flow: what a cell may gain or lose of its material. Formulas are taken at the
+# middles of faces, whose flows add up but for the error of that.
+_KEPT = 1e-6
+# Diagonals of a cell over which a stream function may differ along one surface of stairs.
+_STAIRS = 2.0
+Mask = npt.NDArray[np.bool_]
+
+
+def _component(value: object) -> object:
+    """Read a component of a velocity: a speed, or a formula of place."""
+    if not isinstance(value, str) or looks_like_quantity(value):
+        return _SPEED.read(value)
+    try:
+        compile_expression(value, AXIS_NAMES)
+    except ExpressionError as error:
+        msg = f"{value!r} was found; {_SPEED.wanted}, or a formula of x, y and z ({error})"
+        raise ValueError(msg) from None
+    return value
+
+
+def _turning(value: object) -> object:
+    # Hertz are turns to people and radians to tables of units.
+    if isinstance(value, str) and value.rstrip().lower().endswith("hz"):
+        msg = f"{value!r} was found; {_TURNING.wanted} is wanted: say rpm, turn/s or rad/s"
+        raise ValueError(msg)
+    return _TURNING.read(value)
+
+
+class RotationSection(Section):
+    """A rotation about an axis that stands still."""
+
+    omega: Annotated[float, BeforeValidator(_turning)]
+    """Angular speed [rad/s]; above 0 it turns from x to y, from y to z, or from z to x."""
+    centre: tuple[Position, ...]
+    """A point of the axis: x, y (and z) [m]."""
+    axis: Literal["x", "y", "z"] = "z"
+    """Along which the axis lies."""
+
+
+Component = Annotated[float | str, BeforeValidator(_component)]
+Velocity = Annotated[tuple[Component, ...], Field(min_length=1, max_length=3)] | RotationSection
+
+
+@dataclass(frozen=True)
+class MovingPart:
+    """Cells that move together.
+
+    Attributes:
+        velocity: of them.
+        key: of the configuration.
+        cells: where they are, of the shape of the grid.
+    """
+
+    velocity: tuple[float | str, ...] | RotationSection
+    key: str
+    cells: Mask
+
+
+def motion_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
+    """Yield velocities that do not fit the grid, or that nothing can have."""
+    curved, axes = request.grid.system.is_curved, request.grid.names
+    found = list[tuple[KeyPath, Velocity]]()
+    if model.velocity is not None:
+        found.append((("model", "velocity"), model.velocity))
+    for number, region in enumerate(model.regions):
+        path: KeyPath = ("model", "regions", number, "velocity")
+        if region.velocity is not None:
+            found.append((path, region.velocity))
+            if region.fluid is not None or region.void:
+                yield path, "only what has a material moves; leave it out"
+    for path, velocity in found:
+        yield from ((path, told) for told in _misfits(velocity, axes, curved=curved))
+    if found and request.compute.precision == "float16":
+        told = "moving bodies are equations, in float64 or float32; not in float16"
+        yield ("compute", "precision"), told
+    if found and request.time.scheme == "spectral":
+        told = "what moves has no eigenvectors along the axes; take explicit, implicit or steady"
+        yield ("time", "scheme"), told
+
+
+def _misfits(velocity: Velocity, axes: Sequence[str], *, curved: bool) -> list[str]:
+    """Return what does not fit between a velocity and a grid, as sentences."""
+    if isinstance(velocity, RotationSection):
+        plane = [name for name in AXIS_NAMES if name != velocity.axis]
+        if curved or not {*plane} <= {*axes}:
+            return [f"it turns in the plane of {plane[0]} and {plane[1]}, which the grid has not"]
+        if len(velocity.centre) != len(axes):
+            return [f"centre has {len(velocity.centre)} numbers; {listed(axes, 'and')} are wanted"]
+        return []
+    if len(velocity) != len(axes):
+        return [f"it has {len(velocity)} components; one along each of {listed(axes, 'and')}"]
+    found = []
+    for name, it in zip(axes, velocity, strict=True):
+        # Around an axis only what moves along it keeps its form.
+        if curved and name != "z" and it != 0:
+            found.append(f"around an axis a body moves along z, and it has a speed along {name}")
+        if isinstance(it, str):
+            try:
+                compile_expression(it, axes)
+            except ExpressionError as error:
+                found.append(str(error))
+    return found
+
+
+def carried_flows(
+    grid: Grid, parts: Sequence[MovingPart], capacity: Numbers, *, per_volume: bool
+) -> tuple[Numbers, ...]:
+    """Return the heat capacity that crosses the lower face of every cell upwards along each axis
+    [W/K], and beyond the last cell the upper face of the domain: along its own axis an array has
+    one plane more than the grid.
+
+    Args:
+        grid: where cells lie.
+        parts: what moves.
+        capacity: rho c of the cells, of the shape of the grid [J/(m^3 K)].
+        per_volume: whether flows are those of a cell over its volume [W/(m^3 K)].
+
+    Raises:
+        ConfigError: a part moves out of its own place, or materials of different heat capacities
+            follow one another.
+    """
+    total = [np.zeros(_faces(grid.shape, axis)) for axis in range(grid.ndim)]
+    for part in parts:
+        flows = _of_rotation(grid, part) or _of_plane(grid, part) or _of_middles(grid, part)
+        _check(grid, part, flows)
+        for axis, flow in enumerate(flows):
+            total[axis] += flow * _capacity_of_faces(part, capacity, axis, flow)
+    if per_volume:
+        return tuple(it / grid.cell_volume for it in total)
+    return tuple(total)
+
+
+def _faces(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple(n + (k == axis) for k, n in enumerate(shape))
+
+
+def _beside(values: npt.NDArray[Any], axis: int) -> tuple[Any, Any]:
+    """Values of the cells below and above each face; beyond the domain those inside."""
+    ends = [np.take(values, [0], axis), values, np.take(values, [-1], axis)]
+    wide = np.concatenate(ends, axis)
+    n = values.shape[axis] + 1
+    return np.take(wide, range(n), axis), np.take(wide, range(1, n + 1), axis)
+
+
+def _capacity_of_faces(part: MovingPart, capacity: Numbers, axis: int, flow: Numbers) -> Numbers:
+    below, above = _beside(np.where(part.cells, capacity, 0.0), axis)
+    if ((below != above) & (flow != 0)).any():
+        msg = (
+            f"{part.key}: materials of different heat capacities follow one another, and where "
+            "they meet would move with them; let them lie side by side"
+        )
+        raise ConfigError(msg)
+    return np.asarray(below)
+
+
+def _of_rotation(grid: Grid, part: MovingPart) -> list[Numbers] | None:
+    """Flows of volume by the stream function of a rotation [m^3/s]."""
+    given = part.velocity
+    if not isinstance(given, RotationSection):
+        return None
+    names = grid.axis_names
+    a, b = (k for k in range(grid.ndim) if names[k] != given.axis)
+    centre = dict(zip(AXIS_NAMES, given.centre, strict=False))
+    # Positive where a, b and the axis are right-handed.
+    order = AXIS_NAMES.index(names[b]) - AXIS_NAMES.index(names[a])
+    omega = given.omega * (1.0 if order % 3 == 1 else -1.0)
+
+    def stream(at_a: Numbers, at_b: Numbers) -> Numbers:
+        radii = (at_a - centre[names[a]]) ** 2 + (at_b - centre[names[b]]) ** 2
+        return np.asarray(-omega / 2 * radii)
+
+    return _in_layers(grid, part, (a, b), stream)
+
+
+def _of_plane(grid: Grid, part: MovingPart) -> list[Numbers] | None:
+    """Flows of volume by the stream function of a constant velocity in a plane of the grid."""
+    if grid.ndim == 1 or grid.system.is_curved or isinstance(part.velocity, RotationSection):
+        return None
+    along = [it for it in part.velocity[::-1] if not isinstance(it, str)]
+    moved = [axis for axis, it in enumerate(along) if it != 0]
+    if len(along) < grid.ndim or len(moved) == 3:
+        return None
+    others = [axis for axis in range(grid.ndim) if axis not in moved]
+    a, b = sorted([*moved, *others][:2])
+    return _in_layers(grid, part, (a, b), lambda at_a, at_b: along[a] * at_b - along[b] * at_a)
+
+
+def _in_layers(
+    grid: Grid,
+    part: MovingPart,
+    plane: tuple[int, int],
+    stream: Callable[[Numbers, Numbers], Numbers],
+) -> list[Numbers]:
+    """Flows of volume in every layer of cells, by a stream function of the corners in its plane:
+    what flows upwards along a through a face is its increase along b.
+    """
+    a, b = plane
+    psi = stream(grid.ends(a)[:, None], grid.ends(b)[None, :])
+    flows = [np.zeros(_faces(grid.shape, axis)) for axis in range(grid.ndim)]
+    third = next((axis for axis in range(grid.ndim) if axis not in plane), None)
+    known: dict[bytes, tuple[Numbers, Numbers]] = {}
+
+    for layer in range(1 if third is None else grid.shape[third]):
+        place: list[Any] = [slice(None)] * grid.ndim
+        width = 1.0
+        if third is not None:
+            place[third] = layer
+            width = float(grid.widths(third, layer, layer + 1)[0])
+        cells = part.cells[tuple(place)]
+        key = np.packbits(cells).tobytes()
+        if key not in known:
+            known[key] = _deflected(grid, part, plane, psi, cells)
+        for axis, flow in zip(plane, known[key], strict=True):
+            flows[axis][tuple(place)] = flow * width
+    return flows
+
+
+def _deflected(
+    grid: Grid, part: MovingPart, plane: tuple[int, int], psi: Numbers, cells: Mask
+) -> tuple[Numbers, Numbers]:
+    """Flows per length through the faces of a layer, none through the surface of its cells."""
+    from scipy.sparse import coo_matrix, csgraph
+
+    number = np.arange(psi.size).reshape(psi.shape)
+    walls = [cells[1:] != cells[:-1], cells[:, 1:] != cells[:, :-1]]
+    ends = [
+        (number[1:-1, :-1][walls[0]], number[1:-1, 1:][walls[0]]),
+        (number[:-1, 1:-1][walls[1]], number[1:, 1:-1][walls[1]]),
+    ]
+    one, other = (np.concatenate(it) for it in zip(*ends, strict=True))
+    # Corners along one surface have one value: between them no material passes.
+    graph = coo_matrix((np.ones(len(one)), (one, other)), (psi.size, psi.size))
+    labels = csgraph.connected_components(graph, directed=False)[1]
+    on_wall = np.zeros(psi.size, np.bool_)
+    on_wall[one] = on_wall[other] = True
+
+    flat = psi.reshape(-1).copy()
+    counts = np.bincount(labels[on_wall], minlength=labels.max() + 1)
+    sums = np.bincount(labels[on_wall], flat[on_wall], labels.max() + 1)
+    smooth = sums[labels[on_wall]] / counts[labels[on_wall]]
+    widths = [grid.widths(axis) for axis in plane]
+    speeds = abs(np.diff(psi, axis=1))[1:] / widths[1], abs(np.diff(psi, axis=0).T)[1:] / widths[0]
+    fastest = max(speeds[0][cells].max(), speeds[1].T[cells].max()) if cells.any() else 0.0
+    if (
+        abs(flat[on_wall] - smooth) > _STAIRS * fastest * math.hypot(*(it.max() for it in widths))
+    ).any():
+        raise ConfigError(_leaving(part))
+    flat[on_wall] = smooth
+    psi = flat.reshape(psi.shape)
+
+    inside = np.pad(cells, 1)
+    through_a = (inside[1:, 1:-1] | inside[:-1, 1:-1]) * np.diff(psi, axis=1)
+    through_b = (inside[1:-1, 1:] | inside[1:-1, :-1]) * -np.diff(psi, axis=0)
+    return through_a, through_b
+
+
+def _of_middles(grid: Grid, part: MovingPart) -> list[Numbers]:
+    """Flows of volume by the velocity in the middle of every face [m^3/s]."""
+    flows = []
+    assert not isinstance(part.velocity, RotationSection)
+    for axis, given in enumerate(part.velocity[::-1]):
+        shape = _faces(grid.shape, axis)
+        at = {}
+        for other, name in enumerate(grid.axis_names):
+            n = grid.shape[other]
+            places = grid.ends(other) if other == axis else grid.coordinates(other, 0, n)
+            at[name] = places.reshape([-1 if k == other else 1 for k in range(grid.ndim)])
+        tree = compile_expression(str(given), [*grid.axis_names]).tree
+        speed = np.broadcast_to(np.asarray(evaluate(tree, at), np.float64), shape)
+
+        box = tuple((-1 if k == axis else 0, n) for k, n in enumerate(grid.shape))
+        below, above = _beside(part.cells, axis)
+        flows.append(np.where(below & above, speed * grid.areas(axis, box), 0.0))
+    return flows
+
+
+def _check(grid: Grid, part: MovingPart, flows: Sequence[Numbers]) -> None:
+    """Refuse what gathers somewhere, and rings that do not close."""
+    gathered = np.zeros(grid.shape)
+    for axis, flow in enumerate(flows):
+        gathered -= np.diff(flow, axis=axis)
+    largest = max(float(abs(flow).max()) for flow in flows)
+    if not math.isfinite(largest):
+        msg = f"{part.key}: the formula has no finite value at some faces of cells"
+        raise ConfigError(msg)
+    if not (abs(gathered) > _KEPT * largest).any():
+        return
+    place = np.unravel_index(int(abs(gathered).argmax()), grid.shape)
+    pairs = [*zip(grid.axis_names, place, strict=True)][::-1]
+    at = ", ".join(
+        f"{name} = {grid.positions(grid.ndim - 1 - k, i):.4g} m"
+        for k, (name, i) in enumerate(pairs)
+    )
+    msg = f"{_leaving(part)}; around {at} material gathers or is lost"
+    raise ConfigError(msg)
+
+
+def _leaving(part: MovingPart) -> str:
+    return (
+        f"{part.key}: the body would move out of its own place; what moves reaches to the faces "
+        "of the box along its way, or turns around the middle of something round"
+    )
+
+
+def parts_of(
+    velocities: Mapping[int, tuple[Velocity, str]],
+    shown: npt.NDArray[Any],
+    solid: Mask,
+) -> list[MovingPart]:
+    """Return what moves together: regions of the same velocity are one part.
+
+    Args:
+        velocities: and their keys, by number of the region.
+        shown: the number of the region of each cell.
+        solid: where there is material.
+    """
+    together: dict[str, list[int]] = {}
+    for number, (velocity, _) in velocities.items():
+        together.setdefault(repr(velocity), []).append(number)
+    found = []
+    for own in together.values():
+        velocity, key = velocities[own[0]]
+        moves = isinstance(velocity, RotationSection) or any(it != 0 for it in velocity)
+        cells = np.isin(shown, own) & solid
+        if moves and cells.any():
+            found.append(MovingPart(velocity, key, cells))
+    return found
