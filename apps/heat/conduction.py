@@ -417,6 +417,7 @@ def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numb
     capacity = np.array(
         [0.0 if it.substance is None else it.substance.capacity for it in found.fillings]
     )
+
     assert medium.regions is not None
     shown = medium.regions.read(whole)
     parts = parts_of(velocities, shown, (capacity > 0)[ids])

@@ -108,6 +108,7 @@ def motion_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
             found.append((path, region.velocity))
             if region.fluid is not None or region.void:
                 yield path, "only what has a material moves; leave it out"
+
     for path, velocity in found:
         yield from ((path, told) for told in _misfits(velocity, axes, curved=curved))
     if found and request.compute.precision == "float16":
@@ -129,6 +130,7 @@ def _misfits(velocity: Velocity, axes: Sequence[str], *, curved: bool) -> list[s
         return []
     if len(velocity) != len(axes):
         return [f"it has {len(velocity)} components; one along each of {listed(axes, 'and')}"]
+
     found = []
     for name, it in zip(axes, velocity, strict=True):
         # Around an axis only what moves along it keeps its form.
@@ -323,6 +325,7 @@ def _check(grid: Grid, part: MovingPart, flows: Sequence[Numbers]) -> None:
     if not math.isfinite(largest):
         msg = f"{part.key}: the formula has no finite value at some faces of cells"
         raise ConfigError(msg)
+
     if not (abs(gathered) > _KEPT * largest).any():
         return
     place = np.unravel_index(int(abs(gathered).argmax()), grid.shape)

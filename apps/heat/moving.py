@@ -151,6 +151,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
     else:
         made.parameters.append(Parameter("dt", np.array([rest.dt])))
         tree = formula("u + dt*r", u=made.here, dt=Variable("dt"), r=tree)
+
     # Faces of the domain are part of the right-hand side: nothing flows to ghosts.
     mirrors = Boundary(tuple((_mirror(low), _mirror(high)) for low, high in rest.boundary.faces))
     field_name = rest.variables[0].name
@@ -381,6 +382,7 @@ class _Terms:
             )
             for at in (0.0, 1.0)
         ]
+
         # A given temperature lies on the face, or on the ghost, whatever the mirror point has.
         if ((ghosts[1] - ghosts[0] > _GIVEN) & (entering > 0)).any():
             name = rest.grid.axis_names[axis] + "-+"[SIDES.index(side)]
