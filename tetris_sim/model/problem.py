@@ -372,8 +372,11 @@ class Problem:
         """
         if self.substeps is None:
             return None
-        if self.system.reductions or self.system.noises:
-            return "stages read numbers of the whole grid or noise, for which it does not stop"
+        if not self.system.is_local:
+            return (
+                "stages read numbers of the whole grid, noise or what is solved for, for which it "
+                "does not stop"
+            )
         return "steps follow the errors at all points (time.tolerance), which it does not keep"
 
     @property
@@ -477,11 +480,10 @@ class Problem:
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
-    def padded_noise(self, name: str, box: Ranges, step: int) -> npt.NDArray[np.float64]:
-        """Return a noise of the equations in a step, in a box that may reach beyond the grid."""
+    def around(self, of_box: Callable[[Ranges], npt.NDArray[Any]], box: Ranges) -> npt.NDArray[Any]:
+        """Return what a function of boxes of the grid gives in one that may reach beyond it."""
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
-        of_box = self.system.noises[name]
-        return padded(lambda it: of_box(it, step), box, self.grid.shape, periodic)
+        return padded(of_box, box, self.grid.shape, periodic)
 
     def stored_ids(self, box: Ranges) -> Ids:
         """Return the ids of the values that a kernel's state array holds in a box as of
