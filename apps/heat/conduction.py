@@ -70,7 +70,9 @@ class GradedCoefficients:
         film: by axis and id, resistance of what has no width of its own (a fluid: 1 / h), NaN for
             others (ndim, n_ids) [m^2 K/W].
         resistance: of contacts, by axis (ndim, n_ids, n_ids) [m^2 K/W]; infinite where nothing
-            passes.
+            is conducted.
+        radiances: of the same, effective emissivity times the Stefan-Boltzmann constant
+            [W/(m^2 K^4)].
         periodic: per axis.
     """
 
@@ -79,6 +81,7 @@ class GradedCoefficients:
     conductivity: Numbers
     film: Numbers
     resistance: Numbers
+    radiances: Numbers
     periodic: Sequence[bool]
 
     def conductance(self, axis: int, box: Ranges) -> Numbers:
@@ -96,6 +99,11 @@ class GradedCoefficients:
         # Through a face that is only a line, the axis, nothing flows.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.stack([np.where(areas > 0, it / areas, np.inf) for it in parts], axis=-1)
+
+    def radiance(self, axis: int, box: Ranges) -> Numbers:
+        """Of the same faces: what radiates between them, times the area [W/K^4]."""
+        below, above = self.sides(axis, box)
+        return np.asarray(self.radiances[axis][below, above] * self.grid.areas(axis, box))
 
     def sides(self, axis: int, box: Ranges) -> tuple[Ids, Ids]:
         """Ids of the cells below and above the same faces."""
@@ -163,14 +171,20 @@ def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients
     for number, filling in enumerate(fillings):
         if filling.substance is not None:
             conductivity[:, number] = filling.substance.conductivity[: grid.ndim][::-1]
+        elif filling.fluid is not None and filling.fluid.emissivity > 0:
+            film[:, number] = 0.0  # it is a contact, beside which the fluid radiates
         elif filling.fluid is not None:
             with np.errstate(divide="ignore"):
                 film[:, number] = 1 / (filling.fluid.h * shares[:, number])
 
-    resistance = found.resistance[:, found.of_id][:, :, found.of_id]
+    resistance, radiances = (
+        it[:, found.of_id][:, :, found.of_id] for it in (found.resistance, found.radiance)
+    )
     outside = np.array([it.substance is None for it in fillings])
     resistance[:, np.logical_and.outer(outside, outside)] = math.inf
-    return GradedCoefficients(grid, found.medium(), conductivity, film, resistance, beyond.periodic)
+    return GradedCoefficients(
+        grid, found.medium(), conductivity, film, resistance, radiances, beyond.periodic
+    )
 
 
 def by_potential(given: GradedCoefficients, found: GridScan) -> GradedCoefficients:
@@ -399,7 +413,9 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     limit, limiting = found.dt_limit, found.limiting
     if graded is not None:
         boxes = tuple(painting.blocks())
-        limit, number = largest_stable_step(graded, easing(found), boxes, beyond.insulated)
+        # However hot they are: surfaces that radiate resist nothing.
+        most = replace(graded, resistance=np.where(graded.radiances > 0, 0.0, graded.resistance))
+        limit, number = largest_stable_step(most, easing(found), boxes, beyond.insulated)
         limiting = found.fillings[number].name
         graded = by_potential(graded, found) if found.enthalpy else graded
     flows = _flows(model, found, per_volume=graded is None)

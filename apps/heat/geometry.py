@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import make_each
+from tetris_sim.apps.heat.joints import ContactSection
 from tetris_sim.apps.heat.sections import (
-    ContactSection,
     RegionSection,
     Substance,
     VolumeSource,
@@ -130,10 +130,12 @@ class RasterizedBody:
         first = np.arange(n)[:, None] < np.arange(n)
         self._carriers = fluid[:, None] | (~np.logical_or.outer(fluid, fluid) & first)
         # Whether heat is stored, and as a temperature: heat contents keep the volumes of cells.
+        radiates = any(it.emissivity for it in contacts)
+        radiates |= any(it.fluid is not None and it.fluid.emissivity > 0 for it in self.fillings)
         self._stores = np.array(
             [it.substance is not None and it.substance.properties is None for it in self.fillings],
             np.bool_,
-        )
+        ) & np.bool_(not radiates)
         self._variants: dict[tuple[Any, ...], int] = {}
         self._share_sums: list[Numbers] = []  # of each variant, (2, ndim): sums and counts
         self.gains, self._cut_volumes = np.zeros((2, n))

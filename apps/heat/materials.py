@@ -160,6 +160,7 @@ def make_enthalpy(
     *,
     factors: Numbers | None = None,
     resistance: Numbers | float = 0.0,
+    radiance: Numbers | float = 0.0,
 ) -> Enthalpy:
     """Curves of every id.
 
@@ -170,6 +171,7 @@ def make_enthalpy(
         factors: by which k is larger along an axis, (ndim, n_ids); 1 if not given.
         resistance: between ids of different materials, (n_ids, n_ids) or by axis (ndim, n_ids,
             n_ids), symmetric [m^2 K/W].
+        radiance: of the same, effective emissivity times the Stefan-Boltzmann constant.
     """
     pieces = [_pieces(material) for material in materials]
     most = max(len(it.temperature) for it in pieces)
@@ -180,6 +182,7 @@ def make_enthalpy(
 
     steps = np.asarray(spacing, np.float64)
     ones = np.ones((len(steps), len(kinds)))
+    pairs = (len(steps), len(kinds), len(kinds))
     return Enthalpy(
         knots=knots[:, 0],
         temperature=Curve(temperature[:, 0], temperature[:, 1]),
@@ -187,8 +190,8 @@ def make_enthalpy(
         conductivity=Curve(conductivity[:, 0], conductivity[:, 1]),
         kinds=np.asarray(kinds, np.int64),
         half=steps[:, None] ** 2 / (2 * (ones if factors is None else factors)),
-        contact=steps[:, None, None]
-        * np.broadcast_to(resistance, (len(steps), len(kinds), len(kinds))),
+        contact=steps[:, None, None] * np.broadcast_to(resistance, pairs),
+        radiance=np.broadcast_to(radiance, pairs) / steps[:, None, None],
     )
 
 
@@ -341,7 +344,7 @@ def properties_of(filling: Filling) -> MaterialCurves:
 def enthalpy_of(
     fillings: Sequence[Filling],
     of_id: Sequence[tuple[int, int]],
-    resistance: Numbers,
+    joints: tuple[Numbers, Numbers],
     spacing: Sequence[float],
     shares: Numbers,
 ) -> Enthalpy:
@@ -350,7 +353,8 @@ def enthalpy_of(
     Args:
         fillings: what points are filled with.
         of_id: the numbers of the filling of each id, and of the one whose curves it has.
-        resistance: of contacts, by axis and filling (ndim, n, n) [m^2 K/W].
+        joints: resistance [m^2 K/W] and radiance [W/(m^2 K^4)] of contacts, by axis and filling
+            (ndim, n, n).
         spacing: array order [m].
         shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
     """
@@ -359,6 +363,8 @@ def enthalpy_of(
     for number, it in enumerate(fillings):
         if it.substance is not None:
             factors[:, number] = it.substance.factors[: len(spacing)][::-1]
+        elif it.fluid is not None and it.fluid.emissivity > 0:
+            factors[:, number] = np.inf  # its film is a contact, beside which it radiates
         elif it.fluid is not None and it.fluid.h > 0:
             factors[:, number] = it.fluid.h * shares[number] * np.asarray(spacing) / 2
         else:
@@ -367,12 +373,14 @@ def enthalpy_of(
     outside = np.array([it.substance is None for it in fillings])
     apart = np.logical_or.outer(closed, closed) | np.logical_and.outer(outside, outside)
     own, kinds = (list(it) for it in zip(*of_id, strict=True))
+    resistance, radiance = joints
     return make_enthalpy(
         [properties_of(it) for it in fillings],
         kinds,
         spacing,
         factors=factors[:, own],
         resistance=np.where(apart, np.inf, resistance)[:, own][:, :, own],
+        radiance=radiance[:, own][:, :, own],
     )
 
 
@@ -380,7 +388,9 @@ def in_potentials(medium: Medium, enthalpy: Enthalpy) -> Medium:
     """The medium with the numbers that a step of heat contents needs."""
     alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
     held = np.isinf(medium.capacity)
-    conductance = np.where(alike & ~held, 1 / (2 * enthalpy.half[:, :, None]), 0.0)
+    with np.errstate(divide="ignore"):  # the half of a fluid that radiates is 0
+        own = 1 / (2 * enthalpy.half[:, :, None])
+    conductance = np.where(alike & ~held, own, 0.0)
     return replace(medium, conductance=conductance, capacity=np.where(held, np.inf, 1.0))
 
 

@@ -30,12 +30,12 @@ from tetris_sim.apps.domain import (
 )
 from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
+from tetris_sim.apps.heat.joints import ContactSection
 from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
 from tetris_sim.apps.heat.sections import (
     BeamSource,
-    ContactSection,
     KnownMaterial,
     MaterialSection,
     RegionSection,
@@ -289,8 +289,8 @@ class HeatModel(Section):
         if request.compute.precision == "float16":
             yield (
                 ("compute", "precision"),
-                "what melts or depends on temperature keeps its heat content in J/m^3, which "
-                "float16 cannot hold; take float64 or float32",
+                "what melts, radiates or depends on temperature keeps its heat content in J/m^3, "
+                "which float16 cannot hold; take float64 or float32",
             )
 
     def notes(self, request: Request) -> tuple[str, ...]:

@@ -57,11 +57,11 @@ from tetris_sim.model.equations import tap
 from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
 from tetris_sim.model.linearisation import gradients
 from tetris_sim.model.program import Program, Programs
+from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
 
-STEFAN_BOLTZMANN = 5.670374419e-8  # W/(m^2 K^4), exact since the SI of 2019
-_KELVIN = Constant(273.15)  # 0 degC in kelvin
+_KELVIN = Constant(KELVIN)
 _NEWTON_STEPS = 5
 # Where h and others depend on T: of correlations, and of formulas that may be of any steepness.
 _NEWTON_STEPS_OF_CORRELATIONS, _NEWTON_STEPS_OF_FORMULAS = 5, 12

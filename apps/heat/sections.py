@@ -20,6 +20,7 @@ from pydantic import (
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.heat.joints import ContactSection, FluidSection
 from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fastest, make_melting
 from tetris_sim.apps.heat.motion import Velocity, motion_mistakes
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
@@ -28,9 +29,7 @@ from tetris_sim.config.sections.quantities import (
     POWER,
     SPECIFIC_HEAT,
     Conductivity,
-    ContactResistance,
     Density,
-    HeatTransferCoefficient,
     LatentHeat,
     Length,
     Position,
@@ -251,13 +250,6 @@ class Location(Section):
     """A condition in x, y, z [m], for example `hypot(x - 5e-3, y - 5e-3) < 1e-3`."""
 
 
-class FluidSection(Section):
-    """Cells of a fluid at a known temperature; neighbouring cells exchange heat with it."""
-
-    ambient: Temperature
-    h: HeatTransferCoefficient
-
-
 class RegionSection(Location):
     """A part of the body and its filling; later regions lie over earlier ones."""
 
@@ -302,15 +294,6 @@ class RegionSection(Location):
             msg = "materials says what the numbers of a file mean; give labels, or material"
             raise ValueError(msg)
         return self
-
-
-class ContactSection(Section):
-    """The resistance of the joint of two materials, wherever they touch."""
-
-    between: tuple[str, str]
-    """Two keys of `materials`."""
-    resistance: ContactResistance
-    """[m^2 K/W]."""
 
 
 def _as_table(value: object) -> object:

@@ -19,16 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.geometry import RasterizedBody, States
+from tetris_sim.apps.heat.joints import ContactSection
 from tetris_sim.apps.heat.materials import enthalpy_of
-from tetris_sim.apps.heat.sections import ContactSection
 from tetris_sim.apps.heat.shapes import Filling
 from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.radiation import STEFAN_BOLTZMANN
 from tetris_sim.model.slab import PointLabels
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
+_PERFECT = 1e30  # W/(m K), of what resists nothing
 _LEAST_FULL = 0.5  # of a source smaller than its cells
 _KEPT_AROUND = 32  # blocks by their segments: those of some planes
 _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point
@@ -55,6 +57,8 @@ class GridScan:
         painting: of the body.
         conductance: by axis and pair of fillings (ndim, n, n) [W/(m^3 K)].
         resistance: of contacts, by axis and pair of fillings (ndim, n, n) [m^2 K/W].
+        radiance: of the same, effective emissivity times the Stefan-Boltzmann constant, per area of
+            the faces of cells [W/(m^2 K^4)].
         fullness: of the cells of each filling: volume of its substance per volume of the cells.
         volumes: of the cells by state [m^3].
         touching: pairs of fillings that lie side by side somewhere, smaller number first.
@@ -65,6 +69,7 @@ class GridScan:
     painting: RasterizedBody
     conductance: Numbers
     resistance: Numbers
+    radiance: Numbers
     fullness: Numbers
     volumes: Numbers
     touching: frozenset[tuple[int, int]]
@@ -127,14 +132,15 @@ class GridScan:
 
     @functools.cached_property
     def enthalpy(self) -> Enthalpy | None:
-        """The curves by id, if something in the body melts or depends on temperature."""
-        if not any(it.substance is not None and it.substance.properties for it in self.fillings):
+        """The curves by id, if something in the body melts, depends on temperature or radiates."""
+        curved = any(it.substance is not None and it.substance.properties for it in self.fillings)
+        if not curved and not (self.radiance > 0).any():
             return None
         painting, of_id = self.painting, self.of_id
         return enthalpy_of(
             painting.fillings,
             [(it, self._kind(it)) for it in of_id],
-            self.resistance,
+            (self.resistance, self.radiance),
             painting.grid.spacing,
             painting.shares(),
         )
@@ -235,6 +241,8 @@ def conductances(
         for number, filling in enumerate(fillings):
             if filling.substance is not None:
                 k[number] = filling.substance.conductivity[direction]
+            elif filling.fluid is not None and filling.fluid.emissivity > 0:
+                k[number] = _PERFECT  # its film is a contact
             elif filling.fluid is not None:
                 # So that half a cell resists by 1 / h, on the area of the surface.
                 k[number] = filling.fluid.h * h / 2 * shares[number, axis]
@@ -247,26 +255,38 @@ def conductances(
     return tables
 
 
-def resistances(
+def joints(
     painting: RasterizedBody, contacts: Iterable[ContactSection], shares: Numbers
-) -> Numbers:
-    """Of the joints of fillings, by axis (ndim, n, n), per area of the faces of cells [m^2 K/W].
+) -> tuple[Numbers, Numbers]:
+    """Of the joints of fillings, by axis (ndim, n, n), per area of the faces of cells: resistance
+    [m^2 K/W], and radiance [W/(m^2 K^4)]. Films of fluids that radiate are among them.
 
     Args:
         painting: of the body.
-        contacts: resistances of joints.
+        contacts: joints of materials.
         shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
     """
     fillings = painting.fillings
-    found = np.zeros((shares.shape[1], len(fillings), len(fillings)))
+    found, radiance = np.zeros((2, shares.shape[1], len(fillings), len(fillings)))
+
+    def join(i: int, j: int, resistance: float, emitted: float) -> None:
+        share = shares[painting.carrier(i, j)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found[:, i, j] = found[:, j, i] = np.where(share > 0, resistance / share, np.inf)
+        radiance[:, i, j] = radiance[:, j, i] = emitted * share
+
     names = [it.name if it.substance is not None else None for it in fillings]
     for contact in contacts:
         sides = [[k for k, name in enumerate(names) if name == it] for it in contact.between]
         for i, j in itertools.product(*sides):
-            with np.errstate(divide="ignore"):
-                own = contact.resistance / shares[painting.carrier(i, j)]
-            found[:, i, j] = found[:, j, i] = own
-    return found
+            join(i, j, contact.conducts, contact.radiance)
+    solid = [k for k, name in enumerate(names) if name is not None]
+    for i, it in enumerate(fillings):
+        if it.fluid is not None and it.fluid.emissivity > 0:
+            film = 1 / it.fluid.h if it.fluid.h > 0 else math.inf
+            for j in solid:
+                join(i, j, film, it.fluid.emissivity * STEFAN_BOLTZMANN)
+    return found, radiance
 
 
 def capacities(fillings: Sequence[Filling]) -> Numbers:
@@ -294,7 +314,9 @@ def survey(
     # is at most what the faces of cells would.
     n = len(painting.fillings)
     contacts = tuple(contacts)
-    resistance = resistances(painting, contacts, np.ones((n, grid.ndim)))
+    resistance, radiance = joints(painting, contacts, np.ones((n, grid.ndim)))
+    # However hot they are: surfaces that radiate resist nothing.
+    resistance[radiance > 0] = 0.0
     conductance = np.tile(conductances(painting.fillings, resistance, grid.spacing), (2, 2))
     # Beyond an insulated face lies one filling more, that lets nothing pass.
     walled = np.pad(conductance, ((0, 0), (0, 1), (0, 1)))
@@ -328,11 +350,12 @@ def survey(
     rates = largest / np.tile(capacities(fillings[:n]), 2) / np.append(np.ones(n), emptiest)
     limiting = int(np.argmax(rates))
     dt_limit = 1 / float(rates[limiting]) if rates[limiting] > 0 else math.inf
-    resistance = resistances(painting, contacts, shares)
+    resistance, radiance = joints(painting, contacts, shares)
     return GridScan(
         painting,
         conductances(fillings, resistance, grid.spacing, shares),
         resistance,
+        radiance,
         fullness,
         volumes,
         frozenset((min(a % n, b % n), max(a % n, b % n)) for a, b in touching if a % n != b % n),

@@ -76,26 +76,28 @@ def conduction_bytes(problem: Problem, layout: PaddedField) -> int:
     points = layout.n_bytes // layout.dtype.itemsize
     conduction, reals = problem.conduction, 0
     if conduction.coefficients is not None:
-        ways = problem.grid.ndim * (3 if conduction.enthalpy else 1)
+        ways = problem.grid.ndim * problem.n_ways
         reals = ways + 1 + (conduction.source is not None)
     return points * (id_type(problem).itemsize + reals * layout.dtype.itemsize)
 
 
 def enthalpy_arrays(enthalpy: Enthalpy | None, dtype: np.dtype[Any]) -> tuple[Array, ...]:
-    """(knots, curves, half, contact, kinds), flat; they are empty if the state is a temperature.
+    """(knots, curves, half, contact, radiance, kinds), flat; they are empty if the state is a
+    temperature, and the radiance is if nothing radiates.
 
     `curves` has a row of six numbers for every knot: where the piece begins and its slope, of the
     potential, of the temperature and of the conductivity.
     """
     # Compiled functions have fixed argument types, so a temperature state gets empty arrays.
     if enthalpy is None:
-        return (*(np.zeros(0, dtype) for _ in range(4)), np.zeros(0, np.int64))
+        return (*(np.zeros(0, dtype) for _ in range(5)), np.zeros(0, np.int64))
     parts = [
         part
         for curve in (enthalpy.potential, enthalpy.temperature, enthalpy.conductivity)
         for part in (curve.begins, curve.slopes)
     ]
-    numbers = (enthalpy.knots, np.stack(parts, axis=-1), enthalpy.half, enthalpy.contact)
+    radiance = enthalpy.radiance if enthalpy.radiates else np.zeros(0)
+    numbers = (enthalpy.knots, np.stack(parts, axis=-1), enthalpy.half, enthalpy.contact, radiance)
     with np.errstate(over="ignore"):  # what is infinite stays so
         return (*(it.ravel().astype(dtype) for it in numbers), enthalpy.kinds)
 
@@ -108,7 +110,7 @@ class ConductionData:
             starts, alike, `enthalpy_arrays`) as compiled loops want them; ids are
             `Problem.stored_ids`. `apart` is the number of elements from axis to axis in
             `conductance`: by axis and ids, or with coefficients by axis and point, of
-            enthalpies the three of `Problem.ways` one behind the other; `rates` is by id or by
+            enthalpies the parts of `Problem.ways` one behind the other; `rates` is by id or by
             point. The coordinate of padded index k of padded axis d is
             coordinates[starts[d] + k]. `alike` is 1 for a run of `geometry.RUN` elements if they
             and their neighbours have one id.
@@ -241,7 +243,7 @@ class ConductionData:
 
         # With coefficients every point has numbers of its own, stored as the state is.
         shape, ranges = problem.grid.shape, self._margins()
-        parts = range(3 if conduction.enthalpy else 1)
+        parts = range(problem.n_ways)
         faces = [self._upper_faces(axis, part) for part in parts for axis in range(len(shape))]
         rates = self._wrapped(lambda box: conduction.rates(problem.dt, box), shape)
         volume = self._wrapped(given.volume, shape)

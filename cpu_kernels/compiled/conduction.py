@@ -20,6 +20,7 @@ from tetris_sim.model.formula import COMPARISONS
 from tetris_sim.model.grid import OUTER
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Instruction, Program, print_lines
+from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 
 # Print a program as source that Numba compiles: one line per register.
 #
@@ -121,7 +122,7 @@ _COLUMNS = {MIRROR: "PHI", TEMPERATURE: "T", CONDUCTIVITY: "K"}
 
 # Where the state is heat content. `heat` is `enthalpy_arrays` of `medium.py`; a piece of a curve is
 # known by its index in the knots.
-_CURVES = f"""KNOTS, CURVES, HALF, CONTACT, KINDS = 0, 1, 2, 3, 4
+_CURVES = f"""KNOTS, CURVES, HALF, CONTACT, RADIANCE, KINDS = 0, 1, 2, 3, 4, 5
 PHI, T, K = 0, 2, 4
 
 
@@ -322,6 +323,26 @@ def _curves_source(problem: Problem) -> Iterator[str]:
     assert problem.conduction is not None
     if (enthalpy := problem.conduction.enthalpy) is not None:
         yield _CURVES.format(search="\n".join(_search(enthalpy.n_pieces)))
+    if enthalpy is not None and enthalpy.radiates:
+        yield from _radiating_lines()
+
+
+def _radiating_lines() -> Iterator[str]:
+    """`radiating`: what flows between surfaces that radiate, with the arguments of `through`."""
+    yield _HEAD
+    yield "def radiating(heat, at, here, own, by, there, other, contact, radiance):"
+    seen = {
+        "own": "divide(own, value_of(heat, at, here, K))",
+        "other": "divide(other, value_of(heat, by, there, K))",
+        "here": "value_of(heat, at, here, T)",
+        "there": "value_of(heat, by, there, T)",
+    }
+    yield from (f"    {name}_seen = {text}" for name, text in seen.items())
+    inputs = {name: f"{name}_seen" if name in seen else name for name in RADIATING_INPUTS}
+    yield from _indented(1, program_lines(RADIATING, inputs))
+    yield f"    return {name_of_result(RADIATING)}"
+    yield ""
+    yield ""
 
 
 def _search(n_pieces: int) -> Iterator[str]:
@@ -370,8 +391,16 @@ def _flow_lines(problem: Problem, axis: int, place: str, *, first: bool) -> Iter
         own, other = ("above", "below") if is_low else ("below", "above")
         ways = f"{own}, by, there, {other}, -load(conductance, {face})"
         yield f"    flow = through(heat, at, here, {ways})"
+        radiance = f"load(conductance, {3 * ndim} * apart + {face})"
     else:
         yield f"    flow = between_materials(heat, {axis}, n_ids, m, at, here, j, by, there)"
+        halves = [f"heat[HALF][{axis} * n_ids + {it}]" for it in "mj"]
+        contact, radiance = (f"heat[{it}][{pair}]" for it in ("CONTACT", "RADIANCE"))
+        ways = f"{halves[0]}, by, there, {halves[1]}, {contact}"
+    if problem.body.enthalpy is not None and problem.body.enthalpy.radiates:
+        yield f"    radiance = {radiance}"
+        yield "    if radiance > REAL(0.0):"
+        yield f"        flow = radiating(heat, at, here, {ways}, radiance)"
     yield f"    gained = {'flow' if first else 'gained + flow'}"
 
 

@@ -87,7 +87,7 @@ _ARRAYS = types.Tuple(  # type: ignore[attr-defined]
         REAL[::1],
         types.int64[::1],
         types.uint8[::1],
-        types.Tuple((*(4 * (REAL[::1],)), types.int64[::1])),  # type: ignore[attr-defined]
+        types.Tuple((*(5 * (REAL[::1],)), types.int64[::1])),  # type: ignore[attr-defined]
     )
 )
 SIGNATURE = types.void(

@@ -199,7 +199,7 @@ def _curves(problem: Problem) -> dict[str, Values]:
     if (it := conduction.enthalpy) is None:
         return {}
     dtype = problem.arithmetic
-    knots, curves, half, _, _ = enthalpy_arrays(it, dtype)
+    knots, curves, half, *_ = enthalpy_arrays(it, dtype)
     columns = np.stack([it.knots, it.potential.begins, it.potential.slopes], axis=-1)
     of_piece = np.ascontiguousarray(columns.reshape(len(it.knots), -1).T.astype(dtype))
     return {"knots": knots, "curves": curves, "columns": of_piece, "half": half}

@@ -36,15 +36,16 @@ struct Body {
     // [z, y, x][n_ids][n_ids] conductances, [n_ids] rates, coordinates; then of heat contents the
     // knots [n_ids][n_pieces], curves [n_ids][n_pieces][6] (temperature, potential, conductivity,
     // each its value where the piece begins and its slope), kinds [n_ids], halves [z, y, x][n_ids],
-    // contacts [z, y, x][n_ids][n_ids]
+    // contacts [z, y, x][n_ids][n_ids], and as many radiances where surfaces radiate
     const wide* tables;
     // with coefficients, laid out as the state: conductance of the upper face of each point along
     // z, y, x; rate; volume, by which what heats a point is multiplied. Of heat contents the
     // conductance is, between different materials, their contact with the other sign, and `below`
-    // and `above` are the halves on both sides of the face.
+    // and `above` are the halves on both sides of the face; `radiance` is where surfaces radiate.
     const wide* upper[3];
     const wide* below[3];
     const wide* above[3];
+    const wide* radiance[3];
     const wide* rate;
     const wide* volume;
     const wide* numbers;  // of rules, of the steps that come
@@ -128,6 +129,14 @@ struct Flow {
     bool is_difference;
 };
 
+#ifdef TS_RADIATING
+// What flows here between surfaces that radiate to each other (tetris_sim/model/radiation.py).
+__device__ __noinline__ wide radiating(
+    wide here, wide there, wide own, wide other, wide contact, wide radiance) {
+    TS_RADIATING
+}
+#endif
+
 // `face`, of a face with halves of its own, is where the point below it lies, at `shift`.
 __device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id, int beside,
     const Piece& mine, wide there, bool is_ghost, long long face = 0, int shift = 0) {
@@ -138,6 +147,15 @@ __device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id,
     if (kinds[id] == kinds[beside]) return {its.potential() - mine.potential(), true};
     if (has_coefficients) {
         const wide below = body.below[axis][face], above = body.above[axis][face];
+#ifdef TS_RADIATING
+        const wide radiance = body.radiance[axis][face];
+        if (radiance > wide(0))
+            return {radiating(mine.temperature(), its.temperature(),
+                        (shift > 0 ? below : above) / mine.conductivity(),
+                        (shift > 0 ? above : below) / its.conductivity(), -body.upper[axis][face],
+                        radiance),
+                false};
+#endif
         const wide resistance = ((shift > 0 ? below : above) / mine.conductivity() +
                                     (shift > 0 ? above : below) / its.conductivity()) -
                                 body.upper[axis][face];
@@ -145,6 +163,15 @@ __device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id,
     }
     const wide* const halves = kinds + n;
     const wide* const contacts = halves + 3 * n;
+#ifdef TS_RADIATING
+    const wide radiance = contacts[((3 + axis) * n + id) * n + beside];
+    if (radiance > wide(0))
+        return {radiating(mine.temperature(), its.temperature(),
+                    halves[axis * n + id] / mine.conductivity(),
+                    halves[axis * n + beside] / its.conductivity(),
+                    contacts[(axis * n + id) * n + beside], radiance),
+            false};
+#endif
     const wide resistance = (halves[axis * n + id] / mine.conductivity() +
                                 halves[axis * n + beside] / its.conductivity()) +
                             contacts[(axis * n + id) * n + beside];

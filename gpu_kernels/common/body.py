@@ -41,6 +41,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.grid import AXIS_NAMES, LAST
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import LOGICAL, Instruction, Program, Programs, print_lines
+from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 from tetris_sim.model.slab import Ranges, Slab, batches
 from tetris_sim.model.step_control import Signal
 
@@ -146,15 +147,16 @@ class RuleNumbers:
 _BATCH_POINTS = 1 << 24  # points whose ids are evaluated together, to bound host memory
 _NO_RULE = -1
 # Of upper faces, in the order of `Problem.ways` and of axes.
+_OF_FACES = ("upper", "below", "above", "radiance")
 _WAYS = {
-    ndim: [[f"{way}_{'zyx'[three]}" for three in places] for way in ("upper", "below", "above")]
+    ndim: [[f"{way}_{'zyx'[three]}" for three in places] for way in _OF_FACES]
     for ndim, places in LAST.items()
 }
 # The layouts of `struct Body` and its faces in body.cuh: fields must keep their order.
 _BODY = np.dtype(
     [
         *[(name, np.uint64) for name in ("ids", "tables")],
-        *[(f"{way}_{axis}", np.uint64) for way in ("upper", "below", "above") for axis in "zyx"],
+        *[(f"{way}_{axis}", np.uint64) for way in _OF_FACES for axis in "zyx"],
         *[(name, np.uint64) for name in ("rate", "volume", "numbers", "places", "codes", "faces")],
         *[("n_ids", np.int32), ("n_pieces", np.int32), ("knots", np.int32)],
         *[("along", np.int32, 3), ("source", np.int32, 2)],
@@ -179,6 +181,7 @@ def body_defines(problem: Problem) -> dict[str, str | int]:
         "TS_ENTHALPY": int(conduction.enthalpy is not None),
         "TS_ALIKE": int(is_alike(conduction)),
         "TS_RULES": text,
+        **({} if problem.n_ways < len(_OF_FACES) else {"TS_RADIATING": _RADIATING}),
     }
 
 
@@ -196,8 +199,7 @@ def body_bytes(problem: Problem, layout: PitchedField) -> int:
         return 0
     of_point = id_dtype(problem).itemsize
     if problem.conduction.coefficients is not None:
-        ways = 3 if problem.conduction.enthalpy else 1
-        of_point += (ways * problem.grid.ndim + 2) * problem.arithmetic.itemsize
+        of_point += (problem.n_ways * problem.grid.ndim + 2) * problem.arithmetic.itemsize
     return layout.field_pitch * of_point
 
 
@@ -246,7 +248,7 @@ class DeviceBody:
             self.ids = cupy.zeros(n, id_dtype(problem))
             self.coefficients: dict[str, Any] = {}
             if self._conduction.coefficients is not None:
-                ways = _WAYS[problem.grid.ndim][: 3 if self._conduction.enthalpy else 1]
+                ways = _WAYS[problem.grid.ndim][: problem.n_ways]
                 names = (*itertools.chain(*ways), "rate", "volume")
                 self.coefficients = {name: cupy.zeros(n, arithmetic) for name in names}
         self.place(slab)
@@ -390,19 +392,20 @@ class DeviceBody:
 
 
 def _curves(enthalpy: Enthalpy) -> list[Numbers]:
-    """The tables of the enthalpy method in the order of body.cuh: knots, curves, kinds, halves and
-    contacts.
+    """The tables of the enthalpy method in the order of body.cuh: knots, curves, kinds, halves,
+    contacts and radiances.
     """
     curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
     pairs = [numbers for curve in curves for numbers in (curve.begins, curve.slopes)]
     # Always three axes; those that the problem lacks come first.
     missing = 3 - len(enthalpy.half)
-    halves, contacts = (
+    of_pairs = (enthalpy.contact, *([enthalpy.radiance] if enthalpy.radiates else []))
+    halves, *between = (
         np.concatenate([np.zeros((missing, *numbers.shape[1:])), numbers])
-        for numbers in (enthalpy.half, enthalpy.contact)
+        for numbers in (enthalpy.half, *of_pairs)
     )
     kinds = enthalpy.kinds.astype(np.float64)
-    parts = (enthalpy.knots, np.stack(pairs, axis=-1), kinds, halves, contacts)
+    parts = (enthalpy.knots, np.stack(pairs, axis=-1), kinds, halves, *between)
     return [np.asarray(part, np.float64).reshape(-1) for part in parts]
 
 
@@ -461,7 +464,7 @@ def _padded_ways(problem: Problem, axis: int, box: Ranges) -> npt.NDArray[Any]:
     counted = tuple(length + (k == axis) for k, length in enumerate(shape))
     parts = [
         # In a mirror, what lies below a face is above it.
-        np.flip(found, axis)[..., [0, 2, 1][: found.shape[-1]]] if direction < 0 else found
+        np.flip(found, axis)[..., [0, 2, 1, 3][: found.shape[-1]]] if direction < 0 else found
         for first, last, direction in spans
         if first < last
         for found in [padded(of_faces, with_span(box, first, last), counted, rings)]
@@ -564,3 +567,7 @@ def print_rules(
         text = print_program(rule.program, {**seen, **parameters, **places})
         numbers.append(cases.setdefault(text, len(cases)))
     return " ".join(f"case {number}: {{ {text} }}" for text, number in cases.items()), numbers
+
+
+# The body of `radiating` in body.cuh, whose arguments have the names of its inputs.
+_RADIATING = print_program(RADIATING, dict(zip(RADIATING_INPUTS, RADIATING_INPUTS, strict=True)))

@@ -224,7 +224,8 @@ def _body(conduction: Conduction) -> Mapping[str, Any]:
         "n_ids": conduction.medium.n_ids,
         "source": conduction.source and conduction.source.program.text,
         "coefficients": conduction.coefficients is not None,
-        **({} if conduction.enthalpy is None else {"pieces": conduction.enthalpy.n_pieces}),
+        **({} if (it := conduction.enthalpy) is None else {"pieces": it.n_pieces}),
+        **({"radiates": True} if it is not None and it.radiates else {}),
     }
 
 

@@ -19,7 +19,7 @@ from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
 from tests.support.cases import CUSTOM, boundary_of, make_problem, stencil_of
 from tests.support.conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
-from tests.support.enthalpy_cases import cooled_body, uneven
+from tests.support.enthalpy_cases import cooled_body, radiating_cases, uneven
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.ghosts import frame_defines, ghosts_defines, line_frame_defines
 from tetris_sim.gpu_kernels.common.body import body_defines
@@ -152,7 +152,11 @@ def test_the_frame_of_a_line_of_one_material_stays_in_registers(
 
 @pytest.mark.parametrize(
     "problem",
-    [graded((12, 15), mixed_faces), cooled_body((6, 7, 8)), uneven(cooled_body((6, 7, 8)))],
+    [
+        graded((12, 15), mixed_faces),
+        cooled_body((6, 7, 8)),
+        uneven(cooled_body((6, 7, 8))),
+    ],
     ids=["graded", "cooled", "uneven"],
 )
 def test_sweeps_of_coefficients_and_heat_contents_compile(problem: Problem) -> None:
@@ -161,6 +165,12 @@ def test_sweeps_of_coefficients_and_heat_contents_compile(problem: Problem) -> N
         assert compile_source(name, defines, "sm_90").spilled == 0
     frame = compile_source("frame_conduction.cu", frame_defines(problem, 4), "sm_90")
     assert frame.spilled <= 2 * FEW_BYTES
+
+
+@pytest.mark.parametrize("name", ["radiating block", "uneven radiating plate"])
+def test_sweeps_of_surfaces_that_radiate_compile(name: str) -> None:
+    defines = body_defines(radiating_cases()[name])
+    assert compile_source("conduction.cu", defines, "sm_90").spilled == 0
 
 
 def disassembled(compiled: Compiled) -> str:

@@ -30,7 +30,7 @@ from tests.support.conduction_cases import (
 )
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from tests.support.emulator.host_gpu import HostGpu
-from tests.support.enthalpy_cases import cooled_body, uneven
+from tests.support.enthalpy_cases import cooled_body, radiating_cases, uneven
 from tetris_sim.gpu_kernels.common.body import body_defines, print_rules
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -339,6 +339,16 @@ def test_heat_contents_have_the_bits_of_the_chain(
     near = reference.advance(state, problem, 40, 3)
     eps = float(np.finfo(dtype).eps)
     np.testing.assert_allclose(found, near, rtol=0, atol=400 * eps * np.abs(near).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("radiating block", np.float32), ("uneven radiating plate", np.float64)]
+)
+def test_surfaces_that_radiate_have_the_bits_of_the_chain(name: str, dtype: Any) -> None:
+    problem = radiating_cases(dtype)[name]
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact.advance(state, problem, 12)
+    np.testing.assert_array_equal(advanced(problem, [5, 7]), wanted)
 
 
 @pytest.mark.parametrize("on_cells", [lambda it: it, uneven], ids=["even", "uneven"])

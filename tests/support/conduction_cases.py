@@ -268,6 +268,10 @@ class GradedAxes:
         half = 0.5 / self.conductance(axis, box)
         return np.stack([half, half, 0 * half], axis=-1)
 
+    def radiance(self, axis: int, box: Ranges) -> Numbers:
+        """Nothing radiates."""
+        return 0 * self.conductance(axis, box)
+
     def capacity(self, box: Ranges) -> Numbers:
         """That of the volume."""
         return 2.0 * self.volume(box)

@@ -44,9 +44,12 @@ STEEL = MaterialCurves(LONG, ((0.0, 1.0), (0.5, 2.0)), 1.0)
 FEW, MANY = (ICE, PLAIN), (ICE, ALLOY, STEEL)
 
 
-def melting(case: Case, materials: tuple[MaterialCurves, ...]) -> Problem:
+def melting(
+    case: Case, materials: tuple[MaterialCurves, ...], *, radiates: bool = False
+) -> Problem:
     """A case with heat content as its state; its last id is held if it has more than there are
-    materials, ids beyond are of the first material again.
+    materials, ids beyond are of the first material again. Where it radiates, the first two do so
+    across their contact, and the first and the last across a vacuum.
     """
     problem, n = case.problem(), case.n_ids
     conduction = problem.conduction
@@ -59,8 +62,18 @@ def melting(case: Case, materials: tuple[MaterialCurves, ...]) -> Problem:
     resistance = np.zeros((n, n))
     if n > 1:
         resistance[0, 1] = resistance[1, 0] = 0.2
+    radiance = np.zeros((n, n))
+    if radiates:
+        resistance[0, -1] = resistance[-1, 0] = np.inf
+        # About as much flows per degree as through the materials: 4 e T^3 is 1.
+        radiance[[0, 1, 0, -1], [1, 0, -1, 0]] = 1 / (4 * 273.0**3)
     enthalpy = make_enthalpy(
-        materials, kinds, problem.grid.spacing, factors=factors, resistance=resistance
+        materials,
+        kinds,
+        problem.grid.spacing,
+        factors=factors,
+        resistance=resistance,
+        radiance=radiance,
     )
     square = np.array(problem.grid.spacing) ** 2
     alike = np.equal.outer(kinds, kinds)
@@ -156,6 +169,14 @@ class UnevenCells:
         )
         return np.stack([it / area for it in (*halves, contact)], axis=-1)
 
+    def radiance(self, axis: int, box: Ranges) -> Numbers:
+        """Of ids, over areas that grow along every axis."""
+        ahead = tuple((low + (k == axis), high + (k == axis)) for k, (low, high) in enumerate(box))
+        enthalpy = self.problem.body.enthalpy
+        assert enthalpy is not None
+        ids, beside = self.problem.padded_ids(box), self.problem.padded_ids(ahead)
+        return np.asarray(enthalpy.radiance[axis][ids, beside] * self._across(axis, box))
+
     def capacity(self, box: Ranges) -> Numbers:
         """That of the volume."""
         medium = self.problem.body.medium
@@ -207,4 +228,18 @@ def cases(dtype: Any = np.float64) -> dict[str, Problem]:
         "uneven plate": uneven(melting(Case("", (19, 23), 5, every_face, heated, dtype), MANY)),
         "uneven ring": uneven(melting(Case("", (13, 18), 3, rings, None, dtype), FEW)),
         "uneven block": uneven(melting(Case("", (7, 9, 11), 4, every_face, heated, dtype), FEW)),
+        **radiating_cases(dtype),
+    }
+
+
+def radiating_cases(dtype: Any = np.float64) -> dict[str, Problem]:
+    """Those whose surfaces radiate, by name."""
+    plate, block = (
+        Case("", shape, 4, every_face, heating(4, changes=True), dtype)
+        for shape in ((19, 23), (7, 9, 11))
+    )
+    return {
+        "radiating plate": melting(plate, MANY, radiates=True),
+        "radiating block": melting(block, FEW, radiates=True),
+        "uneven radiating plate": uneven(melting(plate, FEW, radiates=True)),
     }

@@ -18,6 +18,7 @@ from tetris_sim.model.equations import as_tap
 from tetris_sim.model.formula import COMPARISONS, OPERATIONS
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Program
+from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 
 _LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
 _FUSED = {}
@@ -125,6 +126,18 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
             rise = beyond[TEMPERATURE] - seen[TEMPERATURE]
             with np.errstate(divide="ignore", invalid="ignore"):
                 flow = rise / (resistance + contact)
+            if enthalpy.radiates:
+                e = (
+                    enthalpy.radiance[axis][ids, beside]
+                    if coefficients is None
+                    else coefficients.radiance(axis, between_box)
+                ).astype(kind)
+                ends = seen[TEMPERATURE], beyond[TEMPERATURE]
+                halves = own / seen[CONDUCTIVITY], other / beyond[CONDUCTIVITY]
+                given = dict(zip(RADIATING_INPUTS, (*ends, *halves, contact, e), strict=True))
+                with np.errstate(all="ignore"):
+                    radiated = run_program(RADIATING, problem.arithmetic, **given)
+                flow = np.where(e > 0, radiated, flow)
             alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
             gained = np.where(alike, gained, flow if before is None else before + flow)
 

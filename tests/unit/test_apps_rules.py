@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from tetris_sim.apps.heat.rules import STEFAN_BOLTZMANN, Surface, flowing, held, join
+from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.time_functions import TimeFunction
 from tetris_sim.model.conduction import AFFINE, MIRROR, Rule
 from tetris_sim.model.formula import Constant, compile_expression, evaluate
+from tetris_sim.model.radiation import STEFAN_BOLTZMANN
 
 
 def course(text: str) -> TimeFunction:

@@ -230,6 +230,10 @@ class AsArrays:
         half = 0.5 / self.conductance(axis, box)
         return np.stack([half, half, 0 * half], axis=-1)
 
+    def radiance(self, axis: int, box: Ranges) -> Numbers:
+        """Nothing radiates."""
+        return 0 * self.conductance(axis, box)
+
     def capacity(self, box: Ranges) -> Numbers:
         return np.asarray(
             self.medium.capacity[self.medium.ids(box)] * self.problem.grid.cell_volume

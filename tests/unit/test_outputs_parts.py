@@ -235,6 +235,7 @@ def test_where_the_state_is_heat_the_way_to_a_face_is_in_degrees() -> None:
         kinds=np.zeros(1, np.int64),
         half=np.full((1, 1), 0.125),
         contact=np.zeros((1, 1, 1)),
+        radiance=np.zeros((1, 1, 1)),
     )
     assert plain.conduction is not None
     problem = replace(plain, conduction=replace(plain.conduction, enthalpy=enthalpy))

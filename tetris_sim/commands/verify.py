@@ -14,6 +14,7 @@ from tetris_sim.model.stencils.catalogue import catalogue
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.support.wording import listed, suggestion
 from tetris_sim.verification.case import CaseSolver
+from tetris_sim.verification.engineering import engineering_cases
 from tetris_sim.verification.equations import PosedSystem
 from tetris_sim.verification.precision import (
     ABSOLUTE,
@@ -49,6 +50,7 @@ SUITES: dict[str, Callable[[], tuple[Standard | PosedSystem, ...]]] = {
     "nafems": nafems,
     "bestest": bestest,
     "public": public_cases,
+    "engineering": engineering_cases,
     "equations": systems,
 }
 _STANDARDS_COLUMNS = (

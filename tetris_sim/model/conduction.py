@@ -39,11 +39,11 @@ from tetris_sim.model.step_control import Signal, mean
 # undergoes phase change.
 #
 # The state is the enthalpy H per volume [J/m^3]. Temperature T(H), the potential phi(H), which is
-# the integral of k dT (Kirchhoff transform), and the conductivity k(H) are piecewise linear, with
-# their own pieces for each material; while a material melts, T stands still or rises slowly, and H
-# takes up the latent heat. Between two cells of one material flows (phi_b - phi_a) / d, exact for
-# any k(T); between different materials flows (T_b - T_a) over the sum of three resistances: half a
-# cell on each side, with the current conductivities, and the contact. As above, a time step is
+# the integral of k dT (Kirchhoff transform), and the conductivity k(H) are piecewise linear by
+# material; while it melts, T stands still or rises slowly, and H takes up the latent heat. Between
+# two cells of one material flows (phi_b - phi_a) / d, exact for any k(T); between different ones
+# (T_b - T_a) over the sum of three resistances: half a cell on each side, with the current
+# conductivities, and the contact, or what surfaces radiate (`radiation.py`). A time step is
 #
 #     S  = K (phi_j - phi) + S     or     S = (T_j - T) / ((c / k + c_j / k_j) + R) + S
 #     H' = dt S + H
@@ -74,14 +74,14 @@ class Enthalpy:
     Attributes:
         knots: where each piece begins, ascending, (n_ids, n_pieces) [J/m^3]. The first piece
             extends below the first knot, the last one above the last.
-        temperature: T [degC].
-        potential: phi [W/m].
-        conductivity: k [W/(m K)], positive.
+        temperature, potential, conductivity: T [degC], phi [W/m], k [W/(m K)], positive.
         kinds: the material of each id, (n_ids,); ids of one material differ in their heat source.
         half: c by axis and id, (ndim, n_ids) [m^2]: spacing^2 / 2, over the factor by which k is
             larger along this axis.
         contact: R by axis and ids, (ndim, n_ids, n_ids), symmetric [m^3 K/W]: spacing times the
-            contact resistance between different materials; infinite where no heat passes.
+            contact resistance between different materials; infinite where nothing is conducted.
+        radiance: e of the same, effective emissivity times the Stefan-Boltzmann constant over
+            spacing [W/(m^3 K^4)]; 0 where surfaces do not radiate to each other.
     """
 
     knots: Numbers
@@ -91,6 +91,12 @@ class Enthalpy:
     kinds: npt.NDArray[np.int64]
     half: Numbers
     contact: Numbers
+    radiance: Numbers
+
+    @functools.cached_property
+    def radiates(self) -> bool:
+        """Whether any two ids radiate to each other."""
+        return bool((self.radiance > 0).any())
 
     @property
     def n_pieces(self) -> int:
@@ -109,15 +115,11 @@ class Enthalpy:
         return np.asanyarray(slopes * (state - knots[ids, piece]) + begins)
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
-        """Return the enthalpy [J/m^3] at a temperature [degC]; a material just at its melting point
-        counts as solid.
-        """
+        """Return the enthalpy [J/m^3] at a temperature [degC]; what just melts counts as solid."""
         return self.where(self.temperature, temperature, ids)
 
     def where(self, curve: Curve, values: Numbers, ids: npt.NDArray[Any]) -> Numbers:
-        """Return the smallest enthalpy [J/m^3] at which an ascending curve takes the given
-        values.
-        """
+        """Return the smallest enthalpy [J/m^3] at which an ascending curve takes some values."""
         # Unused pieces have infinite knots; they must not attract a value.
         marks = np.where(np.isfinite(self.knots), curve.begins, np.inf)
         piece = _pieces(marks, values, ids, side="left")
@@ -126,9 +128,7 @@ class Enthalpy:
         )
 
     def slope(self, curve: Curve, state: Numbers, ids: npt.NDArray[Any]) -> Numbers:
-        """Return the slope of a curve at an enthalpy; at a knot, that of the piece that begins
-        there.
-        """
+        """Return the slope of a curve at an enthalpy; at a knot, that of the piece above it."""
         return np.asarray(curve.slopes[ids, _pieces(self.knots, state, ids, side="right")])
 
     def with_ghosts(self) -> Enthalpy:
@@ -157,6 +157,7 @@ class Enthalpy:
             kinds=np.tile(self.kinds, 2),
             half=np.tile(self.half, 2),
             contact=np.tile(self.contact, (2, 2)),
+            radiance=np.tile(self.radiance, (2, 2)),
         )
 
 
@@ -213,12 +214,10 @@ class Parameter:
         return callable(self.values)
 
     def rows(self, time: Clock, first: int, steps: int) -> Numbers:
-        """Tabulate some steps, (steps, n_codes) or (steps, 1); a single row if the numbers are
-        constant.
+        """Tabulate steps, (steps, n_codes) or (steps, 1); one row if the numbers are constant.
 
         They are computed for whole chunks of steps: vectorized functions round the ends of an array
-        differently from its middle, and a number must not depend on which steps were requested with
-        it.
+        differently from its middle, and a number must not depend on what is requested with it.
 
         Args:
             time: the clock, from step numbers to times [s].
@@ -405,9 +404,7 @@ class Coefficients(Protocol):
         """
 
     def capacity(self, box: Ranges) -> Numbers:
-        """Heat capacity rho c times volume of the points of a box [J/K]; infinite where the state
-        is held.
-        """
+        """Heat capacity rho c times volume of the points of a box [J/K]; infinite if held."""
 
     def volume(self, box: Ranges) -> Numbers:
         """Volumes of the cells of a box [m^3]; heat sources are multiplied by them."""
@@ -416,6 +413,9 @@ class Coefficients(Protocol):
         """Of the same faces, for enthalpies of different materials: c of the half cells below and
         above [1/m], to be divided by their k, and the contact R [K/W]; (..., 3).
         """
+
+    def radiance(self, axis: int, box: Ranges) -> Numbers:
+        """Of the same faces, e times the area of enthalpies that radiate, else 0 [W/K^4]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -489,6 +489,9 @@ class _RepeatedCoefficients:
     def series(self, axis: int, box: Ranges) -> Numbers:
         return repeated(functools.partial(self.given.series, axis), self.shape)(box)
 
+    def radiance(self, axis: int, box: Ranges) -> Numbers:
+        return repeated(functools.partial(self.given.radiance, axis), self.shape)(box)
+
 
 def repeated(
     of_box: Callable[[Ranges], npt.NDArray[Any]], shape: tuple[int, ...]
@@ -513,12 +516,8 @@ def in_series(spacing: float, conductivity: Numbers, resistance: Numbers | float
 
 
 def star_mean(ndim: int, radii: Sequence[int] | None = None) -> Stencil:
-    """Return the star stencil of the points that a step reads along the axes, as their mean; only
-    its offsets matter.
-
-    Args:
-        ndim: number of axes.
-        radii: how far it reads, per axis; 1 if not given.
+    """Return the star stencil of the points that a step reads along the axes, `radii` far, as their
+    mean; only its offsets matter.
     """
     offsets = [(0,) * ndim]
     for axis, radius in enumerate(radii or (1,) * ndim):

@@ -372,11 +372,8 @@ class Problem:
         """
         if self.substeps is None:
             return None
-        if not self.system.is_local:
-            return (
-                "stages read numbers of the whole grid, noise or what is solved for, for which it "
-                "does not stop"
-            )
+        if self.system.reductions or self.system.noises:
+            return "stages read numbers of the whole grid or noise, for which it does not stop"
         return "steps follow the errors at all points (time.tolerance), which it does not keep"
 
     @property
@@ -454,7 +451,7 @@ class Problem:
     def ways(self, axis: int, box: Ranges) -> npt.NDArray[np.float64]:
         """Return what kernels read of the upper faces of a box, where coefficients give it: the
         conductance, (..., 1); of enthalpies (..., 3): that by potential, or between materials the
-        contact R with the other sign, and c of the half cells below and above (`Coefficients`).
+        contact R with the other sign, c of the half cells below and above, and any radiance.
         """
         given, enthalpy = self.body.coefficients, self.body.enthalpy
         assert given
@@ -466,7 +463,13 @@ class Problem:
         kinds, above = (enthalpy.kinds[self.padded_ids(it)] for it in (box, upwards))
         found = np.roll(given.series(axis, box), 1, -1)
         found[..., 0] = np.where(kinds == above, between, -found[..., 0])
-        return found
+        more = [given.radiance(axis, box)[..., None]] if enthalpy.radiates else []
+        return np.concatenate([found, *more], axis=-1)
+
+    @property
+    def n_ways(self) -> int:
+        """Numbers of a face in `ways`, for each axis."""
+        return 1 if (it := self.body.enthalpy) is None else 3 + it.radiates
 
     def padded_coefficient(self, name: str, box: Ranges) -> npt.NDArray[np.float64]:
         """Return a coefficient of the equations in a box of global indices that may reach beyond
@@ -480,10 +483,11 @@ class Problem:
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
-    def around(self, of_box: Callable[[Ranges], npt.NDArray[Any]], box: Ranges) -> npt.NDArray[Any]:
-        """Return what a function of boxes of the grid gives in one that may reach beyond it."""
+    def padded_noise(self, name: str, box: Ranges, step: int) -> npt.NDArray[np.float64]:
+        """Return a noise of the equations in a step, in a box that may reach beyond the grid."""
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
-        return padded(of_box, box, self.grid.shape, periodic)
+        of_box = self.system.noises[name]
+        return padded(lambda it: of_box(it, step), box, self.grid.shape, periodic)
 
     def stored_ids(self, box: Ranges) -> Ids:
         """Return the ids of the values that a kernel's state array holds in a box as of
@@ -549,7 +553,7 @@ class Passage:
     Attributes:
         between: conductance; of enthalpies that by potential within a material.
         series: of enthalpies between materials, c of the half cell on this side and on the other
-            one, to be divided by their conductivities, and the contact R; else empty.
+            one, to be divided by their conductivities, the contact R, and any radiance; else empty.
     """
 
     between: npt.NDArray[Any]
@@ -586,9 +590,11 @@ def passage(
             return Passage(between)
         below, above, contact = np.moveaxis(given.series(axis, faces), -1, 0)
         own, other = (below, above) if side == "high" else (above, below)
-        return Passage(between, (own, other, contact))
+        more = (given.radiance(axis, faces),) if enthalpy.radiates else ()
+        return Passage(between, (own, other, contact, *more))
     between = medium.conductance[axis][ids, beside]
     if not enthalpy:
         return Passage(between)
-    half = enthalpy.half[axis]
-    return Passage(between, (half[ids], half[beside], enthalpy.contact[axis][ids, beside]))
+    half, contact = enthalpy.half[axis], enthalpy.contact[axis][ids, beside]
+    more = (enthalpy.radiance[axis][ids, beside],) if enthalpy.radiates else ()
+    return Passage(between, (half[ids], half[beside], contact, *more))

@@ -22,6 +22,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.equations import tap
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.problem import Field, Passage, Problem, arithmetic_of, passage
+from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 from tetris_sim.model.rounding import Failures, Noise, entering, observed
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import Stencil
@@ -301,11 +302,15 @@ def flow_by(
         return np.asanyarray(by_potential)
 
     alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
-    own, other, contact = (it.astype(kind) for it in between.series)
+    own, other, contact, *radiance = (it.astype(kind) for it in between.series)
     # Infinite or 0 / 0 values belong to pairs of one material, which are not taken.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total = own / mine[CONDUCTIVITY] + other / theirs[CONDUCTIVITY] + contact
-        by_temperature = (theirs[TEMPERATURE] - mine[TEMPERATURE]) / total
+    with np.errstate(all="ignore"):
+        below, above = own / mine[CONDUCTIVITY], other / theirs[CONDUCTIVITY]
+        by_temperature = (theirs[TEMPERATURE] - mine[TEMPERATURE]) / (below + above + contact)
+        if radiance:
+            ends = mine[TEMPERATURE], theirs[TEMPERATURE], below, above, contact, radiance[0]
+            radiated = evaluate(RADIATING.tree, dict(zip(RADIATING_INPUTS, ends, strict=True)))
+            by_temperature = np.where(radiance[0] > 0, radiated, by_temperature)
     return np.asanyarray(np.where(alike, by_potential, by_temperature))
 
 

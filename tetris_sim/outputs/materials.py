@@ -106,13 +106,17 @@ class BodyMaterials:
     def lets_pass(self, axis: int, box: Box, ids: Ids, beside: Ids) -> npt.NDArray[np.bool_]:
         """Mask of the upper faces of the cells of a box through which heat can flow."""
         conduction = self.conduction
-        if conduction.coefficients is not None:
-            return np.asarray(conduction.coefficients.conductance(axis, box) > 0)
+        enthalpy = conduction.enthalpy
+        if (given := conduction.coefficients) is not None:
+            conducts = given.conductance(axis, box) > 0
+            if enthalpy is not None and enthalpy.radiates:
+                conducts = conducts | (given.radiance(axis, box) > 0)
+            return np.asarray(conducts)
         # Enthalpy method: resistances in series, half a cell on either side and the contact.
-        if (enthalpy := conduction.enthalpy) is not None:
+        if enthalpy is not None:
             half = enthalpy.half[axis]
             total = half[ids] + half[beside] + enthalpy.contact[axis][ids, beside]
-            return np.asarray(np.isfinite(total))
+            return np.asarray(np.isfinite(total) | (enthalpy.radiance[axis][ids, beside] > 0))
         return np.asarray(conduction.medium.conductance[axis][ids, beside] > 0)
 
     def seams(self) -> Iterator[tuple[int, Box, Box]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.model.conduction import (
     AFFINE,
@@ -31,6 +32,7 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.problem import Problem, passage
+from tetris_sim.model.radiation import RadiatedFlow, radiated
 from tetris_sim.model.reference import Seen, follow, potentials
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import bends, mean
@@ -378,9 +380,35 @@ class Contents:
         apart = abs(rise) > close
         mean = np.where(apart, (next_phi - phi) / np.where(apart, rise, 1.0), (k + next_k) / 2)
 
-        own, other, contact = between.series
+        own, other, contact, *_ = between.series
         through = own / k + other / next_k + contact
         return np.asarray(np.where(alike, by_potential * mean, 1 / through))
+
+    def radiated(
+        self, axis: int, state: Numbers
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], RadiatedFlow]:
+        """Return flat indices of the cells that radiate to the next ones along an axis, those of
+        the next ones, and what flows into the first.
+        """
+        ids, whole = self.ids, tuple((0, n) for n in self.ids.shape)
+        beside = np.roll(ids, -1, axis)
+        *series, radiance = passage(self.problem, axis, whole, ids, beside, "high").series
+        at = np.broadcast_to(radiance > 0, ids.shape).copy()
+        if not self.problem.boundary.periodic(axis):
+            at[(slice(None),) * axis + (-1,)] = False
+
+        here = np.flatnonzero(at)
+        there = np.roll(np.arange(ids.size).reshape(ids.shape), -1, axis).reshape(-1)[here]
+        sides = [
+            potentials(self.conduction, state.reshape(-1)[it], ids.reshape(-1)[it])
+            for it in (here, there)
+        ]
+        own, other, contact, e = (np.broadcast_to(it, at.shape)[at] for it in (*series, radiance))
+        temperatures = [it[TEMPERATURE] for it in sides]
+        halves = own / sides[0][CONDUCTIVITY], other / sides[1][CONDUCTIVITY]
+        with np.errstate(divide="ignore"):
+            flow = radiated(temperatures[0], temperatures[1], halves[0], halves[1], contact, e)
+        return here, there, flow
 
     def tangent(
         self, k: Numbers, ghosts: Callable[[Seen], Numbers], state: Numbers, ids: Ids
@@ -470,7 +498,8 @@ def contents_of(problem: Problem, ids: Ids) -> Contents | None:
     held = np.isinf(conduction.medium.capacity)
     present = np.bincount(ids.reshape(-1), minlength=len(held)) > 0
     own, given = (np.flatnonzero(present & mask) for mask in (~held, held))
-    joined = np.isfinite(it.contact[:, own][:, :, given]).any()
+    meets = np.isfinite(it.contact) | (it.radiance > 0)
+    joined = meets[:, own][:, :, given].any()
     has_one = len(set(it.kinds[own])) == 1 and not joined
     drive, volumes = it.potential if has_one else it.temperature, np.ones(1)
     if conduction.coefficients:

@@ -395,7 +395,8 @@ class _Parts:
         self._linear = self._contents is None or self._contents.has_one
         d, f = self._d, self._f
         # The constant parts must not be overwritten.
-        if self._moving or self._any_held or not self._lasts:
+        radiates = self._contents is not None and self._contents.enthalpy.radiates
+        if self._moving or self._any_held or not self._lasts or radiates:
             d, f = d.copy(), f.copy()
         heat = None
         if (source := self._conduction.source) is not None and not self._lasts:
@@ -407,6 +408,8 @@ class _Parts:
         joined = self._joined
         if self._contents is not None:
             between = [self._conductance(self._contents, axis, state) for axis in range(state.ndim)]
+            for axis in range(state.ndim) if radiates else ():
+                self._add_radiated((between[axis], d, f), self._contents, axis, state)
             joined = [self._cut(axis, k) for axis, k in enumerate(between)]
         # Flows to held cells: K (T_held - u) adds K to d and K T_held to f.
         if self._any_held:
@@ -453,6 +456,34 @@ class _Parts:
         if not self._problem.boundary.periodic(axis):
             _plane(between, axis, n - 1)[...] = 0.0
         return np.asarray(between)
+
+    def _add_radiated(
+        self, to: tuple[Numbers, ...], contents: Contents, axis: int, state: Numbers
+    ) -> None:
+        """Put the flows between surfaces that radiate into K, d and f, in place: towards held
+        cells with their tangents, else with one slope for both sides.
+        """
+        k, d, f = (it.reshape(-1) for it in to)
+        here, there, flow = contents.radiated(axis, state)
+        drive = contents.driving(state).reshape(-1)
+        rise = drive[there] - drive[here]
+
+        # A system with different slopes would not be symmetric: f has what is left of the flow.
+        held = self._held.reshape(-1) if self._any_held else np.zeros(drive.shape, np.bool_)
+        free = ~(held[here] | held[there])
+        k[here[free]] = flow.conductance[free]
+        rest = (flow.flow - flow.conductance * rise)[free]
+        np.add.at(f, here[free], rest)
+        np.subtract.at(f, there[free], rest)
+
+        # K (T_held - u) alone gives the flow, d and f the rest of its tangent.
+        secant = np.divide(flow.flow, rise, out=flow.cooling.copy(), where=rise != 0)
+        k[here[~free]] = secant[~free]
+        for own, other, slope in ((here, there, flow.cooling), (there, here, flow.warming)):
+            only = ~held[own] & held[other]
+            more = (slope - secant)[only]
+            np.add.at(d, own[only], more)
+            np.add.at(f, own[only], more * drive[own[only]])
 
     def _cut(self, axis: int, between: Numbers) -> tuple[Numbers, list[tuple[Numbers, int]]]:
         """Split K at held cells: (K between unknowns, [(K towards held cells, shift to them)])."""

@@ -63,7 +63,9 @@ def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], 
         curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
         tables = [table for curve in curves for table in (curve.begins, curve.slopes)]
         found.update(enthalpy.kinds.tobytes())
-        for table in (enthalpy.knots, *tables, enthalpy.half, enthalpy.contact):
+        # A body that does not radiate has the digest that it had before bodies could.
+        more = (enthalpy.radiance,) if enthalpy.radiates else ()
+        for table in (enthalpy.knots, *tables, enthalpy.half, enthalpy.contact, *more):
             found.update(np.ascontiguousarray(table).tobytes())
     if conduction.source is not None:
         _add_rule(found, conduction.source, dt)

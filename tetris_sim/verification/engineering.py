@@ -1,0 +1,168 @@
+"""Cases of thermal engineering with answers from formulas and papers, as a user would pose them.
+
+`_FAMILIES` is the table of the suite: a function for each kind of physics, which yields its cases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
+from tetris_sim.verification.standards import Answer, Standard, StandardRow
+
+_STEADY = {"scheme": "steady", "tolerance": 1e-10}
+_INSULATED = {"type": "neumann"}
+_MODEST = "M. F. Modest, Radiative Heat Transfer, 3rd ed. (2013), section 5.3"
+
+
+def engineering_cases() -> tuple[Standard, ...]:
+    """Return the cases of all families."""
+    return tuple(case for family in _FAMILIES for case in family())
+
+
+def root(of: Callable[[float], float], low: float, high: float) -> float:
+    """Return the number between two others at which a function is 0."""
+    from scipy.optimize import brentq
+
+    return float(brentq(of, low, high, xtol=1e-13, rtol=1e-14))
+
+
+# Radiation: to what lies around a body, and across gaps.
+
+
+def _solid(k: float = 2.0) -> dict[str, float]:
+    return {"conductivity": k, "density": 2000.0, "specific_heat": 500.0}
+
+
+def _fixed(kelvin: float) -> dict[str, Any]:
+    return {"type": "dirichlet", "value": kelvin - KELVIN}
+
+
+def _radiation() -> Iterator[Standard]:
+    yield _rod_in_space()
+    yield _plate_that_cools()
+    for axes, name in (((), "plates"), (("r",), "cylinders"), (("r",), "spheres")):
+        yield _gap(name, [*axes])
+
+
+def _rod_in_space() -> Standard:
+    # Of 0.1 m, at 1200 K behind; what is conducted is what its end radiates to nothing.
+    k, length, behind, e = 2.0, 0.1, 1200.0, 0.8
+    region = {"name": "space", "box": {"x": [length, 1]}}
+    sections = {
+        "grid": {"shape": [24], "size": [0.12]},
+        "model": {
+            "type": "heat",
+            "materials": {"rod": _solid(k)},
+            "regions": [
+                {"material": "rod"},
+                {**region, "fluid": {"ambient": -KELVIN, "emissivity": e}},
+            ],
+        },
+        "boundaries": {"x-": _fixed(behind), "*": _INSULATED},
+        "time": _STEADY,
+    }
+    end = root(lambda t: k / length * (behind - t) - e * STEFAN_BOLTZMANN * t**4, 0, behind)
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        flow = k / length * (behind - end)
+        found = answer.flows()
+        yield StandardRow("heat into space [W/m^2]", flow, 1e-6 * flow, found["rod to space"])
+        behind_end = end - KELVIN + flow / k * length / 40
+        row = answer.temperature(length * (1 - 1 / 40))
+        yield StandardRow("behind the end [degC]", behind_end, 1e-6, row)
+
+    return Standard("rod that radiates into space", _MODEST, sections, look)
+
+
+def _plate_that_cools() -> Standard:
+    # Thin and of high conductivity, so that it has one temperature, over time by quadrature.
+    thickness, hot, cold, e, h = 0.01, 1000.0, 300.0, 0.7, 8.0
+    solid = {**_solid(1e4), "density": 1000.0, "specific_heat": 1000.0}
+    end = 600.0
+    sections = {
+        "grid": {"shape": [4], "size": [0.02]},
+        "initial": {"type": "constant", "value": hot - KELVIN},
+        "model": {
+            "type": "heat",
+            "materials": {"plate": solid},
+            "regions": [
+                {"material": "plate"},
+                {
+                    "name": "air",
+                    "box": {"x": [thickness, 1]},
+                    "fluid": {"ambient": cold - KELVIN, "h": h, "emissivity": e},
+                },
+            ],
+        },
+        "boundaries": {"*": _INSULATED},
+        "time": {"scheme": "implicit", "dt": 10.0, "t_end": end, "tolerance": 1e-9},
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        from scipy.integrate import solve_ivp
+
+        def rate(_: float, t: Any) -> Any:
+            lost = h * (t - cold) + e * STEFAN_BOLTZMANN * (t**4 - cold**4)
+            return -lost / (thickness * 1000.0 * 1000.0)
+
+        exact = solve_ivp(rate, (0, end), [hot], rtol=1e-11, atol=1e-9).y[0, -1] - KELVIN
+        found = answer.temperature(thickness / 2)
+        yield StandardRow(f"after {end:g} s [degC]", float(exact), 0.05, found)
+
+    source = "c m dT/dt = -A (h (T - Ta) + e sigma (T^4 - Ta^4)), by SciPy"
+    return Standard("plate that cools by radiation", source, sections, look)
+
+
+def _gap(name: str, axes: list[str]) -> Standard:
+    # Two shells that touch at r = 0.15 m but for a thin gap, at 1000 K inside and 300 K outside.
+    inner, middle, outer = (0.1, 0.15, 0.2)
+    first, second, hot, cold, e = 3.0, 0.5, 1000.0, 300.0, (0.8, 0.5)
+    axis = "r" if axes else "x"
+    begin = inner if axes else 0.0
+    grid: dict[str, Any] = {"shape": [80], "size": [outer - inner]}
+    if axes:
+        system = {"cylinders": "cylindrical", "spheres": "spherical"}[name]
+        grid |= {"coordinates": system, "axes": axes, "origin": {"r": inner}}
+    wide = {axis: [begin + middle - inner, begin + outer - inner]}
+    sections = {
+        "grid": grid,
+        "model": {
+            "type": "heat",
+            "materials": {"first": _solid(first), "second": _solid(second)},
+            "regions": [{"material": "first"}, {"material": "second", "box": wide}],
+            "contacts": [{"between": ["first", "second"], "emissivity": [*e]}],
+        },
+        "boundaries": {f"{axis}-": _fixed(hot), f"{axis}+": _fixed(cold)},
+        "time": _STEADY,
+    }
+
+    def resistance(k: float, a: float, b: float) -> float:
+        if name == "plates":
+            return (b - a) / k
+        if name == "cylinders":
+            return math.log(b / a) / (2 * math.pi * k)
+        return (1 / a - 1 / b) / (4 * math.pi * k)
+
+    # Of the gap; that of cylinders is per metre.
+    area = {"plates": 1.0, "cylinders": 2 * math.pi * middle, "spheres": 4 * math.pi * middle**2}
+    effective = 1 / (1 / e[0] + 1 / e[1] - 1)
+
+    def missing(flow: float) -> float:
+        inside = hot - flow * resistance(first, inner, middle)
+        outside = cold + flow * resistance(second, middle, outer)
+        return area[name] * effective * STEFAN_BOLTZMANN * (inside**4 - outside**4) - flow
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        flow = root(missing, 0.0, (hot - cold) / resistance(second, middle, outer))
+        # Cells of shells resist by their mean areas: second order.
+        within = 1e-6 if not axes else 1e-4
+        found = answer.flows()["first to second"]
+        yield StandardRow("heat across the gap [W]", flow, within * flow, found)
+
+    return Standard(f"gap between {name}", _MODEST, sections, look)
+
+
+_FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (_radiation,)
