@@ -16,13 +16,19 @@ TESTS := $(PY) -m pytest -n auto --maxprocesses 8 $(PYTEST_ARGS)
 GPU := gpu13
 # Compiles GPU kernels where there is no GPU; for CUDA 12 the GPU extra brings it.
 COMPILER := $(if $(filter gpu13,$(GPU)),$(comma)nvrtc)
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 pyproject.toml \
+	--extra notebook --extra report --extra compression --extra stl
+LOWEST := $(VENV)/lowest
+# One file or two of each kind of dependency: readers and writers, formulas, kernels, bodies, pictures, tables.
+SMOKE := tests/unit/test_config.py tests/unit/test_quantities.py tests/unit/test_checkpoint.py \
+	tests/unit/test_outputs_fields.py tests/unit/test_packing.py tests/unit/test_outputs_painting.py
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-.PHONY: run test test-all test-gpu test-mpi check lint docs site bench size clean help
+.PHONY: run test test-all test-gpu test-mpi test-lowest smoke-lowest dependencies check lint docs site bench size clean help
 
 run: $(VENV)/.installed ## simulate a cooling copper plate: checkpoint, pictures and report in results/copper_plate
 	@$(PY) -m tetris_sim run examples/copper_plate.yaml --overwrite
@@ -38,6 +44,20 @@ test-gpu: $(VENV)/.installed-$(GPU) ## run the tests that need a GPU (GPU=gpu12 
 
 test-mpi: $(VENV)/.installed-dev ## run the tests that need MPI
 	@$(PYTEST) -m mpi
+
+test-lowest: $(LOWEST)/.installed ## run the quick tests with the lowest versions that pyproject.toml allows
+	@CI=true $(LOWEST)/bin/python -m pytest -n auto --maxprocesses 8 -m "not slow" $(PYTEST_ARGS) tests/unit
+
+smoke-lowest: $(LOWEST)/.installed ## import everything and run a few tests with the lowest versions
+	@CI=true $(LOWEST)/bin/python -m pytest -q -n 2 -m "not slow" $(PYTEST_ARGS) $(SMOKE)
+
+dependencies: $(VENV)/.installed-release ## write the lowest versions, the lock file, licences and SBOM into .ci
+	@$(COMPILE) --resolution lowest-direct --output-file .ci/lowest.txt
+	@$(COMPILE) --extra mpi --universal --generate-hashes --upgrade --output-file .ci/lock.txt
+	@$(BIN)/uv venv --quiet --clear build/locked
+	@$(BIN)/uv pip install --quiet --python build/locked/bin/python --require-hashes -r .ci/lock.txt
+	@$(BIN)/pip-licenses --python build/locked/bin/python --from mixed --format markdown --order license --output-file .ci/licences.md
+	@$(BIN)/cyclonedx-py environment build/locked/bin/python --pyproject pyproject.toml --output-reproducible --of JSON -o .ci/sbom.json
 
 check: lint ## lint, types, layers and the quick tests, in about a minute: before every commit
 	@$(PYTEST) -m "not slow" -n auto tests/unit tests/docs
@@ -99,6 +119,16 @@ $(VENV)/.installed-dev: pyproject.toml | $(PY)
 	@echo "Installing tetris_sim and what its tests need, MPI included, into $(VENV) (once; a minute or two)"
 	@$(PIP_INSTALL) '.[dev,mpi$(COMPILER)]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-release: $(VENV)/.installed
+	@$(PIP_INSTALL) '.[release]'
+	@touch $@
+
+$(LOWEST)/.installed: .ci/lowest.txt | $(VENV)/.installed-release
+	@echo "Installing the lowest versions that pyproject.toml allows into $(LOWEST)"
+	@$(BIN)/uv venv --quiet --clear $(LOWEST)
+	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python -r .ci/lowest.txt pytest pytest-xdist hypothesis h5netcdf
+	@touch $@
 
 $(VENV)/.installed-$(GPU): $(VENV)/.installed-dev
 	@echo "Installing CuPy and the CUDA libraries into $(VENV) (once; a few minutes)"

@@ -9,17 +9,19 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.pde.build import Parts, assemble_equations
+from tetris_sim.apps.pde.build import assemble_equations
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.language import (
     Accuracy,
     Advection,
     Language,
+    constraint_in,
     name_mistakes,
     read_constant,
     read_constants,
 )
 from tetris_sim.apps.pde.model import variable
+from tetris_sim.apps.pde.parts import Parts
 from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.wholes import noise_in
@@ -344,7 +346,10 @@ def equations_problem(
     language = language_of(names, constants, grid.ndim)
     velocities = {velocity_of(name) for name in second}
     first = [name for name in names if name not in {*second, *velocities}]
-    trees = _trees(first, equations, language) if first or not second else {}
+    given = {} if callable(equations) else _constraints(equations)
+    moved = equations if callable(equations) else {**equations, **given}
+    trees = _trees(first, moved, language) if first or not second else {}
+    elliptic = {name: trees.pop(name) for name in given}
     seconds = _trees([*second], second, language) if second else {}
     if scheme is None:
         both = (trees.values(), seconds.values())
@@ -357,6 +362,8 @@ def equations_problem(
         language.numbers,
         Space(grid.spacing, accuracy, advection),
         arrays={name: _of_box(name, constants[name], grid) for name in language.arrays},
+        order=tuple(names),
+        elliptic=elliptic,
     )
     system = system.with_wholes(grid).with_faces(boundaries, grid)
 
@@ -382,6 +389,12 @@ def equations_problem(
     solved: Any = scheme
     time = TimeSection(dt=taken, steps=steps, tolerance=tolerance, scheme=solved)
     return assemble_equations(parts, time, adaptive=tolerance is not None)
+
+
+def _constraints(equations: Mapping[str, RightSide]) -> dict[str, str]:
+    """F of those that are 0 = F, by field."""
+    found = {k: constraint_in(it) for k, it in equations.items() if isinstance(it, str)}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tetris_sim.apps.domain import MAX_STEPS, count_steps, is_unstable
-from tetris_sim.apps.pde.fields import inner_boundary
 from tetris_sim.apps.pde.fluxes import weno5_in
+from tetris_sim.apps.pde.parts import (
+    Parts,
+    make_equations,
+    middle_of,
+    numbers_of_substeps,
+    problem_of,
+    with_constraints,
+    with_wholes,
+)
 from tetris_sim.apps.pde.runge_kutta import MOST_STAGES, PAIRS, make_pair, make_rkl2
 from tetris_sim.apps.pde.schemes import (
     Scheme,
     SchemeStages,
-    System,
     make_rates,
     make_stages,
     nothing_yet,
 )
-from tetris_sim.apps.pde.simplify import spacing_name
 from tetris_sim.apps.pde.stability import StepLimits, find_limits
-from tetris_sim.apps.pde.wholes import ROOT, at_begin, in_order, normal_numbers, numbers_of
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model import reference
-from tetris_sim.model.boundary import Boundary, Neumann
-from tetris_sim.model.conduction import Numbers, star_mean
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Equations, Offset, Rates, Substeps, as_tap
-from tetris_sim.model.formula import Constant, Node
-from tetris_sim.model.grid import AXIS_NAMES, Grid
-from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
+from tetris_sim.model.formula import Node
+from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
@@ -134,49 +136,6 @@ _AUTOMATIC_STAGES = 8  # of rkl2
 _TRIED = 1 / 16  # of the first substep, in which methods are tried on random data
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Parts from which a problem of equations is built.
-
-    Attributes:
-        grid: the points.
-        system: the right-hand sides.
-        scheme: how a step is made.
-        boundaries: by field, velocities among them.
-        initial: the state at time 0.
-        variables: one per field.
-        dtype: of the state.
-        wholes: the numbers of the whole grid at the initial state, by name.
-    """
-
-    grid: Grid
-    system: System
-    scheme: Scheme
-    boundaries: Mapping[str, Boundary]
-    initial: InitialField
-    variables: tuple[StateVariable, ...]
-    dtype: np.dtype[Any]
-    wholes: Mapping[str, float] = field(default_factory=dict)
-
-    def values(self, dt: float, made: SchemeStages | None = None) -> dict[str, float]:
-        """The numbers that scalars are made of, those of the whole grid as they are at time 0.
-
-        Args:
-            dt: the time step [s].
-            made: stages that read numbers of the whole grid at other times too.
-        """
-        # Spacings have the letters of straight axes, whatever axes are called.
-        letters = AXIS_NAMES[: self.grid.ndim][::-1]
-        spacing = zip(letters, self.grid.spacing, strict=True)
-        found = {**self.system.values, "dt": dt, **self.wholes}
-        found |= {spacing_name(a): h for a, h in spacing}
-        if self.system.noises:
-            found[ROOT] = dt**-0.5 if dt > 0 else 0.0
-        reductions = {} if made is None else made.reductions
-        known = {name: self.wholes[it] for name, it in reductions.items() if it in self.wholes}
-        return {**found, **known}
-
-
 def assemble_equations(
     parts: Parts,
     time: TimeSection,
@@ -206,6 +165,13 @@ def assemble_equations(
             "milstein, in steps of one length; take one of these, and no tolerance"
         )
         raise ConfigError(msg)
+    if parts.system.elliptic and (time.scheme in SPLIT or time.solves):
+        msg = (
+            f"time.scheme: {time.scheme} integrates what changes with time, and 0 = ... gives a "
+            "field at every moment; take an explicit scheme"
+        )
+        raise ConfigError(msg)
+    parts = with_constraints(parts)
     if parts.system.wholes:
         if time.scheme in SPLIT or time.solves:
             msg = (
@@ -245,48 +211,9 @@ def _in_steps(parts: Parts, made: SchemeStages, time: tuple[float, int], limit: 
     """The problem of stages in steps of one length."""
     equations = make_equations(parts, made, time[0])
     if not equations.is_local:
-        substeps = Substeps({}, 1, 1.0, time[0], _numbers_of(parts, made))
+        substeps = Substeps({}, 1, 1.0, time[0], numbers_of_substeps(parts, made))
         equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, time, limit)
-
-
-def _numbers_of(
-    parts: Parts, made: SchemeStages
-) -> Callable[[float, float, Mapping[str, float]], Numbers]:
-    """The parameters of a substep, as of `Substeps`."""
-
-    def numbers(begin: float, length: float, found: Mapping[str, float]) -> Numbers:
-        return made.hoist.numbers({**parts.values(length, made), **found}, begin)
-
-    return numbers
-
-
-_LOOKED_AT = 1 << 22  # points at which numbers of the whole grid are made beforehand
-
-
-def with_wholes(parts: Parts) -> Parts:
-    """The same with the numbers of the whole grid at the initial state; of a large grid those of a
-    part in its middle stand for them, which decide nothing but trials and the largest step.
-    """
-    if not parts.system.wholes:
-        return parts
-    sample = parts
-    if parts.grid.n_points > _LOOKED_AT:
-        sample = _middle(parts, int(_LOOKED_AT ** (1 / parts.grid.ndim)))
-    share = parts.grid.n_points / sample.grid.n_points
-    found: dict[str, float] = {}
-
-    for group in in_order(parts.system.wholes):
-        wholes = {name: parts.system.wholes[name] for name in group}
-        rates = {name: Constant(0.0) for name in parts.system.right_sides}
-        system = replace(sample.system, first=rates, second={}, wholes=wholes)
-        known = replace(sample, system=system, wholes=found)
-        made = make_stages(system, "euler")
-        numbers = numbers_of(problem_of(known, make_equations(known, made, 1.0), (1.0, 1), 1.0))
-
-        sums = {name for name in group if parts.system.wholes[name].kind == "integral"}
-        found |= {name: it * (share if name in sums else 1.0) for name, it in numbers.items()}
-    return replace(parts, wholes=found)
 
 
 def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
@@ -358,107 +285,10 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     )
     first = min(taken, limits.automatic) if limits.automatic > 0 else taken
 
-    substeps = Substeps(errors, pair.order, time.tolerance, first, _numbers_of(parts, made))
+    substeps = Substeps(errors, pair.order, time.tolerance, first, numbers_of_substeps(parts, made))
     equations = make_equations(parts, made, _TRIED * first, (TIME, "dt"))
     equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, (taken, steps), limits.automatic)
-
-
-def problem_of(
-    parts: Parts, equations: Equations, time: tuple[float, int], limit: float
-) -> Problem:
-    """The problem of some equations.
-
-    Args:
-        parts: what else it is made of.
-        equations: a step.
-        time: dt [s] and the number of steps.
-        limit: largest stable dt [s].
-
-    Raises:
-        ConfigError: the grid is too small for them.
-    """
-    try:
-        return Problem(
-            grid=parts.grid,
-            stencil=star_mean(parts.grid.ndim, equations.radii),
-            boundary=parts.boundaries[equations.fields[0]],
-            initial=parts.initial,
-            dt=time[0],
-            steps=time[1],
-            dtype=parts.dtype,
-            variables=parts.variables,
-            dt_limit=limit,
-            equations=equations,
-        )
-    except ValueError as error:
-        msg = f"grid.shape: {error}"
-        raise ConfigError(msg) from error
-
-
-def make_equations(
-    parts: Parts, made: SchemeStages, dt: float, changing: Collection[str] = (TIME,)
-) -> Equations:
-    """The stages with the numbers of a time step.
-
-    Args:
-        parts: what they are made of.
-        made: the stages.
-        dt: the time step.
-        changing: of what numbers are made that may be others at each step.
-
-    Raises:
-        ConfigError: they read nothing, or a part of a formula has no value on a face.
-    """
-    fields = tuple(parts.system.right_sides)
-    boundaries = dict(parts.boundaries)
-    boundaries |= {copy: parts.boundaries[name] for copy, name in made.copies.items()}
-    boundaries |= {
-        name: inner_boundary(tree, parts.boundaries, parts.grid.ndim)
-        for name, tree in made.inner.items()
-    }
-    _refuse_inner_drives(parts, made)
-    values, read = parts.values(dt, made), {name for stage in made.stages for name in stage.taps}
-    drives = [it for drives in parts.system.drives.values() for it in drives if it.name in read]
-    widths = {
-        name: functools.reduce(lambda a, b: tuple(map(max, a, b)), found)
-        for name in read & {*made.hoist.coefficients.values()}
-        if (found := [radii for stage in made.stages if (radii := stage.radii(name))])
-    }
-    noises = {name: normal_numbers(name, parts.grid) for name in parts.system.noises}
-    boundary = next(iter(parts.boundaries.values()))
-    periodic = tuple(map(boundary.periodic, range(parts.grid.ndim)))
-    beyond = made.hoist.beyond(values, parts.grid, periodic, widths)
-    beyond |= {drive.name: drive.beyond(parts.grid) for drive in drives}
-
-    return Equations(
-        fields,
-        made.stages,
-        made.results,
-        boundaries,
-        made.hoist.parameters(values, (*changing, *made.reductions)),
-        made.hoist.arrays(values, parts.grid)
-        | beyond
-        | {name: at_begin(it) for name, it in noises.items()},
-        outside=frozenset(beyond),
-        reductions={
-            name: parts.system.wholes[it].reduction(parts.grid)
-            for name, it in made.reductions.items()
-        },
-        noises=noises,
-    )
-
-
-def _refuse_inner_drives(parts: Parts, made: SchemeStages) -> None:
-    """Raise where the ghosts of a part of a formula would follow from a value that changes."""
-    held = {name for name, it in parts.system.drives.items() if any(one.holds for one in it)}
-    for tree in made.inner.values():
-        if fields := sorted(held & names_in(tree)):
-            msg = (
-                f"boundaries: an operator reads a formula with operators of {fields[0]}, whose "
-                "value on a face changes with time; give that face a flux, or a number"
-            )
-            raise ConfigError(msg)
 
 
 def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> StepLimits:
@@ -529,7 +359,7 @@ def error_of_a_step(parts: Parts, dt: float) -> float:
     """
     width = max(16, int(_SAMPLE ** (1 / parts.grid.ndim)))
     if parts.grid.n_points > _SAMPLE:
-        parts = _middle(parts, width)
+        parts = middle_of(parts, width)
     whole = Slab.whole(parts.grid)
     states = []
     for count in (1, 2):
@@ -545,27 +375,6 @@ def error_of_a_step(parts: Parts, dt: float) -> float:
         errors = np.abs(states[0] - states[1]).max(axis=1) / np.where(sizes > 0, sizes, np.inf)
     order = {"euler": 1, "rk4": 4, "ssprk3": 3}.get(parts.scheme, 2)
     return float(errors.max()) / (1 - 2.0**-order)
-
-
-def _middle(parts: Parts, width: int) -> Parts:
-    """The middle of a problem, as far as so many points along each axis."""
-    grid = parts.grid
-    shape = tuple(min(n, width) for n in grid.shape)
-    first = tuple((n - own) // 2 for n, own in zip(grid.shape, shape, strict=True))
-    origin = tuple(at + k * h for at, k, h in zip(grid.origin, first, grid.spacing, strict=True))
-
-    def initial(slab: Slab) -> Field:
-        spans = zip(slab.spans, first, strict=True)
-        return parts.initial(Slab.box(tuple((a + k, b + k) for (a, b), k in spans)))
-
-    mirrors = Boundary.everywhere(Neumann(), grid.ndim)
-    return replace(
-        parts,
-        grid=Grid(shape, grid.spacing, origin),
-        system=replace(parts.system, drives={}, closures={}, walls={}),
-        boundaries=dict.fromkeys(parts.boundaries, mirrors),
-        initial=initial,
-    )
 
 
 def _check_scalars(parts: Parts, made: SchemeStages, time: TimeSection) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from tetris_sim.apps.boundaries import find_face, make_boundary
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial import make_initial, unusable_constant
-from tetris_sim.apps.pde.language import Language, Mistake
+from tetris_sim.apps.pde.language import Language, Mistake, constraint_in
 from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, TimeFunction, formula, names_in, read_course
 from tetris_sim.config.sections.conditions import (
@@ -281,13 +281,13 @@ class FieldSection(Section):
     """One field: how it changes, and how it begins."""
 
     equation: str | None = None
-    """Its derivative by time, a formula of the fields, constants, x, y, z [m] and t [s]."""
+    """Its derivative by time, a formula of fields, constants, x, y, z [m], t [s]; or `0 = ...`."""
     second_order: str | None = None
     """Instead of `equation`: its second derivative by time. Its velocity is a field besides, called
     NAME_velocity.
     """
-    initial: InitialSection
-    """What it is at time 0."""
+    initial: InitialSection | None = None
+    """State at time 0; with `0 = ...` at most its mean counts, where faces give no value."""
     initial_velocity: InitialSection | None = None
     """With `second_order`: its derivative by time at time 0; 0 if not given."""
     boundaries: dict[FaceName, FaceCondition] = Field(default={})
@@ -306,6 +306,9 @@ class FieldSection(Section):
             raise ValueError(msg)
         if self.initial_velocity is not None and self.second_order is None:
             msg = "initial_velocity belongs to second_order; a field with an equation has none"
+            raise ValueError(msg)
+        if self.initial is None and constraint_in(self.equation or "") is None:
+            msg = "initial is missing: what the field is at time 0"
             raise ValueError(msg)
         return self
 
@@ -467,8 +470,7 @@ def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) ->
         ConfigError: the value differs from place to place, or is not finite.
     """
     fields = [name for name in boundaries if name in names_in(tree)]
-    whole = next(iter(boundaries.values()))
-    faces: list[tuple[Face, Face]] = []
+    whole, faces = next(iter(boundaries.values())), list[tuple[Face, Face]]()
 
     for axis in range(ndim):
         pair: list[Face] = []
@@ -489,11 +491,10 @@ def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) ->
 def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
     plain = _without_operators(tree)
     others = {it.name for it in walk(plain) if isinstance(it, Variable)} - values.keys()
-    found = set()
+    found, known = set(), {name: np.float64(value) for name, value in values.items()}
     with np.errstate(all="ignore"):
         for sample in _SAMPLES:
-            given = {name: np.float64(sample) for name in others}
-            given |= {name: np.float64(value) for name, value in values.items()}
+            given = {**dict.fromkeys(others, np.float64(sample)), **known}
             found.add(float(evaluate(plain, given)))  # type: ignore[arg-type]
 
     if len(found) > 1:
@@ -543,10 +544,8 @@ def initial_mistakes(
         if (why_not := unusable_constant(name, axes)) is not None:
             yield (*path, "constants", name), why_not, None
 
-    positions = axes
-    lengths = (f"L{axis}" for axis in positions)
     try:
-        names = [*positions, *lengths, *constants, *section.constants]
+        names = [*axes, *(f"L{axis}" for axis in axes), *constants, *section.constants]
         compile_expression(section.expression, names)
     except ExpressionError as error:
         yield (*path, "expression"), str(error), error.column

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -424,6 +425,19 @@ class Language:
             msg = "the formula becomes too long with its constants put in"
             raise ExpressionError(msg, 1)
         return whole
+
+
+_CONSTRAINT = re.compile(r"\s*0\s*=(?!=)\s*")
+
+
+def constraint_in(text: str) -> str | None:
+    """F of an equation 0 = F; None of any other one.
+
+    >>> constraint_in("0 = laplace(p) + w"), constraint_in("laplace(w)")
+    ('laplace(p) + w', None)
+    """
+    found = _CONSTRAINT.match(text)
+    return None if found is None else text[found.end() :]
 
 
 def name_mistakes(

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
-from tetris_sim.apps.pde.build import Parts, assemble_equations, error_of_a_step, with_wholes
+from tetris_sim.apps.pde.build import assemble_equations, error_of_a_step
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
     NamedFields,
@@ -31,11 +31,13 @@ from tetris_sim.apps.pde.language import (
     FileConstant,
     Language,
     Mistake,
+    constraint_in,
     name_mistakes,
     read_constant,
     read_constants,
     with_definitions,
 )
+from tetris_sim.apps.pde.parts import Parts, with_constraints, with_wholes
 from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
@@ -118,6 +120,11 @@ class PdeModel(Section):
             yield ("time", "tolerance"), "a jump has no errors that it could bound; leave it out"
         elif not time.solves and time.scheme not in SPLIT:
             yield from tolerance_mistakes(time, self.scheme(request))
+        if not (self._first or self._second):
+            told = (
+                "0 = ... gives it, and nothing changes with time; take scheme steady for u' = ..."
+            )
+            yield ("model", "fields", next(iter(self.fields))), told
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
                 ("time", "scheme"),
@@ -178,8 +185,16 @@ class PdeModel(Section):
         return tuple(names)
 
     @property
+    def _given(self) -> dict[str, str]:
+        """F of 0 = F, by field."""
+        found = {name: constraint_in(it.equation or "") for name, it in self.fields.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    @property
     def _first(self) -> dict[str, str]:
-        return {name: it.equation for name, it in self.fields.items() if it.equation is not None}
+        given = self.fields.items()
+        moved = {name: it.equation for name, it in given if it.equation is not None}
+        return {name: text for name, text in moved.items() if constraint_in(text) is None}
 
     @property
     def _second(self) -> dict[str, str]:
@@ -190,13 +205,22 @@ class PdeModel(Section):
         """The right-hand sides by field, and what is wrong with them."""
         trees: dict[str, Node] = {}
         mistakes: list[Mistake] = []
-        for key, formulas in (("equation", self._first), ("second_order", self._second)):
+        sections = (
+            ("equation", self._first),
+            ("equation", self._given),
+            ("second_order", self._second),
+        )
+
+        for key, formulas in sections:
             for name, text in formulas.items():
                 try:
                     trees[name] = language.read(text)
                 except ExpressionError as error:
                     path = ("model", "fields", name, key)
-                    mistakes.append((path, str(error), error.column))
+                    # Columns count from where the text begins, before 0 =.
+                    before = len(getattr(self.fields[name], key) or "") - len(text)
+                    told = ExpressionError(error.message, error.column + before)
+                    mistakes.append((path, str(told), told.column))
         return trees, mistakes
 
     def scheme(self, request: Request) -> Scheme:
@@ -260,6 +284,7 @@ class PdeModel(Section):
                 for name, it in self.constants.items()
                 if isinstance(it, FileConstant)
             },
+            elliptic={name: trees[name] for name in self._given},
         ).with_wholes(grid, self.noise, milstein=request.time.scheme == "milstein")
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
@@ -289,7 +314,7 @@ class PdeModel(Section):
 
     def notes(self, request: Request) -> tuple[str, ...]:
         """Return notes for the user about equations that can be computed."""
-        parts = with_wholes(self._parts(request, continued=False))
+        parts = with_wholes(with_constraints(self._parts(request, continued=False)))
         grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
 
         # Notes are no mistakes: both kinds of equations can be meant.
@@ -299,6 +324,12 @@ class PdeModel(Section):
             for name in grown
         ]
 
+        if given := ", ".join(parts.system.elliptic):
+            size = parts.grid.n_points * 8 * (len(parts.system.kept) + 3) / 1e6
+            found.append(
+                f"{given}: solved for on the whole grid in every stage, on the host of every rank, "
+                f"which takes about {size:.3g} MB there"
+            )
         for name, tree in parts.system.right_sides.items():
             found += [
                 f"{it} in the equation of {name} is carried by itself, and advect conserves "
@@ -319,8 +350,8 @@ class PdeModel(Section):
         if time.solves or time.tolerance is not None or time.scheme in ("spectral", "auto", *SPLIT):
             return
         parts = self._parts(request, continued=False)
-        if parts.system.noises:
-            return  # halves of a step have other noise
+        if parts.system.noises or parts.system.elliptic:
+            return  # halves of a step have other noise, and the reference holds what is solved for
         error = error_of_a_step(parts, dt)
         if error > 0:
             yield (

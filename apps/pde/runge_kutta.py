@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.fluxes import HELD
-from tetris_sim.apps.pde.schemes import Scheme, SchemeStages, System, evaluated, extended
+from tetris_sim.apps.pde.schemes import (
+    Scheme,
+    SchemeStages,
+    System,
+    constrained,
+    evaluated,
+    extended,
+)
 from tetris_sim.apps.pde.simplify import DT, ONE, Hoist, Term, combine, scaled, times
 from tetris_sim.config.sections.schema import TimeSection
 from tetris_sim.model.conduction import Parameter
@@ -105,6 +112,8 @@ def make_rkl2(system: System, made: SchemeStages, stages: int) -> SchemeStages:
             terms += scaled(sums, _of_step(m * w))
             formulas[new] = combine(terms, made.hoist)
         made = extended(made, found, formulas, {name + endings[j]: name for name in found.sums})
+        then = _b(1) * w if j == 1 else stretched(j) * w
+        made = constrained(system, made, endings[j], then)
     return made
 
 
@@ -229,7 +238,14 @@ def make_pair(
             if not pair.first_same_as_last:
                 formulas[f"{name}'"] = _moved(here, pair.weights, slopes, made.hoist)
             formulas[errors[name]] = _moved(None, differences, slopes, made.hoist)
+        if number == last:
+            # What is solved for has the errors of what it follows from, which are looked at.
+            formulas |= {errors[name]: Constant(0.0) for name in system.elliptic}
         made = extended(made, found, formulas, copies)
+        if number < last or not pair.first_same_as_last:
+            ending = endings[number + 1] if number < last else "'"
+            then = float(pair.nodes[number + 1]) if number < last else 1.0
+            made = constrained(system, made, ending, then)
     return made, errors
 
 

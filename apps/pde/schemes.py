@@ -84,6 +84,8 @@ class System:
             order come before all others.
         arrays: constants that are a number at every point, by name.
         wholes: numbers of the whole grid in right-hand sides, by the names that stand for them.
+        elliptic: F by field, where 0 = F gives the field at every moment.
+        kept: fields that are needed on the whole grid to solve for these.
     """
 
     first: Mapping[str, Node]
@@ -96,6 +98,8 @@ class System:
     order: tuple[str, ...] = ()
     arrays: Arrays = field(default_factory=dict)
     wholes: Mapping[str, Whole] = field(default_factory=dict)
+    elliptic: Mapping[str, Node] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
     def with_wholes(
         self, grid: Grid, calculus: Calculus = "ito", *, milstein: bool = False
@@ -110,19 +114,25 @@ class System:
         Raises:
             ConfigError: noise stands where it cannot.
         """
-        trees, wholes = taken_out({**self.first, **self.second}, even=grid.is_even)
+        given = {**self.first, **self.second, **self.elliptic}
+        trees, wholes = taken_out(given, even=grid.is_even)
         if any(noise_in(it.tree) for it in wholes.values()):
             msg = "model: noise in integral, mean, max or min is not a number of the grid"
             raise ConfigError(msg)
 
+        if any(noise_in(trees[name]) for name in self.elliptic):
+            msg = "model: noise in 0 = ... is not a number of the field that it gives"
+            raise ConfigError(msg)
         noisy = any(map(noise_in, trees.values()))
         if noisy:
-            trees = with_noise(trees, self.values, grid, calculus=calculus, milstein=milstein)
+            moved = {name: trees[name] for name in (*self.first, *self.second)}
+            trees |= with_noise(moved, self.values, grid, calculus=calculus, milstein=milstein)
         volumes: Arrays = {} if grid.is_even or not (wholes or noisy) else {VOLUME: grid.volumes}
         return replace(
             self,
             first={name: trees[name] for name in self.first},
             second={name: trees[name] for name in self.second},
+            elliptic={name: trees[name] for name in self.elliptic},
             wholes=wholes,
             arrays={**self.arrays, **volumes},
         )
@@ -150,7 +160,7 @@ class System:
         }
         walls = {name: walls_of(it, grid.shape) for name, it in boundaries.items()}
         read = {name: it.tree for name, it in self.wholes.items()}
-        refuse_reading({**self.right_sides, **read}, walls)
+        refuse_reading({**self.right_sides, **self.elliptic, **read}, walls)
         return replace(
             self,
             closures={name: it for name, it in made.items() if it},
@@ -158,13 +168,18 @@ class System:
         )
 
     def discretiser(
-        self, hoist: Hoist, prefix: str = "e", start: str = "", late: float = 0.0
+        self,
+        hoist: Hoist,
+        prefix: str = "e",
+        start: str = "",
+        late: float = 0.0,
+        guessed: Collection[str] = (),
     ) -> Discretiser:
         """Makes sums of formulas of names that end on `start`, so many steps after the beginning
-        of one.
+        of one; of fields that are guessed as they were at that beginning.
         """
         # Formulas of faces are those of the time at which a stage reads, as right-hand sides are.
-        names = {name: name + start for name in self.right_sides}
+        names = {name: name + start * (name not in guessed) for name in self.right_sides}
         closures = {
             name: [
                 replace(it, given=tuple(one and _later(one, late) for one in it.given))
@@ -186,8 +201,8 @@ class System:
 
     @property
     def right_sides(self) -> dict[str, Node]:
-        """d/dt of the fields and of their velocities."""
-        found = dict(self.first)
+        """d/dt of the fields and of their velocities; 0 of those that constraints give."""
+        found = {**self.first, **dict.fromkeys(self.elliptic, Constant(0.0))}
         for name, tree in self.second.items():
             found[name] = Variable(velocity_of(name))
             found[velocity_of(name)] = tree
@@ -219,6 +234,7 @@ class SchemeStages:
         copies: names of fields in the middle of a step, and of which.
         hoist: the parameters and coefficients.
         reductions: names that are reduced, and which of `System.wholes` they give at what time.
+        solved: endings of names that are fields at the moments at which constraints are solved.
     """
 
     stages: tuple[Stage, ...]
@@ -227,6 +243,7 @@ class SchemeStages:
     copies: dict[str, str]
     hoist: Hoist
     reductions: dict[str, str] = field(default_factory=dict)
+    solved: tuple[str, ...] = ()
 
 
 def velocity_of(name: str) -> str:
@@ -267,16 +284,16 @@ def make_stages(system: System, scheme: Scheme) -> SchemeStages:
     if scheme == "euler":
         return _stage(system, made, "'", scale=DT)
     if scheme == "rk2":
-        half = _stage(system, made, ".m", scale=formula("dt/2", dt=DT))
+        half = _stage(system, made, ".m", until=0.5, scale=formula("dt/2", dt=DT))
         return _stage(system, half, "'", start=".m", late=0.5, scale=DT)
     if scheme == "ssprk3":
         made = _stage(system, made, ".a", scale=DT)
-        made = _stage(system, made, ".b", start=".a", late=1.0, scale=DT, share=0.25)
+        made = _stage(*(system, made, ".b"), start=".a", late=1.0, until=0.5, scale=DT, share=0.25)
         return _stage(system, made, "'", start=".b", late=0.5, scale=DT, share=2 / 3)
 
     early, whole = formula("dt/2", dt=DT), DT
-    made = _stage(system, made, ".a", scale=early)
-    made = _stage(system, made, ".b", start=".a", late=0.5, scale=early)
+    made = _stage(system, made, ".a", until=0.5, scale=early)
+    made = _stage(system, made, ".b", start=".a", late=0.5, until=0.5, scale=early)
     made = _stage(system, made, ".c", start=".b", late=0.5, scale=whole)
     return _stage(
         system, made, "'", start=".c", late=1.0, scale=formula("dt/6", dt=DT), weighted=True
@@ -306,11 +323,12 @@ def _stage(
     scale: Node,
     start: str = "",
     late: float = 0.0,
+    until: float = 1.0,
     weighted: bool = False,
     share: float = 1.0,
 ) -> SchemeStages:
     """One more evaluation of the right-hand sides: u + scale f(start, t + late h), or the mean of u
-    and the share of a step from `start`.
+    and the share of a step from `start`; the state `until` so many steps after the beginning.
     """
     made, found = evaluated(system, made, start, late)
     formulas = {}
@@ -327,7 +345,8 @@ def _stage(
             terms = [Term(Constant(1 - share), here), Term(Constant(share), before)]
             sums = scaled(sums, Constant(share))
         formulas[name + ending] = combine([*terms, *scaled(sums, scale)], made.hoist)
-    return extended(made, found, formulas, {name + ending: name for name in found.sums})
+    made = extended(made, found, formulas, {name + ending: name for name in found.sums})
+    return constrained(system, made, ending, until)
 
 
 def extended(
@@ -353,8 +372,14 @@ def extended(
 def discretised(
     system: System, hoist: Hoist, start: str = "", late: float = 0.0, prefix: str = "e"
 ) -> Discretised:
-    """The right-hand sides of names that end on `start`, so many steps after the beginning."""
-    trees = {name: _later(tree, late) for name, tree in system.right_sides.items()}
+    """The right-hand sides of names that end on `start`, so many steps after the beginning; without
+    those of fields that constraints give.
+    """
+    trees = {
+        name: _later(tree, late)
+        for name, tree in system.right_sides.items()
+        if name not in system.elliptic
+    }
     trees = {name: _at(system, tree, start) for name, tree in trees.items()}
     return system.discretiser(hoist, prefix, start, late).run(trees)
 
@@ -373,8 +398,22 @@ def evaluated(
     Raises:
         ConfigError: the equations become too large.
     """
-    for group in in_order(system.wholes):
-        trees = {name + start: _later(system.wholes[name].tree, late) for name in group}
+    made = _with_numbers(system, made, start, late, system.wholes)
+    prefix = f"e{len(made.stages)}."
+    return made, discretised(system, made.hoist, start, late, prefix)
+
+
+def _with_numbers(
+    system: System,
+    made: SchemeStages,
+    start: str,
+    late: float,
+    wholes: Mapping[str, Whole],
+) -> SchemeStages:
+    """With the stages of numbers of the whole grid that there are not yet."""
+    left = {name: it for name, it in wholes.items() if name + start not in made.reductions}
+    for group in in_order(left):
+        trees = {name + start: _later(left[name].tree, late) for name in group}
         trees = {name: _at(system, tree, start) for name, tree in trees.items()}
         prefix = f"e{len(made.stages)}."
         found = system.discretiser(made.hoist, prefix, start, late).run(trees)
@@ -382,8 +421,74 @@ def evaluated(
         made = extended(made, found, formulas, {})
         reductions = {name + start: name for name in group}
         made = replace(made, reductions={**made.reductions, **reductions})
+    return made
+
+
+def constrained(system: System, made: SchemeStages, ending: str, late: float) -> SchemeStages:
+    """With the stages of fields that constraints give, where all others are known.
+
+    The first one takes F at the state at the beginning of the step, which is a guess; the second
+    one corrects that by what is solved for between them.
+
+    Args:
+        system: the constraints.
+        made: the stages before.
+        ending: of the names of the fields at that moment.
+        late: that moment, so many steps after the beginning.
+
+    Raises:
+        ConfigError: the equations become too large.
+    """
+    if not system.elliptic:
+        return made
+    # Numbers of the whole grid that F reads, and those that these are made of.
+    nowhere = (0,) * system.space.ndim
+    read: set[str] = set()
+    waiting = {it for tree in system.elliptic.values() for it in names_in(tree)}
+    while waiting := (waiting & {*system.wholes}) - read:
+        read |= waiting
+        waiting = {it for name in waiting for it in names_in(system.wholes[name].tree)}
+    wholes = {name: it for name, it in system.wholes.items() if name in read}
+    made = _with_numbers(system, made, ending, late, wholes)
+
+    # All other fields are those of the moment; the guess is known beside every point, with halos.
+    trees = {name: _at(system, _later(it, late), ending) for name, it in system.elliptic.items()}
     prefix = f"e{len(made.stages)}."
-    return made, discretised(system, made.hoist, start, late, prefix)
+    found = system.discretiser(made.hoist, prefix, ending, late, system.elliptic).run(trees)
+    formulas = {
+        residual_of(name, ending): combine(it, made.hoist) for name, it in found.sums.items()
+    }
+    formulas |= {
+        kept_of(name, ending): tap(name if name in system.elliptic else name + ending, nowhere)
+        for name in system.kept
+    }
+    made = extended(made, found, formulas, {})
+    # A stage of its own: corrections are there only when all points have met.
+    new = {
+        name + ending: Operation(
+            "subtract", (tap(name, nowhere), tap(correction_of(name, ending), nowhere))
+        )
+        for name in system.elliptic
+    }
+    made = replace(made, stages=(*made.stages, Stage(new)), solved=(*made.solved, ending))
+    return replace(
+        made, copies={**made.copies, **{name + ending: name for name in system.elliptic}}
+    )
+
+
+def residual_of(name: str, ending: str) -> str:
+    """The name of F of a field at a moment."""
+    return f"@residual of {name}{ending}"
+
+
+def correction_of(name: str, ending: str) -> str:
+    """The name of what is subtracted from the guess of a field at a moment."""
+    return f"@correction of {name}{ending}"
+
+
+def kept_of(name: str, ending: str) -> str:
+    """The name of a copy of a field at a moment."""
+    return f"@kept of {name}{ending}"
 
 
 def _later(tree: Node, late: float) -> Node:
@@ -419,7 +524,8 @@ def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
             new = Operation("divide", (combine([Term(ONE, kept), *sums], made.hoist), by))
         formulas[f"{velocity}'"] = new
         formulas[f"{name}'"] = combine([Term(ONE, tap(name, nowhere)), Term(DT, new)], made.hoist)
-    return extended(made, found, formulas, {})
+    copies = {f"{name}'": name for name in system.second} if system.elliptic else {}
+    return constrained(system, extended(made, found, formulas, copies), "'", 1.0)
 
 
 def _split(tree: Node, velocity: str) -> tuple[Node, Node | None]:

@@ -260,6 +260,10 @@ class _Samples:
         # What faces are given is no part of how a difference grows.
         space = replace(system.space, frozen=True)
         frozen = replace(system.quietened(), drives={}, closures={}, space=space)
+        # Constraints have rows of the symbols, from which their fields are eliminated.
+        first = {**frozen.first, **frozen.elliptic}
+        frozen = replace(frozen, first=first, elliptic={}, order=(*system.right_sides,))
+        self._given = [(*system.right_sides,).index(name) for name in system.elliptic]
         found = discretised(frozen, self._hoist)
 
         self._levels = found.levels
@@ -282,7 +286,7 @@ class _Samples:
             for it in self._parameters:
                 row = it.values(np.array([moment])) if callable(it.values) else it.values
                 given[it.name] = np.asarray(row).reshape(-1)[0]
-            symbols = self._symbols(given)
+            symbols = self._moving(self._symbols(given))
             if scheme == "leapfrog":
                 rows = [self._fields.index(velocity_of(name)) for name in self._second]
                 columns = [self._fields.index(name) for name in self._second]
@@ -291,6 +295,34 @@ class _Samples:
             finite = (np.abs(symbols) < _LARGEST).all(axis=(-1, -2))
             found.append(np.linalg.eigvals(symbols[finite]))
         return np.concatenate(found)
+
+    def _moving(self, symbols: Array) -> Array:
+        """The symbols of what moves by itself, A - B D^-1 C, with zeros for what constraints C u +
+        D p = 0 give.
+        """
+        if not self._given:
+            return symbols
+        moved = [k for k in range(len(self._fields)) if k not in self._given]
+        of = symbols[..., self._given, :]
+        with np.errstate(all="ignore"):
+            # A wave that D lacks is given by nothing.
+            one = of[..., self._given]
+            # Nor is there one that is longer than the grid, to which D^-1 would answer most.
+            halves = np.pi / np.array(self._grid.shape)
+            fits = np.any(np.abs(self.waves) >= (1 - _ROUNDING) * halves, axis=1, keepdims=True)
+            one = np.where(fits[:, :, None, None], one, 0)
+            if one.shape[-1] == 1:
+                inverse = np.where(np.abs(one) > 0, 1 / one, 0)
+            else:
+                inverse = np.linalg.pinv(np.nan_to_num(one), rcond=_ROUNDING)
+
+        # Rows and columns of what is given stay 0: eigenvalues that say nothing.
+        found, rows = np.zeros_like(symbols), symbols[..., moved, :]
+        row, column = np.ix_(moved, moved)
+        found[..., row, column] = (
+            rows[..., moved] - rows[..., self._given] @ inverse @ of[..., moved]
+        )
+        return found
 
     def follow(self, dt: float, scheme: Scheme, horizon: float) -> Followed:
         """Follow a part of the initial state to what it becomes; see `Followed`."""
@@ -319,7 +351,7 @@ class _Samples:
             for it in self._parameters
         }
         points = _thinned(self._points(), _SYMBOLS // (len(self.waves) * len(self._fields) ** 2))
-        symbols = np.nan_to_num(self._symbols({**points, **numbers}))
+        symbols = np.nan_to_num(self._moving(self._symbols({**points, **numbers})))
         return np.asarray(np.diagonal(symbols, axis1=-2, axis2=-1).real)
 
     def _points(self) -> dict[str, Array]:

@@ -321,11 +321,6 @@ def normal_numbers(name: str, grid: Grid) -> Callable[[Ranges, int], Numbers]:
     return of_box
 
 
-def at_begin(of_box: Callable[[Ranges, int], Numbers]) -> Callable[[Ranges], Numbers]:
-    """Return a noise as it is in step 0."""
-    return lambda box: of_box(box, 0)
-
-
 @functools.lru_cache(maxsize=16)
 def _normal_block(seed: int, step: int, index: tuple[int, ...], shape: tuple[int, ...]) -> Numbers:
     from scipy.special import ndtri

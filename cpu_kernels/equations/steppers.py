@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,11 @@ from tetris_sim.cpu_kernels.equations.tables import (
     make_tables,
     width_of,
 )
-from tetris_sim.model.equations import digit_sums
+from tetris_sim.model.equations import at_step, digit_sums
 from tetris_sim.model.grid import OUTER
 from tetris_sim.model.method import NOTHING, STEPS_PER_BLOCK, Parameters
-from tetris_sim.model.problem import Problem
-from tetris_sim.model.slab import Slab
+from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.slab import Ranges, Slab
 
 Array = npt.NDArray[Any]
 
@@ -115,9 +115,9 @@ class Sweeps:
         self._part = None if whole else (begin, end)
         return (self._tables.given.numbers_at(time, length, found),)
 
-    def renew(self, step: int) -> None:
-        """Let noise be that of a step."""
-        self._tables.given.renew(step)
+    def give(self, name: str, of_box: Callable[[Ranges], Array]) -> None:
+        """Set a coefficient, a function of boxes of the grid."""
+        self._tables.given.give(name, of_box)
 
     def work_of(self, name: str) -> Array:
         """The array of a name that lives within a step, as it lies in memory."""
@@ -270,8 +270,9 @@ class CpuSubstepStepper(CpuStepper):
         """Make a part of one; returns at once."""
         self.slab.refuse_short_halo(1, self._radii)
         self._team.wait()
-        if part == 0 and self._problem.system.noises:
-            self._sweeps.renew(self._step)
+        if part == 0:
+            for name, of_box in self._problem.system.noises.items():
+                self._sweeps.give(name, at_step(of_box, self._step))
         tables = self._sweeps.substep(time, length, part, found)
         operands = self._with_tables(tables, self._geometry.axes)
         if part + 1 == len(self._problem.system.parts):
@@ -312,6 +313,16 @@ class CpuSubstepStepper(CpuStepper):
         """The sum of an array by digits."""
         sums = [digit_sums(values, exponent) for _, values in self._pieces([name])]
         return tuple(map(sum, zip(*sums, strict=True)))
+
+    def whole(self, name: str) -> Field:
+        """The owned points of an array."""
+        self._team.wait()
+        return np.array(self._one.read(self._sweeps.work_of(name), self.slab.local())[0])
+
+    def give(self, name: str, values: Field) -> None:
+        """Set a coefficient, given on the whole grid."""
+        self._team.wait()
+        self._sweeps.give(name, lambda box: values[tuple(slice(*span) for span in box)])
 
     def _pieces(self, names: Sequence[str]) -> Iterator[tuple[int, Array]]:
         """The numbers of names and their values at some owned points, then at others."""

@@ -145,22 +145,18 @@ class StepInputs:
         numbers = self._equations.substeps.numbers(time, length, found).reshape(1, -1)
         return np.ascontiguousarray(numbers, self._problem.arithmetic)
 
-    def renew(self, step: int) -> None:
-        """Let coefficients that are noise be those of a step."""
-        if (layout := self._layout) is None:
-            return
-        names, one = (
-            [*(self._equations.coefficients or {})],
-            PaddedField(**{**vars(layout), "n_fields": 1}),
-        )
+    def give(self, name: str, of_box: Callable[[Ranges], Array]) -> None:
+        """Set a coefficient, a function of boxes of the grid."""
+        layout = self._layout
+        assert layout is not None
+        one = PaddedField(**{**vars(layout), "n_fields": 1})
         flat = self._coefficients[_SLACK:-_SLACK]
         margins = [layout.margin[axis] for axis in layout.axis_of]
-        for name in self._equations.noises:
-            number = names.index(name)
-            own = flat[number * layout.field_pitch : (number + 1) * layout.field_pitch]
-            for part in batches(_around(self._slab, margins), _LAID_POINTS):
-                box = self._slab.globally(part)
-                one.write(own, part, self._problem.padded_noise(name, box, step)[np.newaxis])
+        number = [*(self._equations.coefficients or {})].index(name)
+        own = flat[number * layout.field_pitch : (number + 1) * layout.field_pitch]
+        for part in batches(_around(self._slab, margins), _LAID_POINTS):
+            box = self._slab.globally(part)
+            one.write(own, part, self._problem.around(of_box, box)[np.newaxis])
 
     def _lay(self, slab: Slab, layout: PaddedField) -> Array:
         n_bytes = layout.n_bytes + 2 * _SLACK * self._size

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from tetris_sim.model.formula import Constant
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Program
-from tetris_sim.model.slab import Slab, batches
+from tetris_sim.model.slab import Ranges, Slab, batches
 
 _BATCH_POINTS = 1 << 24  # points whose coefficients are evaluated together
 
@@ -212,19 +212,18 @@ class DeviceStepInputs:
         self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
         self._argument = self._pack(begins)
 
-    def renew(self, step: int) -> None:
-        """Let coefficients that are noise be those of a step, for everything that is enqueued from
+    def give(self, name: str, of_box: Callable[[Ranges], npt.NDArray[Any]]) -> None:
+        """Set a coefficient, a function of boxes of the grid, for everything that is enqueued from
         now on.
         """
         layout, margins = replace(self._layout, n_fields=1), self._margins
         around = tuple((-a, n + b) for n, (a, b) in zip(self._slab.shape, margins, strict=True))
-        for name in equations_of(self._problem).noises:
-            flat = self.coefficients[name]
-            for ranges in batches(around, _BATCH_POINTS):
-                box = self._slab.globally(ranges)
-                values = self._problem.padded_noise(name, box, step).astype(flat.dtype)
-                with self._device.use() as cupy:
-                    layout.view(flat, ranges)[...] = cupy.asarray(values)
+        flat = self.coefficients[name]
+        for ranges in batches(around, _BATCH_POINTS):
+            box = self._slab.globally(ranges)
+            values = self._problem.around(of_box, box).astype(flat.dtype)
+            with self._device.use() as cupy:
+                layout.view(flat, ranges)[...] = cupy.asarray(values)
 
     def hold(self, time: float, length: float, found: Mapping[str, float]) -> None:
         """Set the parameters to those of a substep that begins at `time` and has `length` [s], with

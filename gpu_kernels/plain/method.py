@@ -19,9 +19,9 @@ from tetris_sim.gpu_kernels.common.given import equations_of, given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.steppers.passes import Pass, StagedSweep
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
-from tetris_sim.model.equations import digit_sums
+from tetris_sim.model.equations import at_step, digit_sums
 from tetris_sim.model.method import NOTHING, Parameters, WithoutParameters
-from tetris_sim.model.problem import Problem
+from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class GpuSubstepStepper(GpuStepper):
         assert isinstance(stages, StagedSweep)
         with self._device.use():
             if part == 0:
-                self._given.renew(self._state.step)
+                for name, of_box in equations_of(self._problem).noises.items():
+                    self._given.give(name, at_step(of_box, self._state.step))
             self._given.hold(time, length, found)
             # Every row holds the numbers of this substep.
             self._state.row = 0
@@ -80,6 +81,15 @@ class GpuSubstepStepper(GpuStepper):
                 for first in range(0, len(values), planes)
             ]
         return tuple(map(sum, zip(*sums, strict=True)))
+
+    def whole(self, name: str) -> Field:
+        """The owned points of an array, in host memory."""
+        with self._device.use() as cupy:
+            return np.asarray(cupy.asnumpy(self._view(name)))
+
+    def give(self, name: str, values: Field) -> None:
+        """Set a coefficient, given on the whole grid."""
+        self._given.give(name, lambda box: values[tuple(slice(*span) for span in box)])
 
     def _view(self, name: str) -> Any:
         """The owned points of a name that lives within a step."""

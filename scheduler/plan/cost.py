@@ -418,8 +418,8 @@ def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
         return ()
     if not substeps.adaptive:
         sentence = (
-            "model: equations read numbers of the whole grid (integral, mean, max, min) or noise, "
-            "which all workers make together between stages, so blocks have one step."
+            "model: equations read numbers of the whole grid (integral, mean, max, min), noise or "
+            "0 = ..., which all workers make together between stages, so blocks have one step."
         )
         return about("block", (sentence,))
     sentence = (

@@ -226,6 +226,16 @@ class QueuedStepper:
         self.wait()
         return self._now(lambda: self._substepper.digits(name, exponent))
 
+    def whole(self, name: str) -> Field:
+        """The owned points of an array; see `Substepper`."""
+        self.wait()
+        return self._now(lambda: self._substepper.whole(name))
+
+    def give(self, name: str, values: Field) -> None:
+        """Set a coefficient; see `Substepper`."""
+        self.wait()
+        self._now(lambda: self._substepper.give(name, values))
+
     @property
     def _substepper(self) -> Substepper:
         assert isinstance(self._stepper, Substepper)

@@ -126,6 +126,14 @@ class EmulatedStepper:
         """The sum of an array by digits; see `Substepper`."""
         return self._substepper.digits(name, exponent)
 
+    def whole(self, name: str) -> Field:
+        """The owned points of an array; see `Substepper`."""
+        return self._substepper.whole(name)
+
+    def give(self, name: str, values: Field) -> None:
+        """Set a coefficient; see `Substepper`."""
+        self._substepper.give(name, values)
+
     @property
     def _substepper(self) -> Substepper:
         assert isinstance(self._stepper, Substepper)

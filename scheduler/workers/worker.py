@@ -9,6 +9,7 @@ this order, so the caller does not wait (Tetris 5.1).
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from tetris_sim.model.boundary import SIDES, Side
-from tetris_sim.model.equations import Reduction, total
+from tetris_sim.model.equations import Elliptic, Reduction, total
 from tetris_sim.model.method import Box, EdgePlanes, SlabTuned, Stepper, Substepper
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab, batches, slices
@@ -476,3 +477,34 @@ def reduced(
             digits = [sum(column) for column in zip(*rows, strict=True)]
             found[name] = kinds[name].factor * total(digits, exponent)
     return found
+
+
+def solve_constraints(
+    workers: Sequence[Worker], ranks: Communicator, elliptic: Elliptic, problem: Problem
+) -> None:
+    """Solve for fields and give the corrections to the workers; every rank solves on the whole
+    grid, so the bits are the same for any division of it.
+
+    Args:
+        workers: those of this rank, whose steppers make `Substeps`.
+        ranks: who takes part.
+        elliptic: what is solved for.
+        problem: that is advanced.
+
+    Raises:
+        NumericsError: there is no solution, as all ranks find.
+    """
+    # Everybody solves the same: a solution that travels would take as long as what it is made of.
+    steppers = [cast(Substepper, worker.stepper) for worker in workers]
+    mine = [(it.slab.spans, [it.whole(name) for name in elliptic.read]) for it in steppers]
+    arrays = [np.empty(problem.grid.shape, problem.dtype) for _ in elliptic.read]
+    for spans, parts in itertools.chain.from_iterable(ranks.collect(mine)):
+        for array, part in zip(arrays, parts, strict=True):
+            array[tuple(slice(*span) for span in spans)] = part
+
+    n = len(elliptic.residuals)
+    kept = dict(zip(elliptic.kept, arrays[n:], strict=True))
+    found = elliptic.solve(arrays[:n], kept, float(np.finfo(problem.dtype).eps))
+    for name, values in zip(elliptic.residuals, found, strict=True):
+        for stepper in steppers:
+            stepper.give(name, values)

@@ -20,6 +20,9 @@ TARGETS = {
     "test-all",
     "test-gpu",
     "test-mpi",
+    "test-lowest",
+    "smoke-lowest",
+    "dependencies",
     "check",
     "lint",
     "docs",
@@ -129,7 +132,9 @@ def test_a_failing_step_of_ci_is_named_and_ends_it(tmp_path: Path) -> None:
     tools.mkdir(parents=True)
     (tools / "python").write_text('#!/bin/sh\ncase "$*" in "-m mypy") exit 3;; esac\n')
     (tools / "python").chmod(0o755)
-    (tmp_path / "Makefile").write_text(".venv/.installed-dev docs site test:\n\t@echo made $@\n")
+    (tmp_path / "Makefile").write_text(
+        ".venv/.installed-dev .venv/.installed-release docs smoke-lowest test:\n\t@echo made $@\n"
+    )
     shown = subprocess.run(
         ["bash", ".ci/run"],
         cwd=tmp_path,

@@ -101,6 +101,29 @@ class Reduction:
 
 
 @dataclass(frozen=True, eq=False)
+class Elliptic:
+    """Fields that follow from all others at one moment: 0 = F, solved on the whole grid between
+    two stages.
+
+    Attributes:
+        residuals: names of the arrays of F at the guesses, by the coefficient that takes what is to
+            be subtracted from a guess.
+        kept: by field, the name of an array of what it is at that moment.
+        solve: from arrays of the whole grid, residuals and then those of `kept` by field, and the
+            relative rounding error of their type, to the corrections.
+    """
+
+    residuals: Mapping[str, str]
+    kept: Mapping[str, str]
+    solve: Callable[[Sequence[Numbers], Mapping[str, Numbers], float], Sequence[Numbers]]
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Names of all arrays that are read."""
+        return (*self.residuals.values(), *self.kept.values())
+
+
+@dataclass(frozen=True, eq=False)
 class Substeps:
     """How to divide a step into substeps by error control; one without, of the length of a step,
     where stages read numbers of the whole grid.
@@ -165,6 +188,8 @@ class Equations:
         reductions: by the name of the array, numbers of the whole grid that parameters of the
             stages after it follow from.
         noises: coefficients that are others in every step: numbers of a box and a step.
+        elliptic: what is solved for between stages, in their order; its corrections are
+            coefficients that are 0 in trials.
 
     Raises:
         ValueError: a name is computed twice or read too early, a field lacks its own result, or a
@@ -182,6 +207,7 @@ class Equations:
     rates: Rates | None = None
     reductions: Mapping[str, Reduction] = field(default_factory=dict)
     noises: Mapping[str, Callable[[Ranges, int], Numbers]] = field(default_factory=dict)
+    elliptic: tuple[Elliptic, ...] = ()
 
     def __post_init__(self) -> None:
         known = {*self.fields, *(self.coefficients or {})}
@@ -217,18 +243,19 @@ class Equations:
         """Whether points read nothing but their neighbours and what is known beforehand; then many
         steps may be made at once.
         """
-        return not self.reductions and not self.noises
+        return not self.reductions and not self.noises and not self.elliptic
 
     @functools.cached_property
     def parts(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of stages (start, stop) between which numbers of the whole grid are made; together
-        all stages.
+        """Ranges of stages (start, stop) between which numbers of the whole grid are made and
+        constraints solved; together all stages.
         """
         # A number is read by parameters of any later stage, so its array is reduced at once.
+        whole = {*self.reductions, *(name for it in self.elliptic for name in it.read)}
         ends = [
             number + 1
             for number, stage in enumerate(self.stages[:-1])
-            if stage.formulas.keys() & self.reductions.keys()
+            if stage.formulas.keys() & whole
         ]
         return tuple(itertools.pairwise((0, *ends, len(self.stages))))
 
@@ -339,6 +366,11 @@ class Equations:
 
 def _largest(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(max, first, second))
+
+
+def at_step(of_box: Callable[[Ranges, int], Numbers], step: int) -> Callable[[Ranges], Numbers]:
+    """Return a noise as it is in one step."""
+    return lambda box: of_box(box, step)
 
 
 # Sums over all points, with the same bits for any division of the grid.

@@ -231,6 +231,12 @@ class Substepper(Stepper, Protocol):
     def digits(self, name: str, exponent: int) -> tuple[int, ...]:
         """Return the sum of an array of this part over owned points, as `digit_sums` do."""
 
+    def whole(self, name: str) -> Field:
+        """Return the owned points of an array of this part, in host memory."""
+
+    def give(self, name: str, values: Field) -> None:
+        """Set a coefficient, given on the whole grid, for the next parts."""
+
     def undo(self) -> None:
         """Restore the state, halos included, to what it was before the last substep."""
 

@@ -372,8 +372,11 @@ class Problem:
         """
         if self.substeps is None:
             return None
-        if self.system.reductions or self.system.noises:
-            return "stages read numbers of the whole grid or noise, for which it does not stop"
+        if not self.system.is_local:
+            return (
+                "stages read numbers of the whole grid, noise or what is solved for, for which it "
+                "does not stop"
+            )
         return "steps follow the errors at all points (time.tolerance), which it does not keep"
 
     @property
@@ -437,14 +440,12 @@ class Problem:
     @property
     def knots(self) -> npt.NDArray[np.float64]:
         """States at which something in the body bends; none of problems without curves."""
-        enthalpy = None if self.conduction is None else self.conduction.enthalpy
-        knots = np.empty(0) if enthalpy is None else enthalpy.knots
+        it = None if self.conduction is None else self.conduction.enthalpy
+        knots = np.empty(0) if it is None else it.knots
         return np.asarray(knots[np.isfinite(knots)], np.float64)
 
     def padded_ids(self, box: Ranges) -> Ids:
-        """Return the material ids of a box of global indices that may reach beyond the grid; see
-        `padded`.
-        """
+        """Return the material ids of a box that may reach beyond the grid; see `padded`."""
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.body.medium.ids, box, self.grid.shape, periodic)
 
@@ -463,7 +464,7 @@ class Problem:
         kinds, above = (enthalpy.kinds[self.padded_ids(it)] for it in (box, upwards))
         found = np.roll(given.series(axis, box), 1, -1)
         found[..., 0] = np.where(kinds == above, between, -found[..., 0])
-        more = [given.radiance(axis, box)[..., None]] if enthalpy.radiates else []
+        more = (given.radiance(axis, box)[..., None],) if enthalpy.radiates else ()
         return np.concatenate([found, *more], axis=-1)
 
     @property
@@ -483,11 +484,10 @@ class Problem:
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
-    def padded_noise(self, name: str, box: Ranges, step: int) -> npt.NDArray[np.float64]:
-        """Return a noise of the equations in a step, in a box that may reach beyond the grid."""
+    def around(self, of_box: Callable[[Ranges], npt.NDArray[Any]], box: Ranges) -> npt.NDArray[Any]:
+        """Return what a function of boxes of the grid gives in one that may reach beyond it."""
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
-        of_box = self.system.noises[name]
-        return padded(lambda it: of_box(it, step), box, self.grid.shape, periodic)
+        return padded(of_box, box, self.grid.shape, periodic)
 
     def stored_ids(self, box: Ranges) -> Ids:
         """Return the ids of the values that a kernel's state array holds in a box as of
@@ -551,9 +551,9 @@ class Passage:
     """The way of heat between points and their neighbours along an axis.
 
     Attributes:
-        between: conductance; of enthalpies that by potential within a material.
-        series: of enthalpies between materials, c of the half cell on this side and on the other
-            one, to be divided by their conductivities, the contact R, and any radiance; else empty.
+        between: conductance; of enthalpies that by potential.
+        series: of enthalpies between materials, c of both half cells, this one first, to be divided
+            by their conductivities, the contact R, and any radiance; else empty.
     """
 
     between: npt.NDArray[Any]
@@ -588,13 +588,12 @@ def passage(
         between = given.conductance(axis, faces)
         if not enthalpy:
             return Passage(between)
-        below, above, contact = np.moveaxis(given.series(axis, faces), -1, 0)
-        own, other = (below, above) if side == "high" else (above, below)
         more = (given.radiance(axis, faces),) if enthalpy.radiates else ()
-        return Passage(between, (own, other, contact, *more))
+        found = Passage(between, (*np.moveaxis(given.series(axis, faces), -1, 0), *more))
+        return found if side == "high" else found.back
     between = medium.conductance[axis][ids, beside]
     if not enthalpy:
         return Passage(between)
     half, contact = enthalpy.half[axis], enthalpy.contact[axis][ids, beside]
-    more = (enthalpy.radiance[axis][ids, beside],) if enthalpy.radiates else ()
-    return Passage(between, (half[ids], half[beside], contact, *more))
+    series = (half[ids], half[beside], contact, enthalpy.radiance[axis][ids, beside])
+    return Passage(between, series[: 3 + enthalpy.radiates])

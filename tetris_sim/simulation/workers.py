@@ -28,7 +28,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.workers.exchange import Exchange, Read, UnderWay, keep
 from tetris_sim.scheduler.workers.rank_exchange import make_exchange
 from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
-from tetris_sim.scheduler.workers.worker import Worker, reduced
+from tetris_sim.scheduler.workers.worker import Worker, reduced, solve_constraints
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
@@ -321,6 +321,9 @@ def _substep(fleet: WorkerGroup, time: float, length: float) -> None:
         made = [name for stage in equations.stages[slice(*part)] for name in stage.formulas]
         if names := [name for name in made if name in equations.reductions]:
             found |= reduced(fleet.workers, fleet.ranks, equations.reductions, names)
+        for elliptic in equations.elliptic:
+            if {*elliptic.read} <= {*made}:
+                solve_constraints(fleet.workers, fleet.ranks, elliptic, fleet.problem)
 
 
 def _peaks(fleet: WorkerGroup) -> npt.NDArray[np.float64]:
