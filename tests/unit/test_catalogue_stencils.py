@@ -15,6 +15,7 @@ import pytest
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.stencil import Offset, Stencil
+from tetris_sim.model.stencils.advection import velocity_set
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES, catalogue, named_stencil
 from tetris_sim.model.stencils.entry import (
     NamedStencil,
@@ -27,7 +28,6 @@ from tetris_sim.model.stencils.entry import (
     symmetry_of,
     transport,
 )
-from tetris_sim.model.stencils.lattice_boltzmann import velocity_set
 
 ENTRIES = tuple(catalogue().values())
 every_stencil = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

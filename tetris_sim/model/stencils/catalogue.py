@@ -3,7 +3,7 @@
 `named_stencil` looks up the weights for `model.type: stencil` when the configuration gives a name
 instead of weights; `laplacian` makes the finite-difference Laplacian of a shape for physics, on any
 spacing. `STENCIL_NAMES` lists the benchmark stencils of published papers; `catalogue()` holds all
-stencils, from one module per domain in this package.
+stencils, domain after domain, from the modules of this package.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from tetris_sim.model.stencils import (
     derivatives,
     filters,
     finite_elements,
-    geophysics,
     heat,
-    lattice_boltzmann,
-    phase_field,
-    smoothers,
     waves,
 )
 from tetris_sim.model.stencils.entry import NamedStencil, along, central
@@ -122,16 +118,16 @@ STENCIL_NAMES: tuple[str, ...] = (
 
 # The catalogue lists the domains in this order.
 _DOMAINS = (
-    heat,
-    advection,
-    waves,
-    derivatives,
-    smoothers,
-    finite_elements,
-    phase_field,
-    lattice_boltzmann,
-    geophysics,
-    filters,
+    (heat.DOMAIN, heat.entries),
+    (advection.DOMAIN, advection.entries),
+    (waves.DOMAIN, waves.entries),
+    (derivatives.DOMAIN, derivatives.entries),
+    (finite_elements.SMOOTHERS, finite_elements.smoothers),
+    (finite_elements.DOMAIN, finite_elements.entries),
+    (heat.PHASE_FIELD, heat.phase_field),
+    (advection.LATTICE_BOLTZMANN, advection.lattice_boltzmann),
+    (waves.GEOPHYSICS, waves.geophysics),
+    (filters.DOMAIN, filters.entries),
 )
 
 
@@ -141,9 +137,9 @@ def catalogue() -> Mapping[str, NamedStencil]:
     once.
     """
     stencils = [
-        dataclasses.replace(entry, domain=module.DOMAIN)
-        for module in _DOMAINS
-        for entry in module.entries()
+        dataclasses.replace(entry, domain=domain)
+        for domain, entries in _DOMAINS
+        for entry in entries()
     ]
     return MappingProxyType({entry.name: entry for entry in stencils})
 
