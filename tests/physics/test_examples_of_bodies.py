@@ -69,3 +69,36 @@ def test_a_laser_melts_a_track(tmp_path: Path) -> None:
     found = run("laser_track", tmp_path / "r", "grid.shape=[75, 15, 15]", "time.t_end=600 us")
     assert named(found, "temperature max") > 1500
     assert named(found, "temperature min") == pytest.approx(25, abs=1)
+
+
+FLASK = ("grid.shape=[15, 60]", "time.scheme=explicit", "time.dt=0.1 s")
+
+
+def test_walls_of_a_flask_radiate_alike_in_explicit_and_implicit_steps(tmp_path: Path) -> None:
+    end = ("grid.shape=[15, 60]", "time.t_end=5 min", "output.statistics.every=1 min")
+    steps = run("vacuum_flask", tmp_path / "e", *FLASK, *end)
+    implicit = ("compute.method=auto", "time.dt=5 s")
+    jumps = run("vacuum_flask", tmp_path / "i", *implicit, *end)
+    for found in (steps, jumps):
+        assert abs(named(found, RESIDUAL)) < 1e-6 * abs(named(found, "heat from room"))
+    for name in ("tea mean", "inner mean", "heat flow inner to outer", "heat flow outer to room"):
+        assert named(steps, name) == pytest.approx(named(jumps, name), rel=2e-3)
+    assert named(steps, "heat flow inner to outer") > 0.1
+
+
+def test_walls_that_radiate_have_one_answer_on_workers_and_when_continued(tmp_path: Path) -> None:
+    whole = run("vacuum_flask", tmp_path / "a", *FLASK, "time.steps=40", "time.t_end=null")
+    devices = "compute.devices=[cpu, cpu]"
+    split = run("vacuum_flask", tmp_path / "b", *FLASK, "time.steps=40", "time.t_end=null", devices)
+    assert split == whole
+
+    run("vacuum_flask", tmp_path / "c", *FLASK, "time.steps=20", "time.t_end=null")
+    more = ("compute.method=cpu.plain", "compute.tuning_budget=0", "output.pictures=false")
+    where = (f"output.directory={tmp_path / 'c'}", "time.steps=40", "time.t_end=null")
+    path = EXAMPLES / "vacuum_flask.yaml"
+    config = ts.load_config(path, overrides=(*more, *FLASK, *where), environ={})
+    launch(config, resume="auto")
+    again = last_row(tmp_path / "c" / "statistics.csv")
+    assert {name: value for name, value in again.items() if "heat" not in name} == {
+        name: value for name, value in whole.items() if "heat" not in name
+    }
