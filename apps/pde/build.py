@@ -15,8 +15,8 @@ from tetris_sim.apps.pde.parts import (
     Parts,
     make_equations,
     middle_of,
-    numbers_of_substeps,
     problem_of,
+    substeps_of,
     with_constraints,
     with_wholes,
 )
@@ -34,7 +34,7 @@ from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model import reference
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.equations import Equations, Offset, Rates, Substeps, as_tap
+from tetris_sim.model.equations import Equations, Offset, Rates, as_tap
 from tetris_sim.model.formula import Node
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
@@ -211,7 +211,7 @@ def _in_steps(parts: Parts, made: SchemeStages, time: tuple[float, int], limit: 
     """The problem of stages in steps of one length."""
     equations = make_equations(parts, made, time[0])
     if not equations.is_local:
-        substeps = Substeps({}, 1, 1.0, time[0], numbers_of_substeps(parts, made))
+        substeps = substeps_of(parts, made, {}, (1, 1.0, time[0]), local=False)
         equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, time, limit)
 
@@ -285,8 +285,9 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     )
     first = min(taken, limits.automatic) if limits.automatic > 0 else taken
 
-    substeps = Substeps(errors, pair.order, time.tolerance, first, numbers_of_substeps(parts, made))
     equations = make_equations(parts, made, _TRIED * first, (TIME, "dt"))
+    chosen = pair.order, time.tolerance, first
+    substeps = substeps_of(parts, made, errors, chosen, local=equations.is_local)
     equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, (taken, steps), limits.automatic)
 

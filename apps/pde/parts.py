@@ -29,8 +29,16 @@ from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary, Neumann
 from tetris_sim.model.conduction import Numbers, star_mean
-from tetris_sim.model.equations import Elliptic, Equations, Rates, at_step
-from tetris_sim.model.formula import Constant, Node
+from tetris_sim.model.equations import Elliptic, Equations, Rates, Substeps, at_step
+from tetris_sim.model.formula import (
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    evaluate,
+    evaluate_each,
+)
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
 from tetris_sim.model.reference import values_of_a_step
@@ -85,15 +93,72 @@ class Parts:
         return {**found, **known}
 
 
-def numbers_of_substeps(
-    parts: Parts, made: SchemeStages
-) -> Callable[[float, float, Mapping[str, float]], Numbers]:
-    """The parameters of a substep, as of `Substeps`."""
+def substeps_of(
+    parts: Parts,
+    made: SchemeStages,
+    errors: Mapping[str, str],
+    chosen: tuple[int, float, float],
+    *,
+    local: bool,
+) -> Substeps:
+    """How a step is divided.
 
-    def numbers(begin: float, length: float, found: Mapping[str, float]) -> Numbers:
-        return made.hoist.numbers({**parts.values(length, made), **found}, begin)
+    Args:
+        parts: what the problem is made of.
+        made: the stages of a substep.
+        errors: as of `Substeps`.
+        chosen: the order, the tolerance and the first length [s].
+        local: whether no number of the whole grid is among the parameters.
+    """
+    if not local:
 
-    return numbers
+        def numbers(begin: float, length: float, found: Mapping[str, float]) -> Numbers:
+            return made.hoist.numbers({**parts.values(length, made), **found}, begin)
+
+        return Substeps(errors, *chosen, numbers)
+
+    # What never changes is computed once, not in each of thousands of substeps.
+    given = {name: it for name, it in parts.values(1.0, made).items() if name != "dt"}
+    trees = tuple(folded(tree, given) for tree in made.hoist.scalars)
+
+    def evaluated(begin: float, length: float, found: Mapping[str, float]) -> Numbers:
+        with np.errstate(all="ignore"):
+            times = {TIME: np.float64(begin), "dt": np.float64(length)}
+            return np.array(evaluate_each(trees, times), np.float64)
+
+    return Substeps(errors, *chosen, evaluated, trees)
+
+
+def folded(node: Node, values: Mapping[str, float]) -> Node:
+    """Replace what follows from some values by numbers, which are those of `evaluate`.
+
+    >>> folded(Operation("divide", (Variable("dt"), Operation("sqrt", (Variable("h"),)))), {"h": 4})
+    Operation(name='divide', arguments=(Variable(name='dt'), Constant(value=2.0)))
+    """
+    known: dict[int, Node] = {}
+
+    def fold(part: Node) -> Node:
+        if id(part) not in known:
+            known[id(part)] = changed(part)
+        return known[id(part)]
+
+    def changed(part: Node) -> Node:
+        below: tuple[Node, ...] = ()
+        match part:
+            case Variable(name):
+                return Constant(float(values[name])) if name in values else part
+            case Operation(name, arguments):
+                below = tuple(map(fold, arguments))
+                part = Operation(name, below)
+            case Comparison(signs, operands):
+                below = tuple(map(fold, operands))
+                part = Comparison(signs, below)
+        if below and all(isinstance(it, Constant) for it in below):
+            with np.errstate(all="ignore"):
+                return Constant(float(evaluate(part, {})))
+        return part
+
+    return fold(node)
 
 
 def with_wholes(parts: Parts, *, exact: bool = False) -> Parts:

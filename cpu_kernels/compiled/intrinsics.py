@@ -96,6 +96,18 @@ def divide(typing_context, a, b):
     return a(a, b), generate
 
 
+@intrinsic
+def real_of(typing_context, bits, dtype):
+    """The number of a dtype that has the lower bits of a whole number."""
+    kind = dtype.dtype
+
+    def generate(context, builder, signature, arguments):
+        whole = builder.trunc(arguments[0], ir.IntType(kind.bitwidth))
+        return builder.bitcast(whole, context.get_value_type(kind))
+
+    return kind(types.int64, dtype), generate
+
+
 @intrinsic(prefer_literal=True)
 def call_library(typing_context, name, numbers):
     """Call a function of the C library's mathematics: "sin" for doubles, sinf for floats.

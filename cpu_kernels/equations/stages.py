@@ -432,3 +432,17 @@ KERNEL, LAG, MARGIN, MADE, N_STAGE = 0, 1, 2, 5, 7
 # streams: where its ring begins and how many planes it has. Of both: ghosts per axis. Of streams:
 # whether it belongs to the next step, which field it is then (or -1).
 EVEN, START, DEPTH, WIDTH, NEXT, FIELD, N_NAME = 0, 0, 1, 2, 5, 6, 7
+
+# Operations on scalars that a compiled loop makes with the bits of NumPy, by their codes. An
+# instruction is its code and the registers of three arguments.
+EXACT = (
+    *("add", "subtract", "multiply", "divide", "negative", "positive", "sqrt", "abs", "where"),
+    *("<", "<=", ">", ">=", "==", "!="),
+)
+ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATIVE, POSITIVE, SQRT, ABS, WHERE = range(9)
+LESS, AT_LEAST_AS_SMALL, MORE, AT_LEAST_AS_LARGE, EQUAL, OTHER = range(9, 15)
+# Columns of the table of steps that are divided, and of what their substeps came to.
+TIME, END, WANTED, BEFORE, LEAST, N_DIVIDED = 0, 1, 2, 3, 4, 5
+ACCEPTED, REJECTED, SHORTEST, LONGEST, REACHED, TURN, N_TALLY = 0, 1, 2, 3, 4, 5, 6
+# What is asked of substeps, and how many may be tried in one call.
+TOLERANCE, ORDER, AT_MOST = 0, 1, 2

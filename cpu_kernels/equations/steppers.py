@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,25 @@ from tetris_sim.cpu_kernels.compiled.generate import splice
 from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 from tetris_sim.cpu_kernels.equations.rings import RingWork, follow, plan_work
 from tetris_sim.cpu_kernels.equations.stages import (
+    BEFORE,
     DEPTH,
     EVEN,
     FIELD,
     LAG,
     LIST,
+    LONGEST,
     MADE,
     NEXT,
     PITCH,
+    REACHED,
+    REJECTED,
+    SHORTEST,
     START,
     STATE,
     STEP,
+    TIME,
+    TURN,
+    WANTED,
     RowStream,
     settled,
 )
@@ -40,6 +49,7 @@ from tetris_sim.cpu_kernels.equations.tables import (
     coefficient_layout,
     field_of,
     make_tables,
+    scalar_program,
     width_of,
 )
 from tetris_sim.model.equations import at_step, digit_sums
@@ -47,8 +57,10 @@ from tetris_sim.model.grid import OUTER
 from tetris_sim.model.method import NOTHING, STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.step_control import Controller, Counted
 
 Array = npt.NDArray[Any]
+_CLAIM = 8  # counters per cache line
 
 
 def layout_of(problem: Problem, slab: Slab) -> PaddedField:
@@ -139,6 +151,30 @@ class Sweeps:
         table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
         self._loop(thread, threads, own, *table, steps, barrier)
 
+    def records(self, current: Array, following: Array) -> tuple[Array, Array]:
+        """The records of the threads for substeps that begin in one of two arrays, then in the
+        other.
+        """
+        arrays = current.ctypes.data, following.ctypes.data
+        return self._records(arrays, None), self._records(arrays[::-1], None)
+
+    def places(self, current: Array, following: Array) -> npt.NDArray[np.int64]:
+        """Addresses of the new fields, then of their errors, after a substep of either order."""
+        problem, pitch = self._places[0], self._layout.field_pitch * self._layout.dtype.itemsize
+        fields = pitch * np.arange(problem.n_fields)
+        errors = [self.work_of(it).ctypes.data for it in error_names(problem)]
+        return np.array(
+            [[*(it.ctypes.data + fields), *errors] for it in (following, current)], np.int64
+        )
+
+    def _records(self, arrays: tuple[int, int], part: tuple[int, int] | None) -> Array:
+        # Compiled records refer to addresses, so each order of the two arrays has its own. Threads
+        # that come together keep the first: what one of them reads must not be freed by another.
+        if (known := self._known.get((arrays, part))) is None:
+            known = self._known.setdefault((arrays, part), self._tell(arrays, part))
+        own, *_ = known
+        return own
+
     def _tell(self, arrays: tuple[int, int], part: tuple[int, int] | None) -> tuple[Array, ...]:
         """Fill the records of the threads for two arrays, those of the state before an even step
         and after it, and some of the stages; returned with the tables that they refer to.
@@ -178,6 +214,13 @@ class Sweeps:
         element = number * layout.field_pitch
         element += int(np.dot((stream.plane, stream.row), layout.pitch[:2]))
         return base + element * layout.dtype.itemsize
+
+
+def error_names(problem: Problem) -> list[str]:
+    """The names of the errors of substeps, in the order of their fields."""
+    assert problem.system.substeps is not None
+    names = problem.system.substeps.errors
+    return [names[it] for it in problem.system.fields if it in names]
 
 
 # Choices: what may be tried when equations are streamed, how a slab is then cut, and what that
@@ -250,6 +293,50 @@ def margins_of(problem: Problem, slab: Slab, work: RingWork) -> list[tuple[int, 
 # are.
 
 _READ_POINTS = 1 << 16  # points that are looked at together: they stay in the L2 cache
+_ALONE = 1 << 12  # points of which one thread makes substeps
+_AT_ONCE = 1 << 26  # stages at points in a call of compiled code, about a tenth of a second
+
+
+@dataclass(frozen=True, eq=False)
+class SubstepLoop:
+    """What the compiled loop of `substeps.py` needs beside the state.
+
+    Attributes:
+        loop: to be called by each of `threads`.
+        threads: how many.
+        tables: program, registers, results and parameters.
+        scratch: for the magnitudes of fields and errors.
+    """
+
+    loop: Callable[..., None]
+    threads: int
+    tables: tuple[Array, ...]
+    scratch: tuple[Array, Array]
+
+
+def make_division(problem: Problem, slab: Slab, threads: int) -> SubstepLoop | None:
+    """Compile the loop of substeps; None if others have to look at their errors, or if parameters
+    are not made of what it knows.
+    """
+    from tetris_sim.cpu_kernels.compiled.generate import copied_module
+
+    substeps, numbers = problem.system.substeps, len(problem.system.parameters)
+    assert substeps is not None
+    if not problem.is_adaptive or not problem.system.is_local or any(map(any, slab.halo)):
+        return None
+    if len(substeps.formulas) != numbers or (program := scalar_program(substeps.formulas)) is None:
+        return None
+    # A small grid is sooner done by one thread than by several that wait for each other.
+    threads = threads if slab.n_points > _ALONE else 1
+    dtype = problem.arithmetic
+    part = f"from {copied_module('equations/sweep.py').__name__} import advance\n\n"
+    part += f"REAL, BITS = types.{dtype.name}, types.int{8 * dtype.itemsize}\n"
+    registers = np.tile(program.registers, (threads, 1))
+    rows = np.zeros((threads, numbers + 2 * _CLAIM), dtype)
+    found = np.zeros((threads, 2 * problem.n_fields + _CLAIM))
+    seen = np.zeros((threads, 3, problem.n_fields))
+    tables = (program.instructions, registers, program.results, rows)
+    return SubstepLoop(splice("equations/substeps.py", part).divide, threads, tables, (found, seen))
 
 
 class CpuSubstepStepper(CpuStepper):
@@ -259,10 +346,9 @@ class CpuSubstepStepper(CpuStepper):
         self, problem: Problem, slab: Slab, team: ThreadTeam, sweeps: Sweeps, layout: PaddedField
     ) -> None:
         super().__init__(problem, slab, team, sweeps, layout, step_tables=sweeps)
-        assert problem.system.substeps is not None
-        names = problem.system.substeps.errors
-        self._errors = [sweeps.work_of(names[it]) for it in problem.system.fields if it in names]
+        self._errors = [sweeps.work_of(name) for name in error_names(problem)]
         self._sweeps, self._one = sweeps, PaddedField(**{**vars(layout), "n_fields": 1})
+        self._division = make_division(problem, slab, team.size)
 
     def substep(
         self, time: float, length: float, part: int = 0, found: Mapping[str, float] = NOTHING
@@ -279,6 +365,41 @@ class CpuSubstepStepper(CpuStepper):
             self._start_block(1, operands)
         else:
             self._start(1, operands)
+
+    @property
+    def divides(self) -> bool:
+        """Whether `divide` can be called."""
+        return self._division is not None
+
+    def divide(self, controllers: Sequence[Controller], tolerance: float) -> None:
+        """Make substeps of steps that follow each other, in compiled code."""
+        self._team.wait()
+        division, first = self._division, controllers[0].counted
+        assert division is not None
+        steps = np.array([it.numbers for it in controllers], np.float64)
+        tally = np.array([first.made, first.rejected, first.shortest, first.longest, 0, 0])
+        most = max(1, _AT_ONCE // (self.slab.n_points * len(self._problem.system.stages)))
+        asked = np.array([tolerance, controllers[0].order, most], np.float64)
+
+        state = self._current, self._next
+        work = (*self._sweeps.records(*state), steps, tally, asked, *division.tables)
+        rest = (self._sweeps.places(*state), *division.scratch, self._barrier)
+
+        def run(thread: int) -> None:
+            if thread < division.threads:
+                division.loop(thread, division.threads, *work, *rest)
+
+        self._team.run(run)
+
+        if tally[TURN]:
+            self._current, self._next = self._next, self._current
+        counted = Counted(*map(int, tally[: REJECTED + 1]), *tally[SHORTEST : LONGEST + 1].tolist())
+        reached = int(tally[REACHED])
+        self._step += reached
+        for it in controllers[:reached]:
+            it.go_on(it.end, it.wanted, 1.0, counted)
+        for it, row in zip(controllers[reached:], steps[reached:].tolist(), strict=True):
+            it.go_on(row[TIME], row[WANTED], row[BEFORE], counted)
 
     def undo(self) -> None:
         """Let the state be what it was before the last substep."""
@@ -344,8 +465,6 @@ class CpuSubstepStepper(CpuStepper):
 
 
 # Streams by equations: the stepper of `cpu.stream`.
-
-_CLAIM = 8  # counters per cache line
 
 
 def make_stepper(

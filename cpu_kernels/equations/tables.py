@@ -16,6 +16,7 @@ from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, 
 from tetris_sim.cpu_kernels.equations.stages import (
     COEFFICIENT,
     COORDINATE,
+    EXACT,
     KERNEL,
     MADE,
     MARGIN,
@@ -38,6 +39,7 @@ from tetris_sim.cpu_kernels.equations.stages import (
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import padded
 from tetris_sim.model.equations import Equations
+from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Variable
 from tetris_sim.model.grid import OUTER, Grid, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Ranges, Slab, batches
@@ -338,3 +340,64 @@ def make_tables(problem: Problem, slab: Slab, layout: PaddedField, margins: Marg
     faces = np.stack([reflections(problem, equations, name) for name in rows])
     given = StepInputs(problem, slab, layout.first, margins)
     return Tables(equations, kernels, given, stages, names, rows, faces)
+
+
+# Scalars: what the parameters of a substep are made of, as tables that a compiled loop works off.
+
+_LINE_NUMBERS = 8  # in a cache line; what two threads write lies on lines of their own
+
+
+@dataclass(frozen=True)
+class ScalarProgram:
+    """Formulas of t and dt as instructions; see `substeps.py`.
+
+    Attributes:
+        instructions: code and registers, (n, 4).
+        registers: as they are before the first substep, of one thread.
+        results: the register of each formula.
+    """
+
+    instructions: npt.NDArray[np.int64]
+    registers: npt.NDArray[np.float64]
+    results: npt.NDArray[np.int64]
+
+
+def scalar_program(trees: Sequence[Node]) -> ScalarProgram | None:
+    """Instructions for formulas of t and dt; None if an operation may have other bits in NumPy."""
+    given: dict[Any, int] = {"t": 0, "dt": 1}
+    made: list[tuple[int, ...]] = []  # registers that are made count from -1 down
+    known: dict[int, int] = {}
+
+    def emit(name: str, *arguments: int) -> int:
+        made.append((EXACT.index(name), *arguments, *[0] * (3 - len(arguments))))
+        return -len(made)
+
+    def register(node: Node) -> int:
+        if id(node) not in known:
+            known[id(node)] = enter(node)
+        return known[id(node)]
+
+    def enter(node: Node) -> int:
+        match node:
+            case Constant(value):
+                return given.setdefault(value.hex(), len(given))
+            case Variable(name):
+                return given[name]
+            case Operation(name, arguments):
+                return emit(name, *map(register, arguments))
+            case Comparison((sign,), (low, high)):
+                return emit(sign, register(low), register(high))
+        raise ValueError
+
+    try:
+        results = [register(tree) for tree in trees]
+    except ValueError:
+        return None
+    # A line further, so that registers of two threads never share one.
+    width = (len(given) + len(made) + 2 * _LINE_NUMBERS) // _LINE_NUMBERS * _LINE_NUMBERS
+    first, registers = width - len(made), np.zeros(width)
+    registers[2 : len(given)] = [float.fromhex(it) for it in [*given][2:]]
+    code = np.array(made, np.int64).reshape(-1, 4)
+    code[:, 1:][code[:, 1:] < 0] = first - 1 - code[:, 1:][code[:, 1:] < 0]
+    placed = [first - 1 - it if it < 0 else it for it in results]
+    return ScalarProgram(code, registers, np.array(placed, np.int64))

@@ -4,21 +4,29 @@ trace.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
+from tetris_sim.apps.pde.parts import folded
 from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.config import make_config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.equations import steppers
+from tetris_sim.cpu_kernels.equations.steppers import CpuSubstepStepper
+from tetris_sim.cpu_kernels.equations.tables import scalar_program
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
+from tetris_sim.model.formula import compile_expression, evaluate_each
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.model.step_control import Controller, Counted
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.simulation.loop import open_simulation
@@ -27,7 +35,14 @@ from tetris_sim.simulation.workers import WorkerGroup
 STREAM, PLAIN = METHODS[0], METHODS[-1]
 
 
-def problem_of(scheme: str = "rk2", *, walls: bool = True, **time: Any) -> Problem:
+def problem_of(
+    scheme: str = "rk2",
+    dtype: str = "float64",
+    *,
+    walls: bool = True,
+    source: str = "0.01*t",
+    **time: Any,
+) -> Problem:
     """Gray-Scott with a coefficient, and a term that changes with time."""
     faces: dict[str, Any] = {
         "y": {"type": "periodic"},
@@ -36,7 +51,7 @@ def problem_of(scheme: str = "rk2", *, walls: bool = True, **time: Any) -> Probl
     }
     fields = {
         "u": "where(x < 0.4, 1, 0.5)*laplace(u)/1e3 - u*v**2 + 0.04*(1 - u)",
-        "v": "laplace(v)/2e3 + u*v**2 - (0.1 + 0.01*t)*v",
+        "v": "laplace(v)/2e3 + u*v**2 - (0.1 + SOURCE)*v".replace("SOURCE", source),
     }
     return make_config(
         {
@@ -52,6 +67,7 @@ def problem_of(scheme: str = "rk2", *, walls: bool = True, **time: Any) -> Probl
                 },
             },
             "boundaries": faces if walls else {"*": {"type": "periodic"}},
+            "compute": {"precision": dtype},
             "time": {"t_end": 6.0, "dt": 2.0, "scheme": scheme, "tolerance": 1e-4, **time},
         },
         environ={},
@@ -102,6 +118,102 @@ def test_an_undone_substep_leaves_no_trace(scheme: str) -> None:
     np.testing.assert_array_equal(stepper.peaks(), seen)
     stepper.close()
     team.close()
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many; several share any grid, and calls of compiled code end after a few substeps."""
+    monkeypatch.setattr(steppers, "_ALONE", 0)
+    monkeypatch.setattr(steppers, "_AT_ONCE", 12_000)
+    return int(request.param)
+
+
+def in_python(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> tuple[Field, WorkerGroup]:
+    with monkeypatch.context() as changed:
+        changed.setattr(CpuSubstepStepper, "divides", False)
+        changed.setattr(CpuSubstepStepper, "divide", None)
+        return solved(problem, ComputeSection(method="cpu.plain", threads=1))
+
+
+@pytest.mark.parametrize(("scheme", "dtype"), [
+    ("euler", "float64"), ("rk2", "float32"), ("rk4", "float64"),
+])  # fmt: skip
+def test_compiled_substeps_are_those_of_python(
+    scheme: str, dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(scheme, dtype, walls=scheme != "rk2", dt=0.75)
+    expected, told = in_python(problem, monkeypatch)
+    found, run = solved(problem, ComputeSection(method="cpu.plain", threads=threads))
+    assert run.counted == told.counted
+    assert run.counted.made > problem.steps
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_repeated_steps_on_several_threads_have_the_same_bits(threads: int) -> None:
+    problem, team = problem_of("rk2"), ThreadTeam(threads)
+    states, counts = set[bytes](), set[Counted]()
+    for _ in range(5):
+        stepper: Any = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
+        stepper.load(problem.initial)
+        steps = [Controller(it, it + 0.5, 0.01, 3, Counted()) for it in (0.0, 0.5)]
+        while steps:
+            stepper.divide(steps, 1e-5)
+            counts |= {steps[-1].counted} if steps[-1].ended else set()
+            steps = [it for it in steps if not it.ended]
+        states.add(stepper.interior().tobytes())
+        stepper.close()
+    team.close()
+    assert len(states) == len(counts) == 1
+
+
+def test_values_that_are_no_numbers_reject_a_substep(threads: int) -> None:
+    problem, team = problem_of("euler"), ThreadTeam(threads)
+    stepper: Any = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
+
+    def spoiled(slab: Slab) -> Field:
+        values = np.array(problem.initial(slab))
+        values[1, -1, -1] = np.nan
+        return values
+
+    stepper.load(spoiled)
+    tried = Controller(0.0, 2.0, 0.1, 2, Counted())
+    while not tried.stuck:
+        stepper.divide([tried], 1e-4)
+    # Each is a tenth of the one before, and time does not go on.
+    assert (tried.time, tried.counted.made) == (0.0, 0)
+    assert tried.counted.rejected == 11
+    stepper.close()
+    team.close()
+
+
+def test_what_has_other_bits_in_numpy_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, team = problem_of("euler", source="sin(t)"), ThreadTeam(1)
+    stepper: Any = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
+    assert not stepper.divides
+    stepper.close()
+    team.close()
+    assert solved(problem, ComputeSection(threads=1))[1].counted.made > 6
+
+
+def test_scalars_have_the_bits_of_numpy(rng: np.random.Generator) -> None:
+    texts = ["dt*t/3 - abs(t - 2)/sqrt(dt)", "where(t >= 2, -dt, 1/(t - t))", "(t > 1)*dt + 2**0.5"]
+    trees = tuple(folded(compile_expression(it, ["t", "dt"]).tree, {}) for it in texts)
+    program = scalar_program(trees)
+    assert program is not None
+    # The loop is compiled in a module of its own, with what it calls.
+    problem, registers = problem_of("rk2"), program.registers.copy()
+    division = steppers.make_division(problem, Slab.whole(problem.grid), 1)
+    assert division is not None
+    inner = sys.modules[division.loop.__module__]._evaluate
+    evaluate = njit(lambda code, r, results, row: inner(code, r, results, row))
+    for time, length in rng.uniform(0, 4, (50, 2)):
+        registers[:2] = time, length
+        row = np.zeros(len(trees))
+        evaluate(program.instructions, registers, program.results, row)
+        given = {"t": np.float64(time), "dt": np.float64(length)}
+        with np.errstate(all="ignore"):
+            assert row.tobytes() == np.array(evaluate_each(trees, given)).tobytes()
 
 
 def test_others_say_why_they_do_not() -> None:

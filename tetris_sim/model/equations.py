@@ -136,6 +136,8 @@ class Substeps:
         first: length of the first substep that is tried in a time step [s].
         numbers: from begin and length of a substep [s], and the reductions known so far by name,
             to the parameters of the equations, (n_parameters,).
+        formulas: the same as formulas of t and dt, the begin and the length [s]; empty if more is
+            needed, and where there are no parameters.
     """
 
     errors: Mapping[str, str]
@@ -143,6 +145,7 @@ class Substeps:
     tolerance: float
     first: float
     numbers: Callable[[float, float, Mapping[str, float]], Numbers]
+    formulas: tuple[Node, ...] = ()
 
     @property
     def adaptive(self) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tetris_sim.model.boundary import Side
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.model.step_control import Controller
 
 DeviceKind = Literal["cpu", "gpu"]
 # Tunable parameters of a method: tile sizes, fusion depth, ...
@@ -243,6 +244,28 @@ class Substepper(Stepper, Protocol):
     def peaks(self) -> npt.NDArray[np.float64]:
         """Return the largest magnitudes of each field and of its error in the last substep over
         owned points, (2, n_fields); NaN where a value is NaN.
+        """
+
+
+@runtime_checkable
+class Divider(Substepper, Protocol):
+    """A substepper that can look at the errors of its substeps by itself.
+
+    Attributes:
+        divides: whether it can do so here, where it has all points.
+    """
+
+    @property
+    def divides(self) -> bool:
+        """Whether `divide` may be called."""
+
+    def divide(self, controllers: Sequence[Controller], tolerance: float) -> None:
+        """Make the substeps of steps that follow each other, until all have ended, one is stuck, or
+        a while has passed; every controller then knows how far it came.
+
+        Args:
+            controllers: one for each step, the first of which may have begun.
+            tolerance: of errors, relative to magnitudes.
         """
 
 

@@ -274,6 +274,7 @@ _SAFETY, _SHRINK, _GROW = 0.9, 0.1, 10.0
 _INTEGRAL, _PROPORTIONAL = 0.7, 0.4
 _STEPS_OF_FACTOR = 1 << 20  # factors are rounded: powers differ in the last place between computers
 _LEAST = 1e-12  # of a step: a substep that is shorter leads nowhere
+LEAST_ERROR = 1e-10  # that is told from 0
 
 
 @dataclass(frozen=True)
@@ -311,37 +312,50 @@ class Controller:
 
     Attributes:
         time: reached by the accepted substeps [s].
+        end: of the step [s].
         length: of the substep that is tried next [s].
+        wanted: the same before the end of the step cuts it [s].
+        least: what is shorter leads nowhere [s].
+        before: error of the last accepted substep; 1 after a rejected one.
+        order: power of a substep's length with which its error shrinks.
         counted: all substeps so far.
     """
 
     def __init__(
         self, begin: float, end: float, first: float, order: int, counted: Counted
     ) -> None:
-        self.time, self.counted = begin, counted
-        self._end, self._order = end, order
+        self.end, self.order = end, order
 
         # Below a few units in the last place of time itself, adding the length would not advance
         # it.
-        self._least = max(_LEAST * (end - begin), 8 * math.ulp(max(abs(begin), abs(end))))
-        self._before, self._wanted = 1.0, first
-        self._set_length()
+        self.least = max(_LEAST * (end - begin), 8 * math.ulp(max(abs(begin), abs(end))))
+        self.go_on(begin, first, 1.0, counted)
+
+    def go_on(self, time: float, wanted: float, before: float, counted: Counted) -> None:
+        """Take over where somebody else has made some substeps; see the attributes."""
+        self.time, self.wanted, self.before, self.counted = time, wanted, before, counted
+        self.length, self._is_last = cut_length(wanted, self.end - time)
+
+    @property
+    def numbers(self) -> tuple[float, float, float, float, float]:
+        """Time, end, wanted length, error before and least length."""
+        return self.time, self.end, self.wanted, self.before, self.least
 
     @property
     def ended(self) -> bool:
         """Whether the step is complete."""
-        return self.time >= self._end
+        return self.time >= self.end
 
     @property
     def until(self) -> float:
         """End of the substep that is tried next [s]."""
         # Exactly the end of the step: time + length could miss it by a rounding.
-        return self._end if self._is_last else self.time + self.length
+        return self.end if self._is_last else self.time + self.length
 
     @property
     def stuck(self) -> bool:
         """Whether the next substep is too short to advance time."""
-        return self._wanted < self._least
+        return self.wanted < self.least
 
     def accept(self, error: float) -> bool:
         """Accept or reject the substep that was tried, and choose the length of the next.
@@ -352,44 +366,61 @@ class Controller:
         Returns:
             Whether the substep counts; if not, it must be undone and retried with the new `length`.
         """
+        counted, wanted = self.counted, self.length * next_factor(error, self.before, self.order)
         # Rejected: the integral part alone, and no memory of the error before it.
         if error > 1:
-            factor = _SAFETY * error ** (-1 / self._order) if math.isfinite(error) else _SHRINK
-            self._wanted = self.length * _rounded(min(max(factor, _SHRINK), _SAFETY))
-            self.counted = replace(self.counted, rejected=self.counted.rejected + 1)
-            self._before = 1.0
-            self._set_length()
+            self.go_on(self.time, wanted, 1.0, replace(counted, rejected=counted.rejected + 1))
             return False
 
-        self.counted = replace(
-            self.counted,
-            made=self.counted.made + 1,
-            shortest=min(self.counted.shortest, self.length),
-            longest=max(self.counted.longest, self.length),
+        counted = replace(
+            counted,
+            made=counted.made + 1,
+            shortest=min(counted.shortest, self.length),
+            longest=max(counted.longest, self.length),
         )
-        self.time = self.until
-
-        # Accepted. An error of exactly 0 would ask for an infinite step.
-        least = max(error, 1e-10)
-        factor = _SAFETY * least ** (-_INTEGRAL / self._order)
-        factor *= self._before ** (_PROPORTIONAL / self._order)
-        self._wanted = max(self.length * _rounded(min(max(factor, _SHRINK), _GROW)), self._least)
-        self._before = least
-        self._set_length()
+        self.go_on(self.until, max(wanted, self.least), max(error, LEAST_ERROR), counted)
         return True
 
-    def _set_length(self) -> None:
-        """Set the next length so that the end of the step is hit exactly, after two equal substeps
-        if it is near.
-        """
-        left = self._end - self.time
-        self._is_last = self._wanted >= left * (1 - 1e-9)
-        self.length = left if self._is_last else min(self._wanted, left / 2)
+
+# Rules of one number or a few, as compiled loops call them too (cpu_kernels/equations).
 
 
-def _rounded(factor: float) -> float:
+def next_factor(error: float, before: float, order: float) -> float:
+    """Return by what the length of a substep is multiplied for the next one.
+
+    >>> next_factor(1e-9, 1.0, 5), next_factor(math.inf, 1.0, 5) * 2**20
+    (10.0, 104858.0)
+
+    Args:
+        error: of the substep, 1 is tolerated; infinite if there is none.
+        before: that of the accepted substep before it.
+        order: power of a substep's length with which its error shrinks.
+    """
+    if error > 1:
+        factor = _SAFETY * error ** (-1 / order) if math.isfinite(error) else _SHRINK
+        factor = min(max(factor, _SHRINK), _SAFETY)
+    else:
+        # An error of exactly 0 would ask for an infinite step.
+        factor = _SAFETY * max(error, LEAST_ERROR) ** (-_INTEGRAL / order)
+        factor *= before ** (_PROPORTIONAL / order)
+        factor = min(max(factor, _SHRINK), _GROW)
     # Rounding to 2^-20 gives the same factors on all computers.
     return round(factor * _STEPS_OF_FACTOR) / _STEPS_OF_FACTOR
+
+
+def cut_length(wanted: float, left: float) -> tuple[float, bool]:
+    """Return the length of the next substep and whether it is the last: the end of the step is hit
+    exactly, after two equal substeps if it is near.
+
+    >>> cut_length(2.0, 8.0), cut_length(2.0, 3.0), cut_length(2.0, 1.5)
+    ((2.0, False), (1.5, False), (1.5, True))
+
+    Args:
+        wanted: length [s].
+        left: of the step [s].
+    """
+    is_last = wanted >= left * (1 - 1e-9)
+    return (left if is_last else min(wanted, left / 2)), is_last
 
 
 def largest_error(
@@ -406,14 +437,13 @@ def largest_error(
         after: largest magnitudes of each field and of its error, (2, n_fields).
         tolerance: of errors, relative to magnitudes.
     """
-    values, errors = after
-    if not np.isfinite(after).all():
-        return math.inf
-
-    # A field that is zero before and after has no scale: any error of it is too large.
-    relative = [
-        float(error) / (tolerance * float(scale)) if scale > 0 else math.inf
-        for error, scale in zip(errors, np.maximum(before, values), strict=True)
-        if error > 0
-    ]
-    return max(relative, default=0.0)
+    largest = 0.0
+    for k in range(len(before)):
+        value, error = after[0, k], after[1, k]
+        if not (math.isfinite(value) and math.isfinite(error)):
+            return math.inf
+        # A field that is zero before and after has no scale: any error of it is too large.
+        if error > 0:
+            scale = max(before[k], value)
+            largest = max(largest, error / (tolerance * scale) if scale > 0 else math.inf)
+    return float(largest)

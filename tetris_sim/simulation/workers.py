@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import NumericsError, TetrisError
-from tetris_sim.model.method import Box, Fetch, InnerFirst, RunsAhead, Substepper
+from tetris_sim.model.method import Box, Divider, Fetch, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import first_failure
 from tetris_sim.model.step_control import Controller, Counted, largest_error
@@ -271,15 +271,21 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
         _advance_in_parts(fleet, steps)
         return
 
+    only = fleet.workers[0].stepper if len(fleet.workers) == fleet.ranks.size == 1 else None
+    alone = only if isinstance(only, Divider) and only.divides else None
     for step in range(fleet.step, fleet.step + steps):
         controller = Controller(
             *(begin(step), begin(step + 1), substeps.first, substeps.order, fleet.counted)
         )
-        before = _peaks(fleet)[0]
+        before = _peaks(fleet)[0] if alone is None else np.empty(0)
         stale = True  # halos, which a substep leaves as they are
         while not controller.ended:
             if controller.stuck:
                 on_root(fleet.ranks, functools.partial(_refuse_stuck, controller, fleet))
+            if alone is not None:
+                with fleet.clock.phase("compute"):
+                    alone.divide([controller], substeps.tolerance)
+                continue
             if stale:
                 with fleet.clock.phase("exchange"):
                     fleet.exchange.swap(fleet.workers)
