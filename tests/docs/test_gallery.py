@@ -34,3 +34,19 @@ def test_pictures_of_the_front_page_link_to_what_made_them(made: dict[str, Any])
     assert len(pairs) == 4
     for picture, file in pairs:
         assert files[ROOT / picture] == ROOT / file
+
+
+def test_the_page_says_what_the_files_say(made: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    assert text == made["page"](), "python docs/make_gallery.py makes it again"
+    pairs = dict(LINKED.findall(text))
+    for shown in made["GALLERY"]:
+        assert f"](../{shown.path.relative_to(ROOT)})" in text
+        assert f"images/gallery/{shown.name}.png" in pairs
+    assert len(made["GALLERY"]) >= 17
+
+
+def test_anchors_of_the_page_are_those_of_its_headings(made: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    headings = {made["anchor"](it) for it in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) == headings

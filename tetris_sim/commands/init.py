@@ -35,6 +35,18 @@ TEMPLATES = {
     "schroedinger": "quantum",
     "shallow_water": "ocean",
     "brusselator_3d": "pde3d",
+    "finned_heat_sink": "sink",
+    "battery_cell": "battery",
+    "pcb_vias": "vias",
+    "pin_fin": "fin",
+    "wall_u_value": "uvalue",
+    "window_frame": "window",
+    "borehole": "ground",
+    "ice_store": "freezing",
+    "fire_column": "fire",
+    "weld_seam": "weld",
+    "schnakenberg": "spots",
+    "korteweg_de_vries": "solitons",
 }
 
 
@@ -86,7 +98,7 @@ def print_list(*, as_json: bool) -> None:
         print(json.dumps(rows, indent=2))
         return
     for name, alias in TEMPLATES.items():
-        print(f"{name:<12} {alias:<9} {about(name)}")
+        print(f"{name:<22} {alias:<10} {about(name)}")
 
 
 def template_name(word: str) -> str:
