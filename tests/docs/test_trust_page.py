@@ -29,3 +29,15 @@ def test_the_numbers_of_operations_are_those_of_the_campaign() -> None:
         numbers = " | ".join(str(kind[name]) for name in names)
         assert f"| {kind['kind']} | {numbers} | {len(kind['failures'])} |" in PAGE
     assert told["tries"] == sum(kind["tries"] for kind in told["kinds"])
+
+
+def test_the_numbers_of_kills_and_inputs_are_those_of_the_campaign() -> None:
+    told = json.loads((ROOT / "docs" / "trust" / "campaign.json").read_text())
+    assert f"commit {told['commit']}, seed {told['kills']['seed']}" in PAGE
+    for kind in told["kills"]["kinds"]:
+        numbers = " | ".join(str(kind[name]) for name in ("kills", "chains", "resumed", "refused"))
+        assert f"| {kind['kind']} | {numbers} | 0 | {len(kind['failures'])} |" in PAGE
+        assert all(text.endswith("no end within 300 s") for text in kind["failures"])
+    for kind in told["mutants"]["kinds"]:
+        row = f"| {kind['kind']} | {kind['cases']:,} | {kind['deadly']} | {len(kind['failures'])} |"
+        assert row in PAGE
