@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.geometry import RasterizedBody
+from tetris_sim.apps.heat.lumps import make_network, read_lumps
 from tetris_sim.apps.heat.materials import in_potentials
 from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
@@ -40,6 +41,7 @@ from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import Conduction, Ids, Medium, Numbers
+from tetris_sim.model.equations import LumpNetwork
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
@@ -270,7 +272,8 @@ class Body:
         limiting: name of the material that sets it.
         signals: that controllers decide, by the name of the controller.
         flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
-            does.
+            moves and there are no lumps.
+        network: of the lumps that exchange heat with it.
     """
 
     grid: Grid
@@ -282,6 +285,7 @@ class Body:
     limiting: str
     signals: Mapping[str, Signal] = field(default_factory=dict)
     flows: tuple[Numbers, ...] | None = None
+    network: LumpNetwork | None = None
 
     @property
     def only_substance(self) -> Substance | None:
@@ -329,7 +333,7 @@ def examine(
         model.model_dump(mode="json"),
         request.model_dump(mode="json", include={"grid", "boundaries", "time", "control"}),
     ]
-    run = next(_RUNS) if anew and request.control else 0
+    run = next(_RUNS) if anew and (request.control or model.lumps) else 0
     return _examine(_Question(json.dumps(values), stamps(texts_in(values)), run, model, request))
 
 
@@ -419,12 +423,32 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         limiting = found.fillings[number].name
         graded = by_potential(graded, found) if found.enthalpy else graded
     flows = _flows(model, found, per_volume=graded is None)
-    return Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
+    if flows is None and model.lumps:
+        flows = tuple(
+            np.zeros([n + (k == axis) for k, n in enumerate(grid.shape)])
+            for axis in range(grid.ndim)
+        )
+    body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
+    if not model.lumps:
+        return body
+    numbers = {it.name: number for number, it in enumerate(regions) if it.name is not None}
+    lumps = read_lumps(model.lumps, numbers, found, body.conduction())
+    joules = 1.0 if graded is not None else grid.cell_volume
+    network = make_network(model.lumps, lumps, joules, times)
+    more = {signal.name: signal for it in lumps for signal in (it.mean, it.now)}
+    return replace(body, network=network, signals={**signals, **more})
 
 
 def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numbers, ...] | None:
     """The heat capacity that what moves carries through faces; None if nothing moves."""
-    if not (velocities := model.velocities):
+    velocities = model.velocities
+    if model.lumps and found.enthalpy is not None:
+        msg = (
+            "model.lumps: a body with lumps has constant properties, and here something melts, radiates or "
+            "depends on temperature; give numbers"
+        )
+        raise ConfigError(msg)
+    if not velocities:
         return None
     grid, medium = found.painting.grid, found.medium()
     whole = tuple((0, n) for n in grid.shape)
@@ -439,7 +463,7 @@ def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numb
     parts = parts_of(velocities, shown, (capacity > 0)[ids])
     if parts and found.enthalpy is not None:
         msg = (
-            f"{parts[0].key}: what moves has constant properties, and here something melts or "
+            f"{parts[0].key}: what moves has constant properties, and here something melts, radiates or "
             "depends on temperature; give numbers"
         )
         raise ConfigError(msg)

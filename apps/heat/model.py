@@ -31,6 +31,7 @@ from tetris_sim.apps.domain import (
 from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
 from tetris_sim.apps.heat.joints import ContactSection
+from tetris_sim.apps.heat.lumps import Lumps
 from tetris_sim.apps.heat.materials import MATERIALS, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
@@ -109,6 +110,10 @@ class HeatModel(Section):
     """Resistances of joints."""
     sources: tuple[Source, ...] = ()
     """What heats the body."""
+    lumps: Lumps = Field(default={})
+    """By name: parts of one temperature, such as sinks, tanks and rooms, that exchange heat with
+    faces, regions and fluids, with surroundings and with each other.
+    """
     velocity: Velocity | None = None
     """How the material moves through the cells, which stay, in the frame of a tool for example: [x,
     y, z], speeds or formulas of place [m/s], or {omega, centre, axis} of a rotation. Regions may
@@ -301,13 +306,15 @@ class HeatModel(Section):
         if body is None:
             return ()
         found = body.found
-        moving = () if body.flows is None else (self._carrying(body).note,)
+        moving = () if not self.velocities else (self._carrying(body).note,)
         return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving)
 
     def _carrying(self, body: Body) -> Carrying:
         """Return how the heat of a body that moves is carried."""
         assert body.flows is not None
-        return carry(body.grid, body.conduction(), body.flows, self.advection, body.dt_limit)
+        made = body.conduction()
+        limit, network = body.dt_limit, body.network
+        return carry(body.grid, made, body.flows, self.advection, limit, network)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.
@@ -346,7 +353,7 @@ class HeatModel(Section):
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""
-        still = self.velocity is None
+        still = self.velocity is None and not self.lumps
         return self._of_one and still and not self.sources and self._is_even(request)
 
     def _is_constant(self, body: Body, request: Request) -> bool:

@@ -36,11 +36,12 @@ from tetris_sim.model.conduction import (
     Rule,
     star_mean,
 )
-from tetris_sim.model.equations import Equations, Moving, Rates, Stage, tap
+from tetris_sim.model.equations import Equations, LumpNetwork, Moving, Rates, Stage, tap
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, passage
 from tetris_sim.model.slab import Ranges
+from tetris_sim.model.step_control import Signal
 
 Advection = Literal["auto", "central", "upwind", "minmod", "van_leer", "superbee"]
 OSCILLATES = 2.0  # cell Peclet number above which central differences may
@@ -61,12 +62,14 @@ class Carrying:
         advection: how the temperature of a face follows from those of cells.
         peclet: the largest cell Peclet number, F / K of a face.
         dt_limit: largest stable time step [s].
+        network: of lumps that exchange heat with cells.
     """
 
     flows: tuple[Numbers, ...]
     advection: str
     peclet: float
     dt_limit: float
+    network: LumpNetwork | None = None
 
     @property
     def note(self) -> str:
@@ -85,7 +88,12 @@ class Carrying:
 
 
 def carry(
-    grid: Grid, body: Conduction, flows: tuple[Numbers, ...], wanted: Advection, still: float
+    grid: Grid,
+    body: Conduction,
+    flows: tuple[Numbers, ...],
+    wanted: Advection,
+    still: float,
+    network: LumpNetwork | None = None,
 ) -> Carrying:
     """Choose how heat is carried, and find the largest stable step.
 
@@ -98,6 +106,7 @@ def carry(
         flows: see `Moving`.
         wanted: the scheme; auto is central where that does not oscillate, else van_leer.
         still: the largest stable step at rest [s].
+        network: of lumps that exchange heat with cells.
     """
     whole: Ranges = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
@@ -123,7 +132,10 @@ def carry(
         advection = "central" if peclet <= OSCILLATES else "van_leer"
     most = _SHORTER.get(advection, 2.0) * float(leaving.max()) + 1 / still
     most = max(most, float(steep.max()) if advection == "central" else 0.0)
-    return Carrying(flows, advection, peclet, 1 / most if most > 0 else math.inf)
+    for it in () if network is None else network.lumps:
+        most += float((it.takes * rates).max())
+    limit = 1 / most if most > 0 else math.inf
+    return Carrying(flows, advection, peclet, limit, network)
 
 
 def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Problem:
@@ -138,7 +150,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         ConfigError: something enters the domain whose temperature is not given.
     """
     central = carrying.advection == "central"
-    moving = Moving(rest.body, rest.boundary, carrying.flows, central)
+    moving = Moving(rest.body, rest.boundary, carrying.flows, central, carrying.network)
     made = _Terms(rest, moving)
     tree = made.right_side(carrying.advection)
     name, rates = _NEW, None
@@ -219,7 +231,7 @@ class _Terms:
                 total = formula("t - f", t=total, f=self._carried(axis, advection))
             for side in () if self.rest.boundary.periodic(axis) else SIDES:
                 total = self._with_face(total, axis, side)
-        total = self._with_sources(total)
+        total = self._with_lumps(self._with_sources(total))
 
         h, d = self._array("heat", self._heat), self._array("exchange", self._exchange)
         total = formula("t + (h - d*u)", t=total, h=h, d=d, u=self.here)
@@ -392,6 +404,17 @@ class _Terms:
             )
             raise ConfigError(msg)
 
+    def _with_lumps(self, total: Node) -> Node:
+        """Add what lumps give, whose mean temperatures over a step are known when it begins."""
+        for number, lump in enumerate(self.moving.lumps):
+            name = f"lump{number}"
+            self._heat -= lump.offset
+            self._exchange += lump.takes
+            self.parameters.append(Parameter(name, _decided(lump.mean)))
+            gives = self._array(f"g_{name}", lump.gives)
+            total = formula("t + g*w", t=total, g=gives, w=Variable(name))
+        return total
+
     def _with_sources(self, total: Node) -> Node:
         """Add what sources give to each cell."""
         body = self.rest.body
@@ -436,6 +459,10 @@ class _Terms:
                 total = formula("t + x*w", t=total, x=Variable(f"{own}_{code}"), w=here)
             values[it.name] = total
         return substitute(rule.program.tree, values)
+
+
+def _decided(signal: Signal) -> Callable[[Numbers], Numbers]:
+    return lambda times: signal.at(times)[:, None]
 
 
 def _column(parameter: Parameter, code: int) -> Callable[[Numbers], Numbers]:

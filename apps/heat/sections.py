@@ -21,6 +21,7 @@ from pydantic import (
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.heat.joints import ContactSection, FluidSection
+from tetris_sim.apps.heat.lumps import lump_mistakes
 from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fastest, make_melting
 from tetris_sim.apps.heat.motion import Velocity, motion_mistakes
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
@@ -407,6 +408,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
             yield ("model", "regions", number, "name"), f"two regions are named {region.name!r}"
 
     yield from motion_mistakes(model, request)
+    yield from lump_mistakes(model, request)
     yield from _over(model, request)
     yield from _contacts(model.contacts, known)
     for number, source in enumerate(model.sources):

@@ -13,6 +13,7 @@ from tetris_sim.outputs.heat_flows import (
     Sources,
     flow_through,
     heat_column,
+    lumps_of,
     openings,
     power_unit,
 )
@@ -25,7 +26,7 @@ from tetris_sim.outputs.materials import (
 )
 from tetris_sim.outputs.meter import SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.solvers.balance import SOURCES, held_name
+from tetris_sim.solvers.balance import SOURCES, held_name, joules_of
 
 # Heat balance since the first record: stored heat, heat that came in, and the residual.
 #
@@ -239,6 +240,7 @@ class Audit:
             columns += [f"{name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
             columns.append(f"{name} {heat} [{energy}]")
         columns += [f"{name} [{power}]" for name in self._names_of_flows()]
+        columns += [f"{it.name} [{variable.unit}]" for it in lumps_of(self._problem)]
 
         if self._sources is not None:
             columns.append(f"{SOURCES} [{power}]")
@@ -299,12 +301,22 @@ class Audit:
     ) -> list[float]:
         through = [flow_through(it, snapshot, now=self._now) for it in self._openings]
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []
-        flows = dict(zip(self._names_of_flows(), [*through, *between], strict=True))
+        lumps, time, given = lumps_of(self._problem), snapshot.time, list[float]()
+        if lumps:  # which read the whole state
+            state = snapshot.hidden(tuple((0, n) for n in self._problem.grid.shape))[0]
+            given = [it.given(state, time) * joules_of(self._problem) for it in lumps]
+        flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
+        temperatures = [float(it.now.at(np.array(time))) for it in lumps]
         power = 0.0 if self._sources is None else self._sources.power(snapshot.step)
         powers = self._powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
         balance = self._balance.add(snapshot.step, heat, powers, counted)
-        return [*flows.values(), *([power] if self._sources else []), *balance.values()]
+        return [
+            *flows.values(),
+            *temperatures,
+            *([power] if self._sources else []),
+            *balance.values(),
+        ]
 
     @property
     def _is_open(self) -> bool:
@@ -316,7 +328,8 @@ class Audit:
 
     def _names_of_flows(self) -> list[str]:
         faces = [f"{FLOW} {opening.name}" for opening in self._openings]
-        return faces + [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
+        pairs = [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
+        return [*faces, *pairs, *(f"{FLOW} {it.name}" for it in lumps_of(self._problem))]
 
     def _surfaces(self) -> dict[str, tuple[list[str], dict[str, int]]]:
         """The surfaces of everything that is not held: by column, the names under which steps count
@@ -325,6 +338,8 @@ class Audit:
         found: dict[str, tuple[list[str], dict[str, int]]] = {
             f"{THROUGH} {it.name}": ([it.name], {f"{FLOW} {it.name}": 1}) for it in self._openings
         }
+        for it in lumps_of(self._problem):
+            found[f"{FROM} {it.name}"] = ([it.name], {f"{FLOW} {it.name}": 1})
         if self._body is None:
             return found
         for pair, sign in held_pairs(self._body, self._pairs):

@@ -17,6 +17,7 @@ import numpy as np
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Neumann, Side
 from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
+from tetris_sim.model.equations import Lump
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
@@ -89,6 +90,11 @@ def openings(problem: Problem) -> Iterator[Opening]:
             passed = problem.moving and problem.moving.entering(axis, side, plane).any()
             if passed or not insulated:
                 yield Opening(axis, side, problem.grid.axis_names[axis] + sign)
+
+
+def lumps_of(problem: Problem) -> tuple[Lump, ...]:
+    """Return the lumps around a body."""
+    return () if problem.moving is None else problem.moving.lumps
 
 
 def flow_through(opening: Opening, snapshot: Snapshot, *, now: bool = False) -> float:

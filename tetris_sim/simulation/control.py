@@ -34,6 +34,7 @@ from tetris_sim.outputs.make import name_probes, probe_position, select
 from tetris_sim.outputs.output import Snapshot, StepSchedule
 from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.outputs.tables import Selection, blocks_within
+from tetris_sim.simulation.monitors import LumpedParts
 from tetris_sim.simulation.workers import WorkerGroup
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import format_time
@@ -349,6 +350,7 @@ class Control:
         signals: Mapping[int, Signal] | None = None,
         ends: Callable[[Sequence[bool]], bool] = any,
     ) -> None:
+        self._lumps = LumpedParts(problem)
         self._problem, self._sensors, self._watchers = problem, sensors, watchers
         self._signals, self._ends = signals or {}, ends
         self._events = [it for it in watchers if isinstance(it, Crossing)]
@@ -361,16 +363,19 @@ class Control:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to look at."""
-        return not self._watchers
+        return not self._watchers and self._lumps.is_idle
 
     def next_step(self, step: int) -> int | None:
         """Smallest step greater than `step` at which it looks; None for never."""
+        if not self._lumps.is_idle:
+            return step + 1
         return None if self.is_idle else max(self._next, step + 1)
 
     def look(self, fleet: WorkerGroup) -> None:
         """Read the sensors and decide, if it is time; all ranks call this alike."""
         step = fleet.step
-        if self.is_idle or step < self._next or step == self._looked:
+        self._lumps.look(fleet)
+        if not self._watchers or step < self._next or step == self._looked:
             return
         found: list[float] = []
         fleet.lead("check", lambda: found.extend(self._read(fleet.snapshot().seen())))
@@ -428,7 +433,8 @@ class Control:
     @property
     def names(self) -> frozenset[str]:
         """Controllers that decide by themselves."""
-        return frozenset(signal.name for signal in self._signals.values())
+        own = {signal.name for signal in self._signals.values()}
+        return frozenset(own | self._lumps.names)
 
     def hasten(self, step: int) -> None:
         """Something was switched by hand: what is known of speeds was under another power."""
@@ -438,6 +444,7 @@ class Control:
     def forget(self) -> None:
         """The state is another one: look at once, with nothing known of speeds."""
         self._tracks, self._looked, self._next, self.reason = [], -1, 0, None
+        self._lumps.forget()
 
     def state(self) -> dict[str, Any]:
         """Everything it remembers, as plain data for a checkpoint."""
@@ -449,6 +456,7 @@ class Control:
             "late": self._late,
             "told": self._told,
             "tracks": [[it.value, it.rate, it.gain] for it in self._tracks],
+            "lumps": self._lumps.state(),
             "watchers": {it.text: it.state() for it in self._watchers},
             "signals": {name: it.decisions.tolist() for name, it in self._problem.signals.items()},
             "reason": None if self.reason is None else self.reason.sentence,
@@ -463,6 +471,7 @@ class Control:
         known = state["watchers"]
         for signal in self._problem.signals.values():
             signal.restore(np.array(state["signals"].get(signal.name, [])))
+        self._lumps.restore(state.get("lumps"))
         for watcher in self._watchers:
             if watcher.text in known:
                 watcher.restore(known[watcher.text])

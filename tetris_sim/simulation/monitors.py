@@ -8,8 +8,9 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -320,3 +321,70 @@ def _replace(
         except WorkerError as another:
             failure = another
     raise failure
+
+
+class LumpedParts:
+    """Lumps around a body, which advance with every step of its field.
+
+    Before a step they are told what they see of the field, and from that follow their temperatures
+    after the step, and the mean over it, which the step of the field takes. Every rank has one, and
+    all agree.
+
+    Args:
+        problem: of the field.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._network = None if problem.moving is None else problem.moving.network
+        self._step, self._is_decided = 0, False
+        self._here = np.zeros(0) if self._network is None else self._network.initial
+        self._after = self._here
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there are none."""
+        return self._network is None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Signals that follow from temperatures."""
+        lumps = () if self._network is None else self._network.lumps
+        return frozenset(signal.name for it in lumps for signal in (it.mean, it.now))
+
+    def look(self, fleet: WorkerGroup) -> None:
+        """Decide about the step that begins; all ranks call this alike."""
+        network, step = self._network, fleet.step
+        if network is None or (step == self._step and self._is_decided):
+            return
+        # A step lies behind them, or the state was replaced and all is decided anew.
+        if step > self._step:
+            self._step, self._here = step, self._after
+        found: list[float] = []
+        fleet.lead(
+            "check", lambda: found.extend(network.seen(fleet.snapshot().box(network.box)[0]))
+        )
+        seen = np.array(fleet.ranks.tell(found))
+
+        begin, end = self._problem.time(step), self._problem.time(step + 1)
+        self._after, means = network.advance(self._here, seen, begin, end)
+        self._is_decided = True
+        for lump, mean, after in zip(network.lumps, means, self._after, strict=True):
+            lump.mean.decide(begin, float(mean))
+            lump.now.decide(end, float(after))
+
+    def forget(self) -> None:
+        """Decide once more: the field is another one."""
+        self._is_decided = False
+
+    def state(self) -> dict[str, Any]:
+        """Return temperatures before and after the step that begins, as plain data."""
+        state = {"step": self._step, "decided": self._is_decided}
+        return {**state, "here": self._here.tolist(), "after": self._after.tolist()}
+
+    def restore(self, state: Mapping[str, Any] | None) -> None:
+        """Go on as what a checkpoint remembers."""
+        if not state or self._network is None:
+            return
+        self._step, self._is_decided = state["step"], state["decided"]
+        self._here, self._after = np.array(state["here"]), np.array(state["after"])

@@ -1,0 +1,197 @@
+"""Lumped parts beside a body: exact networks, heat that is kept, and runs that go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.linalg import expm
+
+import tetris_sim as ts
+from tetris_sim.config.errors import ConfigMistakesError
+from tetris_sim.config.loading import make_config
+from tetris_sim.errors import ConfigError
+
+Numbers = npt.NDArray[np.float64]
+QUIET = {"tuning_budget": 0, "threads": 1, "devices": ["cpu"]}
+
+
+def config(lumps: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    return {
+        "grid": {"shape": [8], "size": [0.1]},
+        "model": {"type": "heat", "material": "steel", "lumps": lumps} | sections.pop("model", {}),
+        "initial": {"type": "constant", "value": 80},
+        "boundaries": {"*": {"type": "neumann", "flux": 0}},
+        "time": {"t_end": 100},
+        "output": {"statistics": {"every": "1 step"}, "pictures": False},
+        "compute": QUIET,
+    } | sections
+
+
+def table(directory: Path) -> dict[str, Numbers]:
+    path = directory / "statistics.csv"
+    with path.open() as file:
+        names = [it.split(" [")[0] for it in file.readline().strip().split(",")]
+        return dict(zip(names, np.loadtxt(file, delimiter=",", ndmin=2).T, strict=True))
+
+
+def run(directory: Path, *given: Any, **sections: Any) -> dict[str, Numbers]:
+    ts.run(config(*given, **sections), directory, progress=False)
+    return table(directory)
+
+
+def test_a_lump_alone_cools_as_an_exponential_however_long_steps_are(tmp_path: Path) -> None:
+    lumps = {
+        "sink": {
+            "capacity": "140 J/K",
+            "initial": 90,
+            "exchanges": [{"ambient": "20 degC", "resistance": "0.3 K/W"}],
+        },
+        # A thousandth of a step: what an explicit step could not do.
+        "wire": {
+            "capacity": 1e-6,
+            "initial": 20,
+            "power": 10,
+            "exchanges": [{"ambient": 20, "resistance": 0.3}],
+        },
+    }
+    found = run(tmp_path, lumps)
+    t = found["time"]
+    assert len(t) > 5
+    exact = 20 + 70 * np.exp(-t / (140 * 0.3))
+    assert abs(found["sink"] - exact).max() < 1e-10
+    assert abs(found["wire"][1:] - 23).max() < 1e-9
+    assert abs(found["temperature max"] - 80).max() == 0
+
+
+def test_a_chain_of_lumps_is_the_exponential_of_its_matrix(tmp_path: Path) -> None:
+    capacity, resistance, power = [3.0, 50.0, 400.0], [0.5, 2.0, 0.8], 12.0
+    lumps: dict[str, Any] = {}
+    for k, c in enumerate(capacity):
+        beyond = {"lump": f"part{k + 1}"} if k < 2 else {"ambient": 15}
+        lumps[f"part{k}"] = {
+            "capacity": c,
+            "initial": 20 + 10 * k,
+            "power": power if k == 0 else 0,
+            "exchanges": [beyond | {"resistance": resistance[k]}],
+        }
+    found = run(tmp_path, lumps)
+
+    g = 1 / np.array(resistance)
+    matrix = np.array([[-g[0], g[0], 0], [g[0], -g[0] - g[1], g[1]], [0, g[1], -g[1] - g[2]]])
+    drive = np.array([power, 0, 15 * g[2]])
+    lasts = np.linalg.solve(matrix, -drive)
+    for t, *now in zip(*(found[it] for it in ("time", "part0", "part1", "part2")), strict=True):
+        rates = matrix / np.array(capacity)[:, None]
+        exact = lasts + expm(rates * t) @ (np.array([20, 30, 40]) - lasts)
+        assert abs(exact - now).max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["face", "region", "fluid", "graded"])
+def test_a_body_in_a_tank_ends_at_the_common_temperature(tmp_path: Path, kind: str) -> None:
+    exchange: dict[str, Any] = {"face": "x+", "h": 5000}
+    sections: dict[str, Any] = {}
+    if kind == "region":
+        exchange = {"region": "end", "resistance": 2e-3}
+        box = {"x": [0.05, 0.1]}
+        regions = [{"material": "steel"}, {"name": "end", "material": "steel", "box": box}]
+        sections = {"model": {"material": None, "regions": regions}}
+    if kind == "fluid":
+        exchange = {"region": "water"}
+        water = {"name": "water", "fluid": {"ambient": 55, "h": 5000}, "box": {"x": [0.05, 0.1]}}
+        regions = [{"material": "steel"}, water]
+        sections = {"model": {"material": None, "regions": regions}}
+    if kind == "graded":
+        edges = [0, 0.02, 0.035, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1]
+        sections = {"grid": {"shape": [8], "size": [0.1], "graded": {"x": {"edges": edges}}}}
+    lumps = {"tank": {"capacity": 3e5, "initial": 20, "exchanges": [exchange]}}
+    found = run(tmp_path, lumps, time={"t_end": 5000}, **sections)
+
+    heat, tank = found["heat"], found["tank"]
+    total = heat + 3e5 * tank
+    assert abs(total - total[0]).max() < 1e-9 * abs(total[0])
+    capacity = heat[0] / 80
+    common = total[0] / (capacity + 3e5)
+    assert found["temperature mean"][-1] == pytest.approx(common, abs=1e-3)
+    assert tank[-1] == pytest.approx(common, abs=1e-3)
+    assert abs(found["heat residual"]).max() < 1e-9 * abs(heat[0])
+    assert np.ptp(tank) > 10
+
+
+def test_a_run_that_stopped_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    lumps = {
+        "plate": {
+            "capacity": 2000,
+            "initial": 20,
+            "power": {"table": [[0, 0], [40, 500], [90, 100]]},
+            "exchanges": [
+                {"face": "x-", "h": 800},
+                {"lump": "room", "resistance": 0.01},
+            ],
+        },
+        "room": {
+            "capacity": 1e4,
+            "initial": 15,
+            "exchanges": [{"ambient": "10 + t/20", "resistance": 0.1}],
+        },
+    }
+    whole = run(tmp_path / "whole", lumps)
+    ts.run(
+        config(
+            lumps,
+            time={"t_end": 100, "until": {"any": [{"mean": "all", "below": 77}]}},
+            output={
+                "statistics": {"every": "1 step", "over": {"all": {"box": {"x": [0, 0.1]}}}},
+                "pictures": False,
+            },
+        ),
+        tmp_path / "cut",
+        progress=False,
+    )
+    cut = table(tmp_path / "cut")
+    assert 2 < len(cut["time"]) < len(whole["time"])
+    ts.run(
+        config(
+            lumps,
+            output={
+                "statistics": {"every": "1 step", "over": {"all": {"box": {"x": [0, 0.1]}}}},
+                "pictures": False,
+            },
+        ),
+        tmp_path / "cut",
+        progress=False,
+        resume="auto",
+    )
+    again = table(tmp_path / "cut")
+    for name in ("plate", "room", "temperature mean", "heat"):
+        np.testing.assert_array_equal(again[name], whole[name])
+
+
+@pytest.mark.parametrize(
+    ("exchange", "told"),
+    [
+        ({"face": "y+", "h": 5}, "is no face"),
+        ({"face": "x+"}, "belong together"),
+        ({"lump": "sink", "resistance": 1}, "with itself"),
+        ({"lump": "sank", "resistance": 1}, "did you mean"),
+        ({"region": "fins", "resistance": 1}, "is no region"),
+        ({"ambient": 20}, "without resistance"),
+        ({"ambient": 20, "lump": "sink", "resistance": 1}, "give one of"),
+    ],
+)
+def test_mistakes_of_exchanges_are_told(exchange: dict[str, Any], told: str) -> None:
+    lumps = {"sink": {"capacity": 1, "initial": 20, "exchanges": [exchange]}}
+    with pytest.raises(ConfigMistakesError, match=told) as caught:
+        make_config(config(lumps))
+    assert "model.lumps.sink.exchanges" in str(caught.value)
+
+
+def test_lumps_go_with_explicit_steps_and_free_faces() -> None:
+    lumps = {"sink": {"capacity": 1, "initial": 20, "exchanges": [{"face": "x+", "h": 5}]}}
+    with pytest.raises(ConfigError, match="explicit"):
+        make_config(config(lumps, time={"scheme": "steady"}))
+    with pytest.raises(ConfigError, match="neumann"):
+        make_config(config(lumps, boundaries={"*": {"type": "dirichlet", "value": 0}}))
