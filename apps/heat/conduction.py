@@ -444,8 +444,8 @@ def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numb
     velocities = model.velocities
     if model.lumps and found.enthalpy is not None:
         msg = (
-            "model.lumps: a body with lumps has constant properties, and here something melts, radiates or "
-            "depends on temperature; give numbers"
+            "model.lumps: a body with lumps has constant properties, and here something melts, "
+            "radiates or depends on temperature; give numbers"
         )
         raise ConfigError(msg)
     if not velocities:
@@ -463,8 +463,8 @@ def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numb
     parts = parts_of(velocities, shown, (capacity > 0)[ids])
     if parts and found.enthalpy is not None:
         msg = (
-            f"{parts[0].key}: what moves has constant properties, and here something melts, radiates or "
-            "depends on temperature; give numbers"
+            f"{parts[0].key}: what moves has constant properties, and here something melts, "
+            "radiates or depends on temperature; give numbers"
         )
         raise ConfigError(msg)
     return carried_flows(grid, parts, capacity[ids], per_volume=per_volume) if parts else None
