@@ -232,6 +232,7 @@ def _beside(body: Conduction, found: GridScan, ids: Any, cells: Any, solid: Any)
             tuple(slice(*(span if k == axis else (0, m))) for k, m in enumerate(grid.shape))
             for span in ((0, n - 1), (1, n))
         )
+
         if body.coefficients is not None:
             box = tuple((0, m - (k == axis)) for k, m in enumerate(grid.shape))
             between = body.coefficients.conductance(axis, box)
@@ -274,6 +275,7 @@ def make_network(
                 course = _read(it.ambient, Varying(TEMPERATURE, ("t",)), at, times)
                 ambients[-1].append((g, course))
                 outside[k] += g
+
     outside += joules * np.array([it.gives.sum() for it in lumps])
     capacity = np.array([it.capacity for it in sections.values()])
     return LumpNetwork(lumps, capacity, between, outside, powers, ambients, joules)

@@ -450,6 +450,7 @@ class _Terms:
                     f"of a moving body {_MOST_CODES} are the most; take fewer patches or materials"
                 )
                 raise ConfigError(msg)
+
             # One number of time for each code, where that is.
             total: Node = Constant(0.0)
             for code in occurring:

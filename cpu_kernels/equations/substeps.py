@@ -124,6 +124,7 @@ def _evaluate(program, r, results, row):
         elif code >= LESS:
             made = 0.0
         r[first + k] = made
+
     for k in range(results.size):
         row[k] = REAL(r[results[k]])
 
