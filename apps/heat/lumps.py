@@ -167,6 +167,7 @@ def read_lumps(
     whole = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
     solid = np.isfinite(body.medium.capacity)[ids]
+    # Coefficients of graded axes are per cell, conductances of even grids per volume.
     per = 1.0 if body.coefficients is not None else 1 / grid.cell_volume
     lumps = []
 
@@ -182,6 +183,8 @@ def read_lumps(
                 fluid = found.painting.regions[numbers[it.region]].fluid
                 if fluid is not None:
                     own = _beside(body, found, ids, cells, solid)
+                    # The cells exchange with the fluid at its ambient already: a lump adds
+                    # only the difference.
                     gives, offset = gives + own, offset + own * fluid.ambient
                     cells = own > 0
                 else:
@@ -216,6 +219,7 @@ def _of_face(found: GridScan, ids: Any, solid: Any, it: ExchangeSection) -> Numb
         ]
     )
     width = grid.distances(axis, tuple(low if k == axis else s for k, s in enumerate(whole)))
+    # The film is in series with the half cell beside the face.
     with np.errstate(divide="ignore"):
         per_area = 1 / (1 / np.float64(it.h or 0.0) + width / (2 * k[ids[plane]]))
     result = np.zeros(grid.shape)
@@ -268,6 +272,7 @@ def make_network(
             g = 1 / (it.resistance or np.inf)
             if it.lump is not None:
                 other = names.index(it.lump)
+                # Said by one of the two, felt by both.
                 between[k, other] += g
                 between[other, k] += g
             elif it.ambient is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.scheduler.test_same_answer_on_any_partition import field_after_the_run, known_speed
+from tests.support.body_samples import several_ways
 from tests.support.conduction_cases import CASES, Case, affine, graded, held, mixed_faces, rings
 from tests.support.enthalpy_cases import MANY, cases, melting
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
@@ -38,10 +39,15 @@ def problem_of(name: str) -> Problem:
         return replace(graded((11, 9), rings if "ring" in name else mixed_faces), steps=8)
     if name == "melting":
         return replace(MELTING, steps=8)
+    if name == "faces of temperature":
+        return replace(several_ways((17, 23)), steps=8)
     return CASE[name].problem(steps=8)
 
 
-@pytest.mark.parametrize("name", ["plate", "block, rings", "graded", "graded, ring", "melting"])
+@pytest.mark.parametrize(
+    "name",
+    ["plate", "block, rings", "graded", "graded, ring", "melting", "faces of temperature"],
+)
 def test_any_partition_gives_the_same_bits(name: str) -> None:
     problem = problem_of(name)
     alone, _ = field_after_the_run(problem, ComputeSection(method="cpu.plain", threads=1))

@@ -81,6 +81,57 @@ ROUND = {
 }
 
 
+# Faces through which heat flows by several ways at once, each of the face's own temperature.
+SEVERAL_WAYS: dict[str, Any] = {
+    "x-": {
+        "type": "radiation",
+        "emissivity": "0.5 + 1e-4*T",
+        "ambient": 10,
+        "h": "10 + 0.02*T",
+        "flux": "400 - T",
+    },
+    "x+": {
+        "type": "radiation",
+        "flux": "300 + 1e4*y*t",
+        "radiation": [
+            {"emissivity": 0.6, "ambient": -40},
+            {"emissivity": "0.3 + 0.01*t", "ambient": "50 + t"},
+        ],
+    },
+    "y-": [
+        {
+            "type": "convection",
+            "natural": {"correlation": "vertical plate", "length": 0.1},
+            "ambient": 20,
+            "flux": 500,
+            "radiation": [{"emissivity": 0.9, "ambient": -10}],
+            "where": "x < 0.05",
+        },
+        {"type": "convection", "ambient": 0, "h": "0.001*T**2 if T > 0 else 0"},
+    ],
+    "y+": {"type": "insulated"},
+}
+
+
+def several_ways(shape: tuple[int, int], **time: Any) -> Problem:
+    """A hot plate of two materials with the faces of `SEVERAL_WAYS`; x comes last in its shape."""
+    return build(
+        grid={"shape": [*shape[::-1]], "size": [0.1, 0.08]},
+        model=heat_model(
+            {"material": "brick"},
+            {"material": "board", "where": "x + y > 0.09"},
+            materials={
+                "brick": {"conductivity": 0.7, "density": 20.0, "specific_heat": 30.0},
+                "board": {"conductivity": 0.2, "density": 30.0, "specific_heat": 40.0},
+            },
+            sources=[{"density": "1e5*x", "material": "brick"}],
+        ),
+        initial={"type": "expression", "expression": "200 + 900*x - 500*y"},
+        boundaries=SEVERAL_WAYS,
+        time=time or {"dt": "auto", "steps": 10},
+    )
+
+
 def revolved(axes: str, shape: tuple[int, ...]) -> Problem:
     """A body around an axis: two materials, a contact, a source, and fluxes by place."""
     names, around = axes.split(), "spherical" if axes == "r theta" else "cylindrical"

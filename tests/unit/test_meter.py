@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tetris_sim as ts
+from tests.support.body_samples import SEVERAL_WAYS
 from tetris_sim.config import make_config
 from tetris_sim.outputs import meter
 
@@ -93,6 +94,13 @@ TUBE = {
     },
 }
 
+WAYS: dict[str, Any] = {
+    **ROD,
+    "grid": {"shape": [8, 6], "size": [0.1, 0.08]},
+    "boundaries": SEVERAL_WAYS,
+    "initial": {"type": "expression", "expression": "200 + 900*x - 500*y"},
+}
+
 CASES = {
     "faces over time": ROD,
     "fluids": {**ROD, "model": FLUIDS},
@@ -102,6 +110,7 @@ CASES = {
     "radiation": {**ROD, "boundaries": RADIATION},
     "melting": {**ROD, "model": WAX},
     "melting in a tube": TUBE,
+    "faces of temperature": WAYS,
 }
 
 
@@ -137,7 +146,10 @@ def test_explicit_steps_are_counted_however_seldom_there_are_records(
     [
         *(
             (name, {"dt": "7 s"})
-            for name in ("faces over time", "graded", "melting", "melting in a tube")
+            for name in (
+                *("faces over time", "graded", "melting", "melting in a tube"),
+                "faces of temperature",
+            )
         ),
         *((name, {"tolerance": 1e-6}) for name in ("fluids", "plate")),
     ],
@@ -180,7 +192,10 @@ def test_what_jumps_between_two_records_is_not_taken_as_a_line(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("name", "scheme"),
-    [("fluids", "explicit"), ("radiation", "explicit"), ("fluids", "implicit")],
+    [
+        *(("fluids", "explicit"), ("radiation", "explicit"), ("fluids", "implicit")),
+        *(("faces of temperature", "explicit"), ("faces of temperature", "implicit")),
+    ],
 )
 def test_a_continued_run_counts_on(name: str, scheme: str, tmp_path: Path) -> None:
     config = {
