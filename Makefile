@@ -124,10 +124,11 @@ $(VENV)/.installed-release: $(VENV)/.installed
 	@$(PIP_INSTALL) '.[release]'
 	@touch $@
 
-$(LOWEST)/.installed: .ci/lowest.txt | $(VENV)/.installed-release
+# By pip, like everything that CI installs: whatever lets pip reach the registry is enough.
+$(LOWEST)/.installed: .ci/lowest.txt | $(VENV)/.installed
 	@echo "Installing the lowest versions that pyproject.toml allows into $(LOWEST)"
-	@$(BIN)/uv venv --quiet --clear $(LOWEST)
-	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python -r .ci/lowest.txt pytest pytest-xdist hypothesis h5netcdf
+	@$(PY) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/python -m pip install --quiet -r .ci/lowest.txt pytest pytest-xdist hypothesis h5netcdf
 	@touch $@
 
 $(VENV)/.installed-$(GPU): $(VENV)/.installed-dev

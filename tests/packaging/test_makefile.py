@@ -133,7 +133,7 @@ def test_a_failing_step_of_ci_is_named_and_ends_it(tmp_path: Path) -> None:
     (tools / "python").write_text('#!/bin/sh\ncase "$*" in "-m mypy") exit 3;; esac\n')
     (tools / "python").chmod(0o755)
     (tmp_path / "Makefile").write_text(
-        ".venv/.installed-dev .venv/.installed-release docs smoke-lowest test:\n\t@echo made $@\n"
+        ".venv/.installed-dev docs smoke-lowest test:\n\t@echo made $@\n"
     )
     shown = subprocess.run(
         ["bash", ".ci/run"],
