@@ -22,7 +22,6 @@ from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boun
 from tetris_sim.apps.domain import (
     KeyPath,
     assemble,
-    between_looks,
     choose_time_step,
     make_grid,
     refuse,
@@ -491,7 +490,7 @@ class HeatModel(Section):
         )
         if carrying is None:
             return problem
-        return set_in_motion(problem, carrying, between_looks(request))
+        return set_in_motion(problem, carrying, request.time)
 
 
 def _limit(request: Request, dt_limit: float) -> float:

@@ -344,3 +344,29 @@ def test_mistakes_are_told_with_their_place(
 def test_what_cannot_move_is_refused(model: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         built(grid={"shape": [20, 20], "size": [1, 1]}, model=DISC | model)
+
+
+def test_implicit_steps_of_what_moves_are_as_long_as_the_tolerance_allows(tmp_path: Path) -> None:
+    def moved(time: dict[str, Any]) -> Any:
+        config = {
+            "grid": {"shape": [40], "size": ["40 mm"]},
+            "model": {
+                "type": "heat",
+                "conductivity": 50,
+                "density": 7800,
+                "specific_heat": 500,
+                "velocity": ["2 mm/s"],
+            },
+            "initial": {"type": "constant", "value": 20},
+            "boundaries": {
+                "x-": {"type": "dirichlet", "value": 100},
+                "x+": {"type": "neumann", "flux": 0},
+            },
+            "time": {"t_end": "4 s", **time},
+            "output": {"directory": str(tmp_path / time["scheme"])},
+        }
+        return ts.run(config).field()
+
+    # One step of 4 s would overshoot by 7 K; the explicit steps are wrong by 0.01 K.
+    found = moved({"scheme": "implicit", "tolerance": 1e-5})
+    assert abs(found - moved({"scheme": "explicit", "dt": 2e-3})).max() < 0.02
