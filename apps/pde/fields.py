@@ -282,18 +282,18 @@ class FieldSection(Section):
 
     equation: str | None = None
     """Its derivative by time, a formula of fields, constants, x, y, z [m], t [s]; or `0 = ...`."""
-    complex: bool = False
-    """Whether it is complex: formulas have 1j, and NAME_real and NAME_imag are its parts."""
     second_order: str | None = None
-    """Instead of `equation`: its second derivative by time; NAME_velocity is then a field too."""
+    """Instead of `equation`: its second derivative by time. Its velocity is a field besides, called
+    NAME_velocity.
+    """
     initial: InitialSection | None = None
     """State at time 0; with `0 = ...` at most its mean counts, where faces give no value."""
-    initial_imag: InitialSection | None = None
-    """With `complex`: the imaginary part at time 0, if `initial` is no formula with 1j."""
     initial_velocity: InitialSection | None = None
     """With `second_order`: its derivative by time at time 0; 0 if not given."""
     boundaries: dict[FaceName, FaceCondition] = Field(default={})
-    """Of this field, instead of those at the top; axes are periodic for all fields or for none."""
+    """Of this field, instead of what the top level says of the same faces; an axis is periodic for
+    all fields or for none.
+    """
     unit: str = "1"
     """For files and pictures."""
     long_name: str | None = None

@@ -29,7 +29,6 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.formula import (
-    Comparison,
     Constant,
     ExpressionError,
     Node,
@@ -525,46 +524,3 @@ def with_definitions(
         told = f"it needs {others}, which needs it in turn; make one of them a field"
         mistakes.append(((*path, name), told, None))
     return replace(language, defined=defined), mistakes
-
-
-# Formulas as text, so that a configuration may hold what was made from another one.
-
-_SIGN_OF = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "and": "and",
-    "or": "or",
-}
-_MARK_OF = {"negative": "-", "positive": "+", "not": "not "}
-
-
-def as_text(node: Node) -> str:
-    """A tree as a formula that is read as the same tree.
-
-    >>> as_text(Language(1, ("u",)).read("where(u > 1, 2, -div_grad(u, u, mean=harmonic)**2)"))
-    'where((u>1.0),2.0,(-(div_grad(u,u,mean=harmonic)**2.0)))'
-    """
-    match node:
-        case Constant(value):
-            # Numbers below 0 come from arithmetic alone, and a sign before a power is outside it.
-            return repr(value) if value >= 0 else f"({value!r})"
-        case Variable(name):
-            return name
-        case Comparison(signs, operands):
-            sides = [as_text(it) for it in operands]
-            more = zip(signs, sides[1:], strict=True)
-            return f"({sides[0]}{''.join(sign + side for sign, side in more)})"
-
-    parts = [as_text(it) for it in node.arguments]
-    if sign := _SIGN_OF.get(node.name):
-        between = f" {sign} " if sign.isalpha() else sign
-        return f"({between.join(parts)})"
-    if node.name in _MARK_OF:
-        return f"({_MARK_OF[node.name]}{parts[0]})"
-    name, _, options = node.name.partition("(")
-    return f"{name}({','.join([*parts, *filter(None, [options.removesuffix(')')])])})"

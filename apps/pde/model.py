@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
 from tetris_sim.apps.pde.build import assemble_equations, error_of_a_step
-from tetris_sim.apps.pde.complex_parts import sections_apart, whole_of
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
     NamedFields,
@@ -78,24 +77,8 @@ class PdeModel(Section):
     allow_growth: bool = False
     """Whether a given time.dt is accepted that is larger than the largest stable step."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _parts_of_complex_fields(cls, given: Any) -> Any:
-        return sections_apart(given) if isinstance(given, Mapping) else given
-
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
         """Yield conflicts between this section and the others, each with its key path."""
-        names: dict[str, Collection[str]] = {"fields": self.fields, "definitions": self.definitions}
-        for conflict in self._conflicts(request):
-            path = conflict[0]
-            kind, name = map(str, path[1:3]) if len(path) > 2 else ("", "")
-            # Nobody wrote the formulas of parts, which have no columns.
-            if (of := whole_of(name, names.get(kind, ()))) is None:
-                yield conflict
-            else:
-                yield ("model", kind, of, *path[3:]), conflict[1]
-
-    def _conflicts(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
         ndim, time = request.ndim, request.time
         axes = request.grid.names if request.grid.system.is_curved else ()
         yield from self._misplaced(request)
@@ -121,7 +104,6 @@ class PdeModel(Section):
             trees, wrong = self._formulas(language)
             yield from wrong
             yield from self._around(request, trees)
-            yield from self._given_to_both(request)
             for key, condition in request.boundaries.items():
                 yield from face_mistakes(("boundaries", key), condition, language)
         for name, it in self.fields.items():
@@ -168,15 +150,6 @@ class PdeModel(Section):
                 ("compute", "precision"),
                 "equations are computed in float64 or float32, not in float16",
             )
-
-    def _given_to_both(self, request: Request) -> Iterator[tuple[KeyPath, str]]:
-        """Yield faces of all fields that would give both parts of a complex one a number."""
-        parts = [name for name, it in self.fields.items() if it.complex and not it.boundaries]
-        keys = ("value", "flux", "ambient", "slope", "curvature")
-        for face, condition in request.boundaries.items():
-            if parts and any(getattr(condition, key, 0) not in (0, None) for key in keys):
-                told = f"both parts of a complex field would be given it; write it under {parts[0]}"
-                yield ("boundaries", face), told.replace("_real", "")
 
     def _around(self, request: Request, trees: Mapping[str, Node]) -> Iterator[tuple[KeyPath, str]]:
         """Yield what cannot be computed around an axis or a centre."""

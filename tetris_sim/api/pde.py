@@ -30,13 +30,14 @@ from tetris_sim.apps.domain import greatest_interval
 from tetris_sim.apps.pde.arrays import (
     RightSide,
     as_formula,
+    as_text,
     equations_problem,
     language_of,
     same_shape,
     trace,
 )
 from tetris_sim.apps.pde.fields import resting
-from tetris_sim.apps.pde.language import as_text, with_definitions
+from tetris_sim.apps.pde.language import with_definitions
 from tetris_sim.apps.pde.schemes import velocity_of
 from tetris_sim.config.sections.quantities import IntervalText, Quantity
 from tetris_sim.errors import ConfigError
