@@ -63,7 +63,7 @@ def test_fields_velocities_and_their_order() -> None:
         ("Fx: 2*F", "Fx: 2*F/0", "model.constants.Fx: it comes out as inf; a finite number is wanted"),
         ("Fx: 2*F", "laplace: 2", "'laplace' already means something in equations"),
         ("D: 2 mm^2/s", "D: 2 mmm^2/s", "is not a unit"),
-        (", initial: {type: constant, value: 1}", "", "model.fields.u.initial: missing"),
+        (", initial: {type: constant, value: 1}", "", "model.fields.u: initial is missing"),
         ("expression: F*x}", "expression: G*x}",
          "c.yaml:9:47: model.fields.v.initial.expression: unknown name 'G'"),
         ("second_order:", "equation: u, second_order:",
