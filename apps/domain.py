@@ -21,6 +21,7 @@ from tetris_sim.config.sections.schema import Request, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.model.conduction import Conduction, Numbers, RuledFace
+from tetris_sim.model.equations import Rates
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import (
     PAIRS,
@@ -260,8 +261,46 @@ def between_looks(request: Request) -> TimeSection:
     return time.model_copy(update={"dt": dt})
 
 
+def tolerable(tolerance: float, dtype: np.dtype[Any]) -> float:
+    """Return a tolerated error of a step, unless it is too small.
+
+    Raises:
+        ConfigError: differences of rounded slopes cannot tell it.
+    """
+    least = _LEAST_TOLERANCE * float(np.finfo(dtype).eps)
+    if tolerance < least:
+        msg = f"time.tolerance is {tolerance:g}; in {dtype} it is {least:.2g} or more"
+        raise ConfigError(msg)
+    return tolerance
+
+
+def integration(
+    time: TimeSection,
+    dtype: np.dtype[Any],
+    numbers: Callable[[float], Numbers],
+    *,
+    adaptive: bool,
+) -> Rates:
+    """Return how right-hand sides are integrated by a scheme that is not made of explicit steps.
+
+    Args:
+        time: with the scheme and the tolerance.
+        dtype: of the state.
+        numbers: from a time [s] to the parameters of the equations.
+        adaptive: whether errors decide the lengths of substeps; that is not seen in a section that
+            already has the interval between outputs as its step.
+
+    Raises:
+        ConfigError: the tolerance is below the rounding of the state.
+    """
+    tolerance = tolerable(time.of_steps, dtype) if adaptive else time.of_balances
+    scheme: Any = time.scheme
+    return Rates(scheme, tolerance, adaptive, numbers)
+
+
 KeyPath = tuple[str | int, ...]
 
+_LEAST_TOLERANCE = 16.0  # units of the last place
 _ROUNDING = 1e-9  # of the largest weight: by how much weights that should be equal may differ
 
 

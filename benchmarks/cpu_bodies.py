@@ -36,7 +36,6 @@ from tetris_sim.model.conduction import (
     Rule,
     RuledFace,
     in_series,
-    star_mean,
 )
 from tetris_sim.model.formula import Variable as Name
 from tetris_sim.model.grid import Grid
@@ -44,6 +43,7 @@ from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencil import star_mean
 from tetris_sim.model.stencils.catalogue import named_stencil
 
 THREADS, N_IDS, TURNS = 2, 8, 5

@@ -34,10 +34,11 @@ from tetris_sim.bench.timing import WeightKind, interleave, provenance, random_p
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin  # noqa: E402
-from tetris_sim.model.conduction import Conduction, Medium, Rule, star_mean  # noqa: E402
+from tetris_sim.model.conduction import Conduction, Medium, Rule  # noqa: E402
 from tetris_sim.model.formula import compile_expression  # noqa: E402
 from tetris_sim.model.method import Method, Parameters  # noqa: E402
 from tetris_sim.model.problem import Problem  # noqa: E402
+from tetris_sim.model.stencil import star_mean  # noqa: E402
 from tetris_sim.model.stencils.catalogue import named_stencil  # noqa: E402
 from tetris_sim.scheduler.machine.machine import (  # noqa: E402
     Gpu,

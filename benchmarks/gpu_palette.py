@@ -41,7 +41,6 @@ from tetris_sim.model.conduction import (
     Rule,
     RuledFace,
     in_series,
-    star_mean,
 )
 from tetris_sim.model.formula import Variable as Name
 from tetris_sim.model.grid import Grid
@@ -49,6 +48,7 @@ from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencil import star_mean
 
 N_IDS = 8
 SECONDS = 0.3  # of a timing, about

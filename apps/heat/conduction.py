@@ -432,8 +432,8 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     if not model.lumps:
         return body
     numbers = {it.name: number for number, it in enumerate(regions) if it.name is not None}
-    lumps = read_lumps(model.lumps, numbers, found, body.conduction())
     joules = 1.0 if graded is not None else grid.cell_volume
+    lumps = read_lumps(model.lumps, numbers, found, body.conduction(), joules)
     network = make_network(model.lumps, lumps, joules, times)
     more = {signal.name: signal for it in lumps for signal in (it.mean, it.now)}
     return replace(body, network=network, signals={**signals, **more})

@@ -151,6 +151,7 @@ def read_lumps(
     numbers: Mapping[str, int],
     found: GridScan,
     body: Conduction,
+    joules: float,
 ) -> tuple[Lump, ...]:
     """Return the lumps of a body with what they exchange with its cells.
 
@@ -159,6 +160,8 @@ def read_lumps(
         numbers: of regions by name.
         found: the body.
         body: its conduction.
+        joules: what an exchange is in watts: coefficients of graded axes are of whole cells,
+            conductances of even grids per volume.
 
     Raises:
         ConfigError: an exchange is with nothing.
@@ -167,15 +170,13 @@ def read_lumps(
     whole = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
     solid = np.isfinite(body.medium.capacity)[ids]
-    # Coefficients of graded axes are per cell, conductances of even grids per volume.
-    per = 1.0 if body.coefficients is not None else 1 / grid.cell_volume
     lumps = []
 
     for name, section in sections.items():
         gives, takes, offset = (np.zeros(grid.shape) for _ in range(3))
         for number, it in enumerate(section.exchanges):
             if it.face is not None:
-                own = _of_face(found, ids, solid, it) * per
+                own = _of_face(found, ids, solid, it) / joules
                 gives, takes = gives + own, takes + own
             elif it.region is not None:
                 cells = found.painting.seen(numbers[it.region], whole)
@@ -190,7 +191,7 @@ def read_lumps(
                 else:
                     cells = cells & solid
                     shares = np.where(cells, grid.volumes(whole), 0.0)
-                    own = shares / max(shares.sum(), 1e-300) / (it.resistance or 1.0) * per
+                    own = shares / max(shares.sum(), 1e-300) / (it.resistance or 1.0) / joules
                     gives, takes = gives + own, takes + own
                 if not cells.any():
                     msg = f"{key}: {it.region} has no cell that exchanges heat"
@@ -237,11 +238,8 @@ def _beside(body: Conduction, found: GridScan, ids: Any, cells: Any, solid: Any)
             for span in ((0, n - 1), (1, n))
         )
 
-        if body.coefficients is not None:
-            box = tuple((0, m - (k == axis)) for k, m in enumerate(grid.shape))
-            between = body.coefficients.conductance(axis, box)
-        else:
-            between = body.medium.conductance[axis][ids[low], ids[high]]
+        faces = tuple((0, m - (k == axis)) for k, m in enumerate(grid.shape))
+        between = body.between(axis, faces, ids[low], ids[high])
         result[low] += np.where(solid[low] & cells[high], between, 0.0)
         result[high] += np.where(solid[high] & cells[low], between, 0.0)
     return result

@@ -53,10 +53,9 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.model.conduction import star_mean
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
-from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
+from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt, star_mean
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
 from tetris_sim.support.wording import suggestion
 

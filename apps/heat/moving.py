@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.apps.domain import integration
 from tetris_sim.apps.pde.fluxes import SLOPES
 from tetris_sim.apps.time_functions import formula, substitute
 from tetris_sim.config.sections.schema import TimeSection
@@ -34,13 +35,13 @@ from tetris_sim.model.conduction import (
     Numbers,
     Parameter,
     Rule,
-    star_mean,
 )
-from tetris_sim.model.equations import Equations, LumpNetwork, Moving, Rates, Stage, tap
+from tetris_sim.model.equations import Equations, LumpNetwork, Moving, Stage, tap
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, passage
 from tetris_sim.model.slab import Ranges
+from tetris_sim.model.stencil import star_mean
 from tetris_sim.model.step_control import Signal
 
 Advection = Literal["auto", "central", "upwind", "minmod", "van_leer", "superbee"]
@@ -111,15 +112,11 @@ def carry(
     whole: Ranges = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
     rates = body.rates(1.0, whole)
-    rates = rates if body.coefficients is not None else rates[ids]
     peclet, leaving, steep = 0.0, np.zeros(grid.shape), np.zeros(grid.shape)
     for axis, flow in enumerate(flows):
         n = grid.shape[axis]
         low, high = np.take(flow, range(n), axis), np.take(flow, range(1, n + 1), axis)
-        if body.coefficients is not None:
-            k = body.coefficients.conductance(axis, whole)
-        else:
-            k = body.medium.conductance[axis][ids, ids]
+        k = body.between(axis, whole, ids, ids)
         fastest = np.maximum(abs(low), abs(high))
         moved = fastest > 0
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -156,10 +153,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
     name, rates = _NEW, None
     if time.solves:
         name = _RATE
-        scheme: Any = time.scheme
-        adaptive = time.is_adaptive and time.scheme == "implicit"
-        tolerance = time.of_steps if adaptive else time.of_balances
-        rates = Rates(scheme, tolerance, adaptive, made.numbers)
+        rates = integration(time, rest.dtype, made.numbers, adaptive=time.is_adaptive)
     else:
         made.parameters.append(Parameter("dt", np.array([rest.dt])))
         tree = formula("u + dt*r", u=made.here, dt=Variable("dt"), r=tree)
@@ -235,13 +229,8 @@ class _Terms:
 
         h, d = self._array("heat", self._heat), self._array("exchange", self._exchange)
         total = formula("t + (h - d*u)", t=total, h=h, d=d, u=self.here)
-        medium, by_point = body.medium, body.coefficients is not None
-
-        def rate(box: Ranges) -> Numbers:
-            rates = body.rates(1.0, box)
-            return rates if by_point else rates[medium.ids(box)]
-
-        return formula("r*t", r=self._coefficient("rate", rate), t=total)
+        rate = self._coefficient("rate", lambda box: body.rates(1.0, box))
+        return formula("r*t", r=rate, t=total)
 
     def _coefficient(self, name: str, values: OfBox) -> Node:
         self.coefficients[name] = values
@@ -260,16 +249,11 @@ class _Terms:
     def _conducted(self, axis: int) -> Node:
         """Heat that flows from both neighbours along an axis."""
         rest, name = self.rest, f"k{axis}"
-        given = rest.body.coefficients
 
         def between(box: Ranges) -> Numbers:
-            if given is not None:
-                return given.conductance(axis, box)
             low, high = box[axis]
             up = (*box[:axis], (low + 1, high + 1), *box[axis + 1 :])
-            return np.asarray(
-                rest.body.medium.conductance[axis][rest.padded_ids(box), rest.padded_ids(up)]
-            )
+            return rest.body.between(axis, box, rest.padded_ids(box), rest.padded_ids(up))
 
         self._coefficient(name, between)
         parts = {"a": self._beside(axis, -1), "b": self.here, "c": self._beside(axis, 1)}

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.domain import MAX_STEPS, count_steps, is_unstable
+from tetris_sim.apps.domain import (
+    MAX_STEPS,
+    count_steps,
+    integration,
+    is_unstable,
+    tolerable,
+)
 from tetris_sim.apps.pde.fluxes import weno5_in
 from tetris_sim.apps.pde.parts import (
     Parts,
@@ -34,7 +39,7 @@ from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model import reference
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.equations import Equations, Offset, Rates, as_tap
+from tetris_sim.model.equations import Equations, Offset, as_tap
 from tetris_sim.model.formula import Node
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
@@ -130,8 +135,6 @@ def _plus(a: _Sum, b: _Sum) -> _Sum:
     return {place: a.get(place, 0.0) + b.get(place, 0.0) for place in {**a, **b}}
 
 
-# Tolerances that differences of rounded slopes can tell, in units of the last place.
-_LEAST = 16.0
 _AUTOMATIC_STAGES = 8  # of rkl2
 _TRIED = 1 / 16  # of the first substep, in which methods are tried on random data
 
@@ -242,14 +245,8 @@ def _assemble_rates(
     def numbers(moment: float) -> Numbers:
         return made.hoist.numbers(values, moment)
 
-    least = _LEAST * float(np.finfo(parts.dtype).eps)
-    tolerance = time.of_steps if adaptive else time.of_balances
-    if adaptive and tolerance < least:
-        msg = f"time.tolerance is {tolerance:g}; in {parts.dtype} it is {least:.2g} or more"
-        raise ConfigError(msg)
-    scheme: Any = time.scheme
-    equations = make_equations(parts, made, taken)
-    equations = replace(equations, rates=Rates(scheme, tolerance, adaptive, numbers))
+    rates = integration(time, parts.dtype, numbers, adaptive=adaptive)
+    equations = replace(make_equations(parts, made, taken), rates=rates)
     problem = problem_of(parts, equations, (taken, steps), math.inf)
     return replace(problem, start=(1, 0.0) if steady else (0, 0.0))
 
@@ -270,10 +267,7 @@ def _stretch(parts: Parts, time: TimeSection) -> tuple[SchemeStages, StepLimits]
 def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
     """The same, for steps that are made of substeps; one is as long as `dt`, or `time.dt`."""
     assert time.tolerance is not None
-    least = _LEAST * float(np.finfo(parts.dtype).eps)
-    if time.tolerance < least:
-        msg = f"time.tolerance is {time.tolerance:g}; in {parts.dtype} it is {least:.2g} or more"
-        raise ConfigError(msg)
+    tolerance = tolerable(time.tolerance, parts.dtype)
     pair = PAIRS[parts.scheme]
     made, errors = make_pair(parts.system, nothing_yet(parts.system), pair)
     _check_scalars(parts, made, time)
@@ -286,7 +280,7 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     first = min(taken, limits.automatic) if limits.automatic > 0 else taken
 
     equations = make_equations(parts, made, _TRIED * first, (TIME, "dt"))
-    chosen = pair.order, time.tolerance, first
+    chosen = pair.order, tolerance, first
     substeps = substeps_of(parts, made, errors, chosen, local=equations.is_local)
     equations = replace(equations, substeps=substeps)
     return problem_of(parts, equations, (taken, steps), limits.automatic)

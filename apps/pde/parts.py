@@ -28,7 +28,7 @@ from tetris_sim.apps.pde.wholes import ROOT, in_order, normal_numbers, numbers_o
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary, Neumann
-from tetris_sim.model.conduction import Numbers, star_mean
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Elliptic, Equations, Rates, Substeps, at_step
 from tetris_sim.model.formula import (
     Comparison,
@@ -43,6 +43,7 @@ from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
 from tetris_sim.model.reference import values_of_a_step
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencil import star_mean
 from tetris_sim.solvers.elliptic import Constraints
 
 _LOOKED_AT = 1 << 22  # points at which numbers of the whole grid are made beforehand

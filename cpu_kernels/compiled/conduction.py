@@ -323,7 +323,7 @@ def _curves_source(problem: Problem) -> Iterator[str]:
     assert problem.conduction is not None
     if (enthalpy := problem.conduction.enthalpy) is not None:
         yield _CURVES.format(search="\n".join(_search(enthalpy.n_pieces)))
-    if enthalpy is not None and enthalpy.radiates:
+    if problem.conduction.radiates:
         yield from _radiating_lines()
 
 
@@ -397,7 +397,7 @@ def _flow_lines(problem: Problem, axis: int, place: str, *, first: bool) -> Iter
         halves = [f"heat[HALF][{axis} * n_ids + {it}]" for it in "mj"]
         contact, radiance = (f"heat[{it}][{pair}]" for it in ("CONTACT", "RADIANCE"))
         ways = f"{halves[0]}, by, there, {halves[1]}, {contact}"
-    if problem.body.enthalpy is not None and problem.body.enthalpy.radiates:
+    if problem.body.radiates:
         yield f"    radiance = {radiance}"
         yield "    if radiance > REAL(0.0):"
         yield f"        flow = radiating(heat, at, here, {ways}, radiance)"

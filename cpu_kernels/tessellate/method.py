@@ -192,7 +192,7 @@ class TessellateMethod:
         """
         if problem.conduction is None:
             return why_not_blocked(problem, self.name)
-        if (enthalpy := problem.conduction.enthalpy) is not None and enthalpy.radiates:
+        if problem.conduction.radiates:
             return "surfaces inside the body radiate, which only cpu.plain computes"
         return WHY_NOT_HALF if problem.dtype == np.float16 else None
 

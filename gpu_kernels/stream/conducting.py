@@ -59,7 +59,7 @@ def _why_not(problem: Problem) -> str | None:
     conduction, dtype = _conduction(problem), np.dtype(problem.dtype)
     if problem.grid.ndim == 1:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
-    if conduction.enthalpy is not None and conduction.enthalpy.radiates:
+    if conduction.radiates:
         return "surfaces inside the body radiate, which its tables have no room for"
     if conduction.coefficients is not None:
         return _why_not_coefficients(problem)

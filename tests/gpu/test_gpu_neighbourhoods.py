@@ -18,10 +18,9 @@ from tetris_sim.gpu_kernels.common.device import compile_source
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.model import reference
-from tetris_sim.model.conduction import star_mean
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencil import Stencil, star_mean
 
 pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from tests.mpi.test_mpiexec import steps_of
+from tests.support.config_cases import long_plate
 from tetris_sim.outputs.checkpoint.directory import find_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,16 +54,8 @@ NodeName=tests1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=tests2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
 PartitionName=all Nodes=tests1,tests2 Default=YES State=UP
 """
-PLATE = """
-schema: 1
-grid: {shape: [64, 48], size: [15 mm, 15 mm]}
-model: {type: heat, material: copper}
-initial: {type: gaussian, amplitude: 100 K, sigma: 2 mm}
-boundaries: {"*": {type: neumann}}
-time: {dt: auto, steps: 4000000000}
-compute: {method: cpu.plain, threads: 1, tuning_budget: 0}
-output: {directory: out, pictures: false}
-"""
+# So long that only a time limit or a stop ends it.
+PLATE = long_plate(4000000000)
 
 pytestmark = [
     pytest.mark.mpi,

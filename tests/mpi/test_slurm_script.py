@@ -11,18 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.config_cases import long_plate
+
 ROOT = Path(__file__).resolve().parents[2]
-PLATE = """
-schema: 1
-grid: {shape: [64, 48], size: [15 mm, 15 mm]}
-model: {type: heat, material: copper}
-initial: {type: gaussian, amplitude: 100 K, sigma: 2 mm}
-boundaries: {"*": {type: neumann}}
-time: {dt: auto, steps: 40000000}
-compute: {method: cpu.plain, threads: 1, tuning_budget: 0}
-output: {directory: out, pictures: false}
-run: {max_walltime: 5 s}
-"""
+PLATE = long_plate(40000000) + "run: {max_walltime: 5 s}\n"
 
 
 def run_job(folder: Path, launcher: str, *options: str) -> subprocess.CompletedProcess[str]:

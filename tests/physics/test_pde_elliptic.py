@@ -7,14 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from tests.support.config_cases import mistakes, read
+from tests.support.pde_cases import whole_and_continued
 from tetris_sim import solve_pde
-from tetris_sim.__main__ import main
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -127,19 +126,8 @@ def test_a_gpu_has_the_bits_of_a_cpu() -> None:
 
 
 def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path) -> None:
-    folder, path = tmp_path / "results", tmp_path / "c.yaml"
-    path.write_text(TEXT + f"output: {{directory: {folder}}}\ncheckpoint: {{every: 4 steps}}\n")
-
-    def last(*options: str) -> Numbers:
-        assert main(["run", str(path), *options]) == 0
-        kept = sorted((folder / "checkpoints").glob("*.h5"))[-1]
-        with h5py.File(kept, "r") as file:
-            found = np.stack([file["fields"][name][...] for name in ("w", "psi")])
-        kept.unlink()
-        return found
-
-    whole = last()
-    np.testing.assert_array_equal(last("--resume", "auto"), whole)
+    whole, continued = whole_and_continued(TEXT, tmp_path, ("w", "psi"), every=4)
+    np.testing.assert_array_equal(continued, whole)
 
 
 def test_a_vortex_array_decays_as_it_should() -> None:

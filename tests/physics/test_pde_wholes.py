@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.integrate import solve_ivp
 
 from tests.support.config_cases import mistakes, read
-from tetris_sim.__main__ import main
+from tests.support.pde_cases import whole_and_continued
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -224,16 +223,5 @@ def test_what_is_refused_says_why() -> None:
 
 
 def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path) -> None:
-    folder, path = tmp_path / "results", tmp_path / "c.yaml"
-    path.write_text(TEXT + f"output: {{directory: {folder}}}\ncheckpoint: {{every: 5 steps}}\n")
-
-    def last(*options: str) -> Numbers:
-        assert main(["run", str(path), *options]) == 0
-        kept = sorted((folder / "checkpoints").glob("*.h5"))[-1]
-        with h5py.File(kept, "r") as file:
-            found = np.stack([file["fields"][name][...] for name in ("u", "s", "v")])
-        kept.unlink()
-        return found
-
-    whole = last()
-    np.testing.assert_array_equal(last("--resume", "auto"), whole)
+    whole, continued = whole_and_continued(TEXT, tmp_path, ("u", "s", "v"), every=5)
+    np.testing.assert_array_equal(continued, whole)

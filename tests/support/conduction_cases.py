@@ -22,13 +22,13 @@ from tetris_sim.model.conduction import (
     RuledFace,
     in_series,
     padded,
-    star_mean,
 )
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.stencil import star_mean
 
 VARIABLE = StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
 

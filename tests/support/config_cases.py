@@ -42,3 +42,17 @@ def changed(line: str, new: str) -> str:
     lines = [new if each.startswith(line) else each for each in GOOD.splitlines()]
     assert lines != GOOD.splitlines()
     return "\n".join(lines) + "\n"
+
+
+def long_plate(steps: int) -> str:
+    """The text of a copper plate on cores, without a title, that is advanced so many steps."""
+    return f"""
+schema: 1
+grid: {{shape: [64, 48], size: [15 mm, 15 mm]}}
+model: {{type: heat, material: copper}}
+initial: {{type: gaussian, amplitude: 100 K, sigma: 2 mm}}
+boundaries: {{"*": {{type: neumann}}}}
+time: {{dt: auto, steps: {steps}}}
+compute: {{method: cpu.plain, threads: 1, tuning_budget: 0}}
+output: {{directory: out, pictures: false}}
+"""

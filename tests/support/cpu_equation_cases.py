@@ -11,12 +11,13 @@ import numpy as np
 
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.model.conduction import Parameter, star_mean
+from tetris_sim.model.conduction import Parameter
 from tetris_sim.model.equations import Equations, Stage, tap
 from tetris_sim.model.formula import Node, Operation, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, Total
 from tetris_sim.model.problem import StateVariable as Field
+from tetris_sim.model.stencil import star_mean
 
 RING = (Periodic(), Periodic())
 WALLS: tuple[tuple[Face, Face], ...] = (

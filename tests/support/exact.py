@@ -141,8 +141,7 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
             alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
             gained = np.where(alike, gained, flow if before is None else before + flow)
 
-    rates = conduction.rates(problem.dt, whole)
-    rate = (rates[ids] if coefficients is None else rates).astype(kind)
+    rate = conduction.rates(problem.dt, whole).astype(kind)
     assert gained is not None
     return fma(rate, gained, heat).astype(problem.dtype)[np.newaxis]
 

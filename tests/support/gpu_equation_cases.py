@@ -12,13 +12,14 @@ import numpy.typing as npt
 from tests.support.exact import fma
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.model.boundary import SIDES, Boundary, Dirichlet, Face, Neumann, Periodic, Robin
-from tetris_sim.model.conduction import Parameter, star_mean
+from tetris_sim.model.conduction import Parameter
 from tetris_sim.model.equations import Equations, Stage, tap
 from tetris_sim.model.formula import COMPARISONS, OPERATIONS, Node, Operation, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, Total
 from tetris_sim.model.problem import StateVariable as Named
 from tetris_sim.model.program import CONSTANT, INPUT, Programs
+from tetris_sim.model.stencil import star_mean
 
 Values = npt.NDArray[Any]
 NAMES = (*("c", "n", "s", "w", "e", "t", "b", "l", "dt", "a", "f", "g", "x", "y", "z"),)

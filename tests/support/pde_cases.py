@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.__main__ import main
 from tetris_sim.config import Config, make_config
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
@@ -87,3 +90,29 @@ def steady_error(equation: str, exact: str, n: int, **more: Any) -> float:
     matrix, b = affine(problem)
     found = np.linalg.solve(matrix, -b).reshape((1, *problem.grid.shape))
     return float(np.abs(found - problem.initial(Slab.whole(problem.grid))).max())
+
+
+def whole_and_continued(
+    text: str, folder: Path, names: Sequence[str], *, every: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The last states of a run, and of the one that goes on from its last but one checkpoint.
+
+    Args:
+        text: a configuration without output and checkpoint.
+        folder: for both runs.
+        names: of the fields that are read, of one shape.
+        every: steps between two checkpoints.
+    """
+    results, path = folder / "results", folder / "c.yaml"
+    ends = f"output: {{directory: {results}}}\ncheckpoint: {{every: {every} steps}}\n"
+    path.write_text(text + ends)
+
+    def last(*options: str) -> npt.NDArray[Any]:
+        assert main(["run", str(path), *options]) == 0
+        kept = sorted((results / "checkpoints").glob("*.h5"))[-1]
+        with h5py.File(kept, "r") as file:
+            found = np.stack([file["fields"][name][...] for name in names])
+        kept.unlink()
+        return found
+
+    return last(), last("--resume", "auto")

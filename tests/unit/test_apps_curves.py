@@ -15,9 +15,10 @@ from tests.support.conduction_cases import VARIABLE, affine, insulated
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, make_enthalpy
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary
-from tetris_sim.model.conduction import Conduction, Enthalpy, Medium, Numbers, RuledFace, star_mean
+from tetris_sim.model.conduction import Conduction, Enthalpy, Medium, Numbers, RuledFace
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.stencil import star_mean
 
 ICE = MaterialCurves(((0.0, 2.0),), ((0.0, 1.5),), 1.0, Melting(4.0, 0.0, 0.0))
 STEEL = MaterialCurves(

@@ -34,12 +34,12 @@ from tetris_sim.model.conduction import (
     RuledFace,
     in_series,
     padded,
-    star_mean,
 )
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import star_mean
 
 
 def loop_step(u: Field, problem: Problem, number: int) -> Field:

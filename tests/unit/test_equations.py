@@ -11,7 +11,7 @@ import pytest
 from tetris_sim.apps.time_functions import substitute
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic
-from tetris_sim.model.conduction import Parameter, star_mean
+from tetris_sim.model.conduction import Parameter
 from tetris_sim.model.equations import Equations, Stage, as_tap, tap
 from tetris_sim.model.formula import Node, compile_expression
 from tetris_sim.model.grid import Grid
@@ -19,6 +19,7 @@ from tetris_sim.model.problem import Problem, Total
 from tetris_sim.model.problem import StateVariable as Field
 from tetris_sim.model.reference import allowed_error
 from tetris_sim.model.slab import Slab
+from tetris_sim.model.stencil import star_mean
 
 RING = Boundary(((Periodic(), Periodic()),) * 2)
 NONE = Total("total", "1", 1.0)

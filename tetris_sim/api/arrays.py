@@ -34,14 +34,13 @@ from tetris_sim.model.conduction import (
     Rule,
     RuledFace,
     in_series,
-    star_mean,
 )
 from tetris_sim.model.formula import Constant, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PRECISIONS, Field, Problem, StateVariable, Total, as_array
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt
+from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt, star_mean
 from tetris_sim.model.stencils.catalogue import laplacian_names
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine

@@ -32,7 +32,6 @@ import numpy.typing as npt
 from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import PointLabels, Ranges
-from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.step_control import Signal, mean
 
 # Enthalpy method: heat content as the state, where k and c depend on temperature or a material
@@ -436,13 +435,26 @@ class Conduction:
     coefficients: Coefficients | None = None
     enthalpy: Enthalpy | None = None
 
+    @property
+    def radiates(self) -> bool:
+        """Whether surfaces inside the body radiate."""
+        return self.enthalpy is not None and self.enthalpy.radiates
+
     def rates(self, dt: float, box: Ranges | None = None) -> Numbers:
-        """Return dt over heat capacity: by id, (n_ids,) [s m^3 K/J]; with coefficients, of the
-        points of a box [s K/J].
-        """
-        if self.coefficients is not None and box is not None:
+        """Return dt over capacity, by id or of a box [s m^3 K/J]; with coefficients [s K/J]."""
+        if box is None:
+            return np.asarray(dt / self.medium.capacity)
+        if self.coefficients is not None:
             return dt / self.coefficients.capacity(box)
-        return np.asarray(dt / self.medium.capacity)
+        return np.asarray(dt / self.medium.capacity[self.medium.ids(box)])
+
+    def between(self, axis: int, faces: Ranges, ids: Ids, beside: Ids) -> Numbers:
+        """Return the conductances of the upper faces of the cells `faces`, between points of two
+        ids [W/(m^3 K)]; with coefficients of whole faces [W/K]; of enthalpies by potential.
+        """
+        if self.coefficients is not None:
+            return self.coefficients.conductance(axis, faces)
+        return np.asarray(self.medium.conductance[axis][ids, beside])
 
     def held(self, box: Ranges) -> npt.NDArray[np.bool_]:
         """Return the mask of the points of a box whose state does not change: fluids and voids."""
@@ -513,17 +525,6 @@ def in_series(spacing: float, conductivity: Numbers, resistance: Numbers | float
     with np.errstate(divide="ignore"):
         half = spacing / (2 * np.asarray(conductivity, np.float64))
     return np.asarray(1 / (spacing * (np.add.outer(half, half) + resistance)))
-
-
-def star_mean(ndim: int, radii: Sequence[int] | None = None) -> Stencil:
-    """Return the star stencil of the points that a step reads along the axes, `radii` far, as their
-    mean; only its offsets matter.
-    """
-    offsets = [(0,) * ndim]
-    for axis, radius in enumerate(radii or (1,) * ndim):
-        shifts = (*range(-radius, 0), *range(1, radius + 1))
-        offsets += [tuple(shift * (k == axis) for k in range(ndim)) for shift in shifts]
-    return Stencil(offsets=tuple(offsets), weights=(1 / len(offsets),) * len(offsets))
 
 
 def padded(

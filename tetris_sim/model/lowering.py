@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Face, Neumann
-from tetris_sim.model.conduction import Parameter, RuledFace, star_mean
+from tetris_sim.model.conduction import Parameter, RuledFace
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencil import Stencil, star_mean
 
 
 def one_stencil(problem: Problem) -> Stencil | None:

@@ -18,12 +18,11 @@ from tetris_sim.model.conduction import (
     RuledFace,
     padded,
     repeated,
-    star_mean,
 )
 from tetris_sim.model.equations import Equations, Moving, Rates, Substeps
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.model.stencil import Stencil
+from tetris_sim.model.stencil import Stencil, star_mean
 from tetris_sim.model.step_control import Signal
 
 # Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
@@ -583,17 +582,14 @@ def passage(
         side: on which the neighbours lie.
     """
     conduction = problem.body
-    medium, enthalpy, given = conduction.medium, conduction.enthalpy, conduction.coefficients
+    enthalpy, given = conduction.enthalpy, conduction.coefficients
+    between = conduction.between(axis, faces, ids, beside)
+    if not enthalpy:
+        return Passage(between)
     if given:
-        between = given.conductance(axis, faces)
-        if not enthalpy:
-            return Passage(between)
         more = (given.radiance(axis, faces),) if enthalpy.radiates else ()
         found = Passage(between, (*np.moveaxis(given.series(axis, faces), -1, 0), *more))
         return found if side == "high" else found.back
-    between = medium.conductance[axis][ids, beside]
-    if not enthalpy:
-        return Passage(between)
     half, contact = enthalpy.half[axis], enthalpy.contact[axis][ids, beside]
     series = (half[ids], half[beside], contact, enthalpy.radiance[axis][ids, beside])
     return Passage(between, series[: 3 + enthalpy.radiates])

@@ -125,9 +125,7 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
         gained += flow(problem, axis, faces, (here, ids), (there, beside), side)
 
     # A rate of 0, from an infinite capacity, holds the state.
-    rates = conduction.rates(problem.dt, whole)
-    rate = rates[ids] if coefficients is None else rates
-    new = heat + rate.astype(kind) * gained
+    new = heat + conduction.rates(problem.dt, whole).astype(kind) * gained
     return np.asanyarray(new, problem.dtype)[np.newaxis]
 
 

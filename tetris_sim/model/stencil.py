@@ -5,7 +5,7 @@ weights alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -400,3 +400,14 @@ def chain_order(offsets: tuple[Offset, ...]) -> list[int]:
     [1, 0, 2, 4, 3]
     """
     return sorted(range(len(offsets)), key=lambda k: (offsets[k][-1], offsets[k]))
+
+
+def star_mean(ndim: int, radii: Sequence[int] | None = None) -> Stencil:
+    """Return the star stencil of the points that a step reads along the axes, `radii` far, as their
+    mean; only its offsets matter.
+    """
+    offsets = [(0,) * ndim]
+    for axis, radius in enumerate(radii or (1,) * ndim):
+        shifts = (*range(-radius, 0), *range(1, radius + 1))
+        offsets += [tuple(shift * (k == axis) for k in range(ndim)) for shift in shifts]
+    return Stencil(offsets=tuple(offsets), weights=(1 / len(offsets),) * len(offsets))

@@ -109,7 +109,7 @@ class BodyMaterials:
         enthalpy = conduction.enthalpy
         if (given := conduction.coefficients) is not None:
             conducts = given.conductance(axis, box) > 0
-            if enthalpy is not None and enthalpy.radiates:
+            if conduction.radiates:
                 conducts = conducts | (given.radiance(axis, box) > 0)
             return np.asarray(conducts)
         # Enthalpy method: resistances in series, half a cell on either side and the contact.

@@ -23,12 +23,12 @@ from tetris_sim.model.conduction import (
     Rule,
     RuledFace,
     in_series,
-    star_mean,
 )
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.program import Program
+from tetris_sim.model.stencil import star_mean
 from tetris_sim.verification.case import Advance, Outcome, VerificationCase, from_array, refine
 
 Condition = RuledFace | Periodic

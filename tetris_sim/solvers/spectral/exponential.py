@@ -28,12 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.model.conduction import star_mean
 from tetris_sim.model.equations import Offset, Stage, tap
 from tetris_sim.model.formula import evaluate_each
 from tetris_sim.model.linearisation import Ends, Splitting, Taps, split
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import with_ghosts
+from tetris_sim.model.stencil import star_mean
 from tetris_sim.solvers.spectral.axis import Arrays, ModalExpansion, SpectralAxis
 
 Function = Callable[[Any, float], Any]  # N or f: from state and time [s] to rates, (n_fields, ...)

@@ -264,15 +264,9 @@ def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
             zeros = {MIRROR: np.zeros(ids.shape)}
             ghosts = ruled_ghosts(problem, axis, side, 0, box=edge, ids=ids, inside=zeros)
             below = _edge(problem, axis, side, below=side == "low")
-            between = (
-                conduction.medium.conductance[axis][ids, ids]
-                if given is None
-                else given.conductance(axis, below)
-            )
-            values[_cut(edge)] += between * ghosts
+            values[_cut(edge)] += conduction.between(axis, below, ids, ids) * ghosts
     for box in batches(tuple((0, n) for n in problem.grid.shape), _BLOCK_POINTS):
-        rates = conduction.rates(problem.dt, box)
-        values[_cut(box)] *= rates[conduction.medium.ids(box)] if given is None else rates
+        values[_cut(box)] *= conduction.rates(problem.dt, box)
     return Forcing(values, (None,) * values.ndim) if values.any() else None
 
 
