@@ -458,9 +458,11 @@ class CpuSubstepStepper(CpuStepper):
         for ranges in self._layout.batches(part, parts, _READ_POINTS):
             values = [*self._layout.read(self._current, ranges)]
             errors = [self._one.read(flat, ranges)[0] for flat in self._errors]
-            for row, fields in zip(found, (values, errors), strict=True):
-                # The larger magnitude of maximum and minimum needs no temporary array.
-                row[:] = np.maximum(row, [max(it.max(), -it.min()) for it in fields])
+            # Before the first substep errors are whatever memory held, signaling NaNs too.
+            with np.errstate(invalid="ignore"):
+                for row, fields in zip(found, (values, errors), strict=True):
+                    # The larger magnitude of maximum and minimum needs no temporary array.
+                    row[:] = np.maximum(row, [max(it.max(), -it.min()) for it in fields])
         return found
 
 

@@ -187,6 +187,21 @@ def test_values_that_are_no_numbers_reject_a_substep(threads: int) -> None:
     team.close()
 
 
+def test_peaks_of_the_state_do_not_mind_what_memory_held_before() -> None:
+    problem, team = problem_of("rk2", "float32"), ThreadTeam(1)
+    stepper: Any = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
+    stepper.load(problem.initial)
+    for flat in stepper._errors:
+        flat[...] = 0
+        # A signaling NaN at the end, which the maximum of a vector would make a quiet one.
+        stepper._one.read(flat, stepper.slab.local())[0, -1, -1:].view(np.uint32)[...] = 0x7FA00000
+    with np.errstate(all="raise"):
+        peaks = stepper.peaks()[0]
+    np.testing.assert_array_equal(peaks, abs(stepper.interior()).max(axis=(1, 2)))
+    stepper.close()
+    team.close()
+
+
 def test_what_has_other_bits_in_numpy_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, team = problem_of("euler", source="sin(t)"), ThreadTeam(1)
     stepper: Any = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
