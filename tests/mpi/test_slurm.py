@@ -114,6 +114,18 @@ class Cluster:
         return "".join(f"\n{it.name}:\n{it.read_text()[-2000:]}" for it in logs)
 
 
+def output_of(job: str, folder: Path) -> str:
+    """What a job printed, if its ranks found each other at all.
+
+    MPICH 4.x hands Slurm's PMI2 stretches of unwritten memory now and then, before anything of this
+    program runs: then there is nothing to judge.
+    """
+    said = (folder / f"tetris-sim-{job}.out").read_text()
+    if "mpi/pmi2: invalid client request" in said:
+        pytest.skip("this MPI library sent words to Slurm's PMI2 that are none; try again")
+    return said
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("slurm")
@@ -179,7 +191,7 @@ def test_a_job_hits_its_limit_requeues_itself_and_ends_right(
     config.write_text(PLATE.replace("4000000000", str(last + 500)))
 
     ended = cluster.wait(job, JobState="COMPLETED|FAILED|TIMEOUT|CANCELLED")
-    said = (tmp_path / f"tetris-sim-{job}.out").read_text()
+    said = output_of(job, tmp_path)
     assert (ended["JobState"], ended["ExitCode"]) == ("COMPLETED", "0:0"), said
     assert ended["NodeList"] == "tests[1-2]"
     assert "cpu.plain with 2 threads of 2 ranks" in said
@@ -239,7 +251,7 @@ def test_a_job_whose_limit_is_shorter_than_planning_ends_at_its_second_try(
     slow = Cluster(cluster.folder, cluster.environment | {"PATH": path})
     job = slow.submit(tmp_path, "slurm.sh", "plate.yaml", options=limit)
     ended = slow.wait(job, JobState="COMPLETED|FAILED|TIMEOUT|CANCELLED")
-    said = (tmp_path / f"tetris-sim-{job}.out").read_text()
+    said = output_of(job, tmp_path)
     assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "3:0", "1"), said
     assert said.count("goes back into the queue") == 1
     assert "run 2 in a row that was stopped at step 0" in said
