@@ -115,15 +115,8 @@ class Cluster:
 
 
 def output_of(job: str, folder: Path) -> str:
-    """What a job printed, if its ranks found each other at all.
-
-    MPICH 4.x hands Slurm's PMI2 stretches of unwritten memory now and then, before anything of this
-    program runs: then there is nothing to judge.
-    """
-    said = (folder / f"tetris-sim-{job}.out").read_text()
-    if "mpi/pmi2: invalid client request" in said:
-        pytest.skip("this MPI library sent words to Slurm's PMI2 that are none; try again")
-    return said
+    """All that a job printed, errors included."""
+    return (folder / f"tetris-sim-{job}.out").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +141,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     environment |= {
         "SLURM_CONF": str(config),
         "PYTHONPATH": str(ROOT),
+        # MPICH 5.0's wheel sends addresses of UCX with unwritten memory behind them to PMI2, which
+        # ends some jobs before anything of this program runs (docs/guide/mpi.md).
+        "MPIR_CVAR_CH4_NETMOD": "ofi",
         "PATH": f"{folder}{os.pathsep}{environment['PATH']}",
     }
     daemons = [["slurmctld", "-D"], *(["slurmd", "-D", "-N", f"tests{k}"] for k in (1, 2))]
