@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
 from tetris_sim.model.boundary import Boundary, Neumann

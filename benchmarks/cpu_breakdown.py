@@ -28,7 +28,7 @@ from tetris_sim.bench.result import MachineLimits, When
 from tetris_sim.bench.tables import fma_rate
 from tetris_sim.bench.timing import SHAPES, random_problem
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Problem

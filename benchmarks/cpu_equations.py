@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT)]
 
 from tests.support import cpu_equation_cases as cases  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam  # noqa: E402
 from tetris_sim.model.method import Method, Parameters  # noqa: E402
 from tetris_sim.model.problem import Field, Problem  # noqa: E402
 from tetris_sim.model.slab import Slab  # noqa: E402

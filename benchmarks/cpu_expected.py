@@ -24,7 +24,7 @@ from tetris_sim import Periodic
 from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.bench.limits import expect, thread_limits
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters

@@ -32,7 +32,7 @@ from tetris_sim.bench.candidates import (
 from tetris_sim.bench.limits import measure_limits
 from tetris_sim.bench.result import BenchRow, MachineLimits
 from tetris_sim.bench.timing import SHAPES, random_problem
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import available_memory

@@ -32,7 +32,7 @@ from tests.unit.test_solve_hard import (
     stripes,
     wires,
 )
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers import krylov, solver

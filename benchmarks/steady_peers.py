@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.solvers.krylov import conjugate_gradients
 

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from benchmarks.gpu_steady import make_system
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
 from tetris_sim.solvers.distributed import PartArithmetic

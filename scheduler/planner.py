@@ -62,7 +62,7 @@ from tetris_sim.scheduler.plan.solving import (
 )
 from tetris_sim.scheduler.tuning.candidates import TuningRequest, usable_bytes
 from tetris_sim.scheduler.tuning.measure import make_trial_problem
-from tetris_sim.scheduler.workers.direct import OPENING_SECONDS, between_gpus, possible_ways
+from tetris_sim.scheduler.workers.exchange import OPENING_SECONDS, between_gpus, possible_ways
 from tetris_sim.scheduler.workers.rank_exchange import make_exchange
 from tetris_sim.scheduler.workers.worker import open_worker
 from tetris_sim.support.wording import gib

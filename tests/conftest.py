@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+    from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 
 FULL = "--run-full asks for it (make test-all)"
 KEPT = Path(__file__).resolve().parents[1] / ".compiled"  # ignored by git; CI may keep it
@@ -197,7 +197,7 @@ def gpu() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def teams() -> Iterator[dict[int, ThreadTeam]]:
     """Teams of one, two and three threads."""
-    from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+    from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 
     teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
     yield teams

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common import geometry
+from tetris_sim.cpu_kernels.common import layout as geometry
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import (

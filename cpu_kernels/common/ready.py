@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.caches import usable_cores
 from tetris_sim.cpu_kernels.common.layout import Layout, allocate_aligned, pad
-from tetris_sim.cpu_kernels.common.stepper import CpuStepper
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import CpuStepper, ThreadTeam
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import EdgePlanes, LastingPlanes

@@ -17,8 +17,7 @@ from tetris_sim.cpu_kernels.common.layout import (
     least_margins,
     pad,
 )
-from tetris_sim.cpu_kernels.common.stepper import CpuStepper
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import CpuStepper, ThreadTeam
 from tetris_sim.cpu_kernels.compiled.generate import splice
 from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
 from tetris_sim.cpu_kernels.equations.rings import RingWork, follow, plan_work

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import COPY
-from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, pad
+from tetris_sim.cpu_kernels.common.layout import COPY, PaddedField, allocate_aligned, pad
 from tetris_sim.cpu_kernels.equations.stages import (
     COEFFICIENT,
     COORDINATE,

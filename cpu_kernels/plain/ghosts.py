@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from tetris_sim.cpu_kernels.common.geometry import GHOSTS, LINKS, PITCH
+from tetris_sim.cpu_kernels.common.layout import GHOSTS, LINKS, PITCH
 from tetris_sim.cpu_kernels.compiled.intrinsics import fma, round_to_half  # noqa: F401  for float16
 
 

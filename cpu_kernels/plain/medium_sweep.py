@@ -19,7 +19,7 @@ import numpy as np  # noqa: F401
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.common.geometry import (
+from tetris_sim.cpu_kernels.common.layout import (
     AXIS,
     CODE_PITCH,  # noqa: F401  for programs
     CODES,  # noqa: F401

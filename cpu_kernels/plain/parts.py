@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from tetris_sim.cpu_kernels.common.geometry import COUNT, FIRST, LINKS, SHRINK
+from tetris_sim.cpu_kernels.common.layout import COUNT, FIRST, LINKS, SHRINK
 
 # planes of about this many points get their ghosts while they are in the L2 cache
 CACHED_POINTS = 1 << 15

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.solvers.krylov import Arithmetic, Cycle, LevelWork, cycle_of, in_single, largest_of

@@ -18,11 +18,17 @@ from tetris_sim.cpu_kernels.common.caches import (
     why_not_blocked,
     why_not_equations,
 )
-from tetris_sim.cpu_kernels.common.geometry import COUNT, FIRST, SHRINK
-from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, least_margins, pad
+from tetris_sim.cpu_kernels.common.layout import (
+    COUNT,
+    FIRST,
+    SHRINK,
+    PaddedField,
+    allocate_aligned,
+    least_margins,
+    pad,
+)
 from tetris_sim.cpu_kernels.common.ready import TimeLoop
-from tetris_sim.cpu_kernels.common.stepper import Axes, CpuStepper
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import Axes, CpuStepper, ThreadTeam
 from tetris_sim.cpu_kernels.equations.steppers import equation_candidates, stream_bytes
 from tetris_sim.cpu_kernels.stream.kernels import best_shape, fused_shape, make_kernels, make_loop
 from tetris_sim.cpu_kernels.stream.work import FACE, HALO, NUMBERS, WRAP, StripWork, plan_work

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import (
+from tetris_sim.cpu_kernels.common.layout import (
     COPY,
     GHOSTS,
     RIM,
@@ -33,11 +33,9 @@ from tetris_sim.cpu_kernels.common.geometry import (
     SHRINK,
     Geometry,
     Links,
+    allocate_aligned,
     face_links,
     geometry_of,
-)
-from tetris_sim.cpu_kernels.common.layout import (
-    allocate_aligned,
     least_margins,
     part_in_batches,
     row_pitch,

@@ -20,8 +20,7 @@ from tetris_sim.cpu_kernels.common.caches import (
     usable_cores,
     why_not_blocked,
 )
-from tetris_sim.cpu_kernels.common.geometry import COUNT, REACH, SHRINK
-from tetris_sim.cpu_kernels.common.layout import Layout, pad
+from tetris_sim.cpu_kernels.common.layout import COUNT, REACH, SHRINK, Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
 from tetris_sim.cpu_kernels.tessellate.tiles import (
     N_KINDS,

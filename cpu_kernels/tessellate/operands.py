@@ -19,11 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.geometry import COPY
-from tetris_sim.cpu_kernels.common.layout import allocate_aligned
+from tetris_sim.cpu_kernels.common.layout import COPY, allocate_aligned
 from tetris_sim.cpu_kernels.common.medium import enthalpy_arrays, parameters_of
-from tetris_sim.cpu_kernels.common.stepper import Axes, CpuStepper
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import Axes, CpuStepper, ThreadTeam
 from tetris_sim.cpu_kernels.compiled.conduction import constants_of
 from tetris_sim.cpu_kernels.compiled.generate import compiled_module, splice
 from tetris_sim.cpu_kernels.tessellate.formulas import (

@@ -27,7 +27,7 @@ from numba import njit
 from numba.core import types
 from numba.extending import register_jitable
 
-from tetris_sim.cpu_kernels.common.geometry import (
+from tetris_sim.cpu_kernels.common.layout import (
     COUNT,
     FIRST,
     LINKS,

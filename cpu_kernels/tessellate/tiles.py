@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tetris_sim.cpu_kernels.common.geometry import COUNT, FIRST, REACH, RIM, SEAM, SHRINK
+from tetris_sim.cpu_kernels.common.layout import COUNT, FIRST, REACH, RIM, SEAM, SHRINK
 
 N_STAGES = 4  # of three axes: a tile is inverted along none, one, two or three of them
 N_KINDS = 8  # upright or inverted along each of three axes; axis d is inverted if bit d is set

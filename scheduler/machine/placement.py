@@ -79,7 +79,7 @@ class ComputeResource:
             from tetris_sim.gpu_kernels.common.device import GpuDevice
 
             return GpuDevice(self.number)
-        from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+        from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 
         return ThreadTeam(self.threads)
 

@@ -22,14 +22,15 @@ from tetris_sim.model.method import Box, EdgePlanes
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending, end_alike
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
-from tetris_sim.scheduler.workers.direct import PeerTransfer, group_of
 from tetris_sim.scheduler.workers.exchange import (
     Exchange,
     LocalExchange,
+    PeerTransfer,
     Route,
     Traffic,
     UnderWay,
     find_routes,
+    group_of,
     join,
     overlap,
 )

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model.boundary import Side
 from tetris_sim.model.method import (
     NOTHING,

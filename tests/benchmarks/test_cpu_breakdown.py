@@ -16,7 +16,7 @@ from benchmarks.samples import LIMITS, PacedMethod, row
 from tetris_sim.bench.result import MachineLimits
 from tetris_sim.bench.timing import random_problem
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 
 
 def test_every_technique_is_measured_with_the_best_of_its_parameters_or_said_to_be_missing() -> (

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tetris_sim.config import load_config
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import IMPLICIT, STEADY
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.slab import Slab

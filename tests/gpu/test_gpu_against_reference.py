@@ -24,7 +24,7 @@ from tests.support.cases import (
     stencil_of,
 )
 from tests.support.conduction_cases import CASES, RADIATION, Case
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

@@ -13,7 +13,7 @@ from tests.support.cases import boundary_of, dtype_of, make_problem, stencil_of
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.rim_cases import middle, set_halos
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.boundary.extents import Extent, Late, begins_inside, rims

@@ -15,7 +15,7 @@ from tests.support.cases import BOUNDARIES, FACES, boundary_of, make_problem, ru
 from tests.support.emulator import host_gpu
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER, emulate
 from tests.support.emulator.host_gpu import HostGpu
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import compile_source, find_source

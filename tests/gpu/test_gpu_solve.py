@@ -14,7 +14,7 @@ from tests.support.cases import make_problem
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.jump_cases import star, with_weights
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin

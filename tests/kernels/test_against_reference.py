@@ -14,7 +14,7 @@ from tests.support.cases import (
     run,
 )
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Periodic
 from tetris_sim.model.method import Method

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.cases import make_problem, mixed_boundaries, run
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.model import reference
 from tetris_sim.model.method import Method

@@ -23,7 +23,7 @@ from tests.support.conduction_cases import (
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common import medium
 from tetris_sim.cpu_kernels.common.layout import pad
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import padded

@@ -13,7 +13,7 @@ from tests.support.cases import run
 from tests.support.cpu_equation_cases import CASES, problem
 from tests.support.exact import equation_step
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.equations import tables
 from tetris_sim.cpu_kernels.equations.rings import follow
 from tetris_sim.cpu_kernels.equations.steppers import Sweeps

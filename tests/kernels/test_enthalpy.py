@@ -15,7 +15,7 @@ from tests.support.cases import run
 from tests.support.conduction_cases import random_ids
 from tests.support.enthalpy_cases import cases
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import Curve, padded

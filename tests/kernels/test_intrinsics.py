@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.barrier import new_barrier, wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import fma, round_to_half
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import FACES, make_problem
-from tetris_sim.cpu_kernels.common.geometry import LINKS
-from tetris_sim.cpu_kernels.common.layout import Layout, pad
+from tetris_sim.cpu_kernels.common.layout import LINKS, Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.problem import Problem

@@ -12,7 +12,7 @@ import pytest
 from tests.support.cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.ready import ReadyStepper
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Problem

@@ -13,8 +13,7 @@ import pytest
 from tests.support.cases import FACES, make_problem
 from tests.support.rim_cases import middle, set_halos
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.stepper import CpuStepper
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import CpuStepper, ThreadTeam
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.method import STEPS_PER_BLOCK, InnerFirst, Method
 from tetris_sim.model.problem import Field, Problem

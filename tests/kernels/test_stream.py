@@ -21,7 +21,7 @@ from tests.support.cases import (
 )
 from tetris_sim.cpu_kernels.common import layout
 from tetris_sim.cpu_kernels.common.caches import Caches
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.stream import method
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, radii_of

@@ -16,7 +16,7 @@ from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.config import make_config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.equations import steppers
 from tetris_sim.cpu_kernels.equations.steppers import CpuSubstepStepper
 from tetris_sim.cpu_kernels.equations.tables import scalar_program

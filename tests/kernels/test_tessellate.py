@@ -17,7 +17,7 @@ from tests.support.cases import (
     stencil_of,
 )
 from tetris_sim.cpu_kernels.common.caches import Caches
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate.method import (
     AUTO,

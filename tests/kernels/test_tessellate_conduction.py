@@ -27,7 +27,7 @@ from tests.support.conduction_cases import (
 )
 from tests.support.enthalpy_cases import FEW, MANY, every_face, melting, uneven
 from tetris_sim.cpu_kernels.common.caches import Caches
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.cpu_kernels.tessellate import operands
 from tetris_sim.cpu_kernels.tessellate.formulas import BEYOND, filling_source, ghost_source

@@ -20,7 +20,7 @@ from tests.support.emulator.host_gpu import HostGpu
 from tests.support.thread_nccl import ThreadNccl
 from tests.support.thread_ranks import run_ranks
 from tetris_sim.config.sections.schema import ComputeSection
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
@@ -34,7 +34,7 @@ from tetris_sim.scheduler.facts.shares import Capacity, Domain, GpuMessages, Lin
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.plan.offer import WorkerCandidate
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
-from tetris_sim.scheduler.workers.direct import possible_ways
+from tetris_sim.scheduler.workers.exchange import possible_ways
 from tetris_sim.scheduler.workers.rank_exchange import RankExchange
 from tetris_sim.simulation.loop import open_simulation
 

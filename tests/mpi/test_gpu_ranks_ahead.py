@@ -13,7 +13,7 @@ from tests.support.cases import run
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.thread_ranks import run_ranks
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.model import reference

@@ -12,7 +12,7 @@ from tests.support.cases import boundary_of, make_problem, run, stencil_of
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.thread_ranks import run_ranks
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod

@@ -12,7 +12,7 @@ from tests.kernels.test_solve_sweeps import operator
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.thread_ranks import run_ranks
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import NumericsError
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic

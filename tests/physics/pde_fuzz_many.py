@@ -36,7 +36,7 @@ from tests.physics import test_pde_fuzz as one  # noqa: E402
 from tests.support.exact import equation_step  # noqa: E402
 from tetris_sim.apps.pde.arrays import equations_problem  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod  # noqa: E402
 from tetris_sim.model import reference  # noqa: E402
 from tetris_sim.model.boundary import Boundary, Neumann  # noqa: E402

@@ -16,7 +16,7 @@ from tests.support.pde_cases import whole_and_continued
 from tetris_sim import solve_pde
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model.problem import Field, Problem

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tetris_sim.apps.pde.arrays import equations_problem
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import ConfigError, TetrisError
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Neumann, Periodic

@@ -12,7 +12,7 @@ from tetris_sim.apps.pde import build
 from tetris_sim.apps.pde.model import PdeModel
 from tetris_sim.config import Config
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import SPECTRAL
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Field, Problem

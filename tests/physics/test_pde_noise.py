@@ -17,7 +17,7 @@ from tests.support.config_cases import read
 from tetris_sim.__main__ import main
 from tetris_sim.apps.pde.wholes import normal_numbers
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import ConfigError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model.grid import Grid

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.pde_cases import config, field, second
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import ConfigError
 from tetris_sim.model import reference
 from tetris_sim.model.program import Instruction

@@ -17,7 +17,7 @@ from tetris_sim import Dirichlet, Neumann, Periodic, Robin, solve_pde
 from tetris_sim.__main__ import main
 from tetris_sim.commands.init import template_text
 from tetris_sim.config import Config, make_config
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArrays
 from tetris_sim.errors import NumericsError, UnsupportedError
 from tetris_sim.model.boundary import Boundary

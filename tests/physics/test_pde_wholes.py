@@ -18,7 +18,7 @@ from tests.support.config_cases import mistakes, read
 from tests.support.pde_cases import whole_and_continued
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import ConfigError
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model.equations import digit_sums, total

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import tealeaf
 from tetris_sim.__main__ import main
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.verification.public import public_cases
 from tetris_sim.verification.standards import (

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_of
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Field, Problem

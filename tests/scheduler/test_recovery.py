@@ -18,7 +18,7 @@ from tests.support.cases import make_problem, mixed_boundaries, stencil_of
 from tests.support.conduction_cases import CASES
 from tetris_sim.__main__ import main
 from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import ExitCode
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab

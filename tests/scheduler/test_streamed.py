@@ -24,7 +24,7 @@ from tests.support.cases import (
     stencil_of,
 )
 from tetris_sim.config.sections.schema import SimulatedSection
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model.boundary import (
     SIDES,
     Boundary,

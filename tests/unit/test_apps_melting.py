@@ -14,7 +14,7 @@ from tests.support.body_samples import PLAIN, build, finish, heat_model, setting
 from tests.unit.test_apps_body_mistakes import mistakes
 from tetris_sim.config import load_config, make_config
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.problem import Problem

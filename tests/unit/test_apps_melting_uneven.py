@@ -26,7 +26,7 @@ from tests.support.cases import run
 from tests.unit import test_apps_melting, test_meter
 from tests.unit.test_apps_melting import FACES, seen
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers.implicit import ImplicitSteps

@@ -25,7 +25,7 @@ from tetris_sim.bench.tables import (
     share_of_sweep,
 )
 from tetris_sim.bench.timing import TimedWork, interleave, random_problem, random_weights
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES

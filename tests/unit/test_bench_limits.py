@@ -13,7 +13,7 @@ from benchmarks.samples import LIMITS
 from tetris_sim.bench.limits import CHAINS, TURN, lanes, make_probes, measure_limits
 from tetris_sim.bench.tables import Bounds, copy_rate, find_bounds, fma_rate
 from tetris_sim.cpu_kernels.common.caches import Cache, find_caches
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

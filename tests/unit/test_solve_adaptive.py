@@ -15,7 +15,7 @@ from tests.unit.test_solve_contents import body, held
 from tests.unit.test_solve_steady import grid
 from tetris_sim.apps.domain import greatest_interval
 from tetris_sim.config import Config, make_config
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model import reference

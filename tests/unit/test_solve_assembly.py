@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.body_samples import build, start
 from tests.unit.test_solve_steady import CASES, LAYERS, grid
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

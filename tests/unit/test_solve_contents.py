@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.body_samples import build, heat_model, start
 from tests.unit.test_solve_steady import AIR, grid
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model import reference

@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse.linalg import spsolve
 
 from tests.support.body_samples import build, start
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers import krylov, solver

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.body_samples import build, heat_in, heat_model, settle, start
 from tests.unit.test_solve_steady import ANY_FACES, CASES, grid
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers.implicit import ImplicitSteps

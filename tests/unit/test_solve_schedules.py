@@ -10,7 +10,7 @@ import pytest
 
 import tetris_sim as ts
 from tests.support.body_samples import build, finish, heat_in, start
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers.implicit import AdaptiveSteps, ImplicitSteps

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.body_samples import build, heat_model, settle, start
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError, UnsupportedError
 from tetris_sim.model import reference

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.body_samples import PLAIN, build, heat_model
 from tests.support.cases import make_problem
 from tests.support.jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import SPECTRAL
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin

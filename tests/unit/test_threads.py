@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 
 
 def interrupted_at(moment: int, action: Callable[[], None]) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim.cpu_kernels.common.geometry import COUNT, FIRST, N_COLUMNS, REACH, RIM, SEAM, SHRINK
+from tetris_sim.cpu_kernels.common.layout import COUNT, FIRST, N_COLUMNS, REACH, RIM, SEAM, SHRINK
 from tetris_sim.cpu_kernels.tessellate import tiles
 
 HALO = 40  # planes kept beyond open ends: more than any case uses up

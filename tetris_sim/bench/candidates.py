@@ -42,7 +42,7 @@ from tetris_sim.bench.timing import (
     random_problem,
 )
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.model.problem import Problem

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from tetris_sim.bench.result import CacheLimit, MachineLimits
 from tetris_sim.bench.timing import TimedWork, interleave
 from tetris_sim.cpu_kernels.common.caches import find_caches
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.compiled import vectors
 from tetris_sim.cpu_kernels.compiled.generate import sources_digest
 from tetris_sim.gpu_kernels.common.given import joined_stages

@@ -314,7 +314,7 @@ def _factorised(made: LinearSystem) -> Iterator[Callable[[Numbers], Numbers]]:
 @contextlib.contextmanager
 def _iterated(made: LinearSystem) -> Iterator[Callable[[Numbers], Numbers]]:
     """Solve A w = d of a large system."""
-    from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+    from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
     from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 
     # A team of its own, which is gone when the weights are known.
