@@ -427,7 +427,7 @@ def read_condition(text: str, model: Any, axes: Sequence[str]) -> StopCondition:
     tree = compile_expression(text, [*fields, *numbers, *axes, TIME], arity).tree
 
     # "u > 1" might mean anywhere or everywhere, and nobody should have to guess.
-    if loose := sorted(_loose(tree) & {*fields, *axes}):
+    if loose := sorted(loose_names(tree) & {*fields, *axes}):
         name = loose[0]
         msg = (
             f"{name} has a value at every point, and a condition holds or does not; write "
@@ -437,11 +437,11 @@ def read_condition(text: str, model: Any, axes: Sequence[str]) -> StopCondition:
     return StopCondition(text, substitute(tree, numbers))
 
 
-def _loose(node: Node) -> frozenset[str]:
+def loose_names(node: Node) -> frozenset[str]:
     """The names in a tree that are not inside of something over all points."""
     if isinstance(node, Variable):
         return frozenset((node.name,))
     if isinstance(node, Constant) or _over_all(node):
         return frozenset()
     parts = node.arguments if isinstance(node, Operation) else node.operands
-    return frozenset().union(*map(_loose, parts))
+    return frozenset().union(*map(loose_names, parts))

@@ -37,13 +37,14 @@ from tetris_sim.apps.pde.language import (
     read_constants,
     with_definitions,
 )
-from tetris_sim.apps.pde.parts import Parts, with_constraints, with_wholes
+from tetris_sim.apps.pde.parts import Parts, WholeNumbers, with_constraints, with_wholes
 from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.apps.pde.wholes import Calculus, noise_in
+from tetris_sim.apps.time_functions import TIME, loose_names
 from tetris_sim.config.sections.quantities import Section
-from tetris_sim.config.sections.schema import SPLIT, Request
+from tetris_sim.config.sections.schema import SPLIT, MeasureSection, Request
 from tetris_sim.model.formula import OPERATIONS, ExpressionError, Node, Operation, walk
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
@@ -104,6 +105,7 @@ class PdeModel(Section):
             trees, wrong = self._formulas(language)
             yield from wrong
             yield from self._around(request, trees)
+            yield from _measure_mistakes(request, language)
             for key, condition in request.boundaries.items():
                 yield from face_mistakes(("boundaries", key), condition, language)
         for name, it in self.fields.items():
@@ -312,6 +314,20 @@ class PdeModel(Section):
             dtype=dtype,
         )
 
+    def measures(self, request: Request) -> WholeNumbers:
+        """The formulas of `output.statistics`, for any state.
+
+        Args:
+            request: the configuration.
+
+        Raises:
+            ConfigError: a field is read beyond a face where nobody knows it.
+        """
+        language, _ = self._language(request)
+        trees = {name: language.read(it.formula) for name, it in _measures_of(request).items()}
+        # The initial state, whose files may be gone, is none of those that are looked at.
+        return WholeNumbers(self._parts(request, continued=True), trees)
+
     def notes(self, request: Request) -> tuple[str, ...]:
         """Return notes for the user about equations that can be computed."""
         parts = with_wholes(with_constraints(self._parts(request, continued=False)))
@@ -384,6 +400,32 @@ class PdeModel(Section):
                 names.append((velocity_of(name), unit, f"velocity of {it.long_name or name}"))
             found += [variable(*it, ndim) for it in names]
         return tuple(found)
+
+
+def _measures_of(request: Request) -> Mapping[str, MeasureSection]:
+    statistics = request.output.statistics
+    return {} if statistics is None else statistics.formulas
+
+
+def _measure_mistakes(request: Request, language: Language) -> Iterator[Mistake]:
+    """Yield what is wrong with the formulas of `output.statistics`."""
+    for name, it in _measures_of(request).items():
+        path: KeyPath = ("output", "statistics", "formulas", name, "formula")
+        try:
+            tree = language.read(it.formula)
+        except ExpressionError as error:
+            yield path, str(error), error.column
+            continue
+
+        # Noise belongs to a step and not to a state.
+        if noise_in(tree):
+            yield path, "noise is not a number of the state; leave it out", None
+        if loose := sorted(loose_names(tree) & {*language.names} - {*language.numbers, TIME}):
+            told = (
+                f"{loose[0]} has a value at every point, and a column has one number; write "
+                f"integral({loose[0]}), mean({loose[0]}), max({loose[0]}) or min({loose[0]})"
+            )
+            yield path, told, it.formula.find(loose[0]) + 1 or None
 
 
 def variable(name: str, unit: str, long_name: str, ndim: int) -> StateVariable:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.pde.faces import Closure
+from tetris_sim.apps.pde.faces import Closure, refuse_reading
 from tetris_sim.apps.pde.fields import inner_boundary
 from tetris_sim.apps.pde.schemes import (
     Scheme,
@@ -23,8 +23,15 @@ from tetris_sim.apps.pde.schemes import (
     residual_of,
     velocity_of,
 )
-from tetris_sim.apps.pde.simplify import spacing_name
-from tetris_sim.apps.pde.wholes import ROOT, in_order, normal_numbers, numbers_of
+from tetris_sim.apps.pde.simplify import Arrays, scalar_value, spacing_name
+from tetris_sim.apps.pde.wholes import (
+    ROOT,
+    VOLUME,
+    in_order,
+    normal_numbers,
+    numbers_of,
+    taken_out,
+)
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary, Neumann
@@ -179,16 +186,65 @@ def with_wholes(parts: Parts, *, exact: bool = False) -> Parts:
     found: dict[str, float] = {}
 
     for group in in_order(parts.system.wholes):
-        wholes = {name: parts.system.wholes[name] for name in group}
-        rates = {name: Constant(0.0) for name in parts.system.right_sides}
-        system = replace(sample.system, first=rates, second={}, wholes=wholes, elliptic={})
-        known = replace(sample, system=system, wholes=found)
-        made = make_stages(system, "euler")
-        numbers = numbers_of(problem_of(known, make_equations(known, made, 1.0), (1.0, 1), 1.0))
-
+        numbers = numbers_of(_reducing(replace(sample, wholes=found), group))
         sums = {name for name in group if parts.system.wholes[name].kind == "integral"}
         found |= {name: it * (share if name in sums else 1.0) for name, it in numbers.items()}
     return replace(parts, wholes=found)
+
+
+def _reducing(parts: Parts, group: Sequence[str]) -> Problem:
+    """A problem whose only step gives some numbers of the whole grid."""
+    # Fields that do not change leave nothing in the step but what is reduced.
+    wholes = {name: parts.system.wholes[name] for name in group}
+    rates = {name: Constant(0.0) for name in parts.system.right_sides}
+    system = replace(parts.system, first=rates, second={}, wholes=wholes, elliptic={})
+    known = replace(parts, system=system)
+    made = make_stages(system, "euler")
+    return problem_of(known, make_equations(known, made, 1.0), (1.0, 1), 1.0)
+
+
+class WholeNumbers:
+    """Formulas of numbers of the whole grid, for any state of some equations.
+
+    Args:
+        parts: what the equations are made of.
+        trees: formulas by name, in which fields and places stand in integrals, means, largest and
+            smallest values alone.
+
+    Raises:
+        ConfigError: one of them reads a field beyond a face where nobody knows it.
+    """
+
+    def __init__(self, parts: Parts, trees: Mapping[str, Node]) -> None:
+        system = parts.system
+        self._trees, wholes = taken_out(trees, even=parts.grid.is_even)
+        refuse_reading({name: it.tree for name, it in wholes.items()}, system.walls)
+        # Formulas were multiplied by these where cells differ, whatever equations read.
+        volumes: Arrays = {} if parts.grid.is_even else {VOLUME: parts.grid.volumes}
+        system = replace(system, wholes=wholes, arrays={**system.arrays, **volumes})
+        self._parts = replace(parts, system=system, wholes={})
+        self._groups = in_order(wholes)
+
+    @functools.cached_property
+    def _first(self) -> Problem:
+        # Of numbers that need no others, as almost all of them are, made once.
+        return _reducing(self._parts, self._groups[0])
+
+    def values(self, state: Field, time: float) -> list[float]:
+        """The numbers, in the order of the formulas; the same bits for any division of the grid.
+
+        Args:
+            state: of all points, (n_fields, n0, ...).
+            time: of it [s].
+        """
+        found: dict[str, float] = {}
+        for number, group in enumerate(self._groups):
+            # Later groups are made of the numbers of this state, so they are made for it.
+            known = replace(self._parts, wholes=found)
+            problem = _reducing(known, group) if number else self._first
+            found |= numbers_of(problem, state, time)
+        given = {**self._parts.system.values, **found}
+        return [scalar_value(tree, given, time) for tree in self._trees.values()]
 
 
 def problem_of(

@@ -32,6 +32,7 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.problem import Field as State
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import values_of_a_step
 from tetris_sim.model.slab import Ranges, Slab
@@ -39,6 +40,7 @@ from tetris_sim.model.slab import Ranges, Slab
 REDUCTIONS = ("integral", "mean", "max", "min")
 VOLUME = "@volume"  # the name of the volumes of cells
 _MARK = "@"  # before names that no formula can have
+_MOST_SUMMED = 1 << 26  # numbers whose digits are added up at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +135,21 @@ def in_order(wholes: Mapping[str, Whole]) -> list[list[str]]:
     return groups
 
 
-def numbers_of(problem: Problem) -> dict[str, float]:
-    """Return the reductions of the stages of a problem at its initial state, by name: what trial
-    steps and the largest stable step are made with.
+def numbers_of(problem: Problem, state: State | None = None, time: float = 0.0) -> dict[str, float]:
+    """Return the reductions of the stages of a problem, by name.
+
+    Args:
+        problem: whose first stages give what is reduced.
+        state: of all points, (n_fields, n0, ...); the initial one, with which trial steps and the
+            largest stable step are made, if not given.
+        time: of the state [s].
     """
-    equations = problem.system
-    whole = Slab.whole(problem.grid)
-    values = values_of_a_step(problem.initial(whole).astype(np.float64), problem, 0)
-    return {name: _reduced(it, values[name]) for name, it in equations.reductions.items()}
+    if state is None:
+        state = problem.initial(Slab.whole(problem.grid))
+    # The first step is at `start`, so formulas of t are those of the state.
+    then = replace(problem, start=(0, time))
+    values = values_of_a_step(state.astype(np.float64), then, 0)
+    return {name: _reduced(it, values[name]) for name, it in problem.system.reductions.items()}
 
 
 def _reduced(it: Reduction, values: Numbers) -> float:
@@ -150,7 +159,10 @@ def _reduced(it: Reduction, values: Numbers) -> float:
     if not np.isfinite(largest):
         return float("nan")
     exponent = int(np.frexp(largest)[1])
-    return it.factor * total(digit_sums(values, exponent), exponent)
+    # Digits are exact, so what is added up in parts has the same bits.
+    parts = np.array_split(values.ravel(), 1 + values.size // _MOST_SUMMED)
+    digits = [sum(found) for found in zip(*(digit_sums(it, exponent) for it in parts), strict=True)]
+    return it.factor * total(digits, exponent)
 
 
 # Noise: numbers of a normal distribution at every point and step.

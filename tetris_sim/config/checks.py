@@ -405,6 +405,8 @@ def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
 def _over(grid: GridSection, output: OutputSection, model: Any) -> Iterator[Finding]:
     lengths = dict(zip(grid.names, grid.bounds, strict=True))
     over = {} if output.statistics is None else output.statistics.over
+    if output.statistics and output.statistics.formulas and model.type != "pde":
+        yield Finding(("output", "statistics", "formulas"), "it is for model.type: pde", True)
     for name, part in over.items():
         path: KeyPath = ("output", "statistics", "over", name)
         if not part.box and model.type != "heat":

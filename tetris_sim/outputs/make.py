@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import (
     FieldsSection,
+    MeasureSection,
     OutputSection,
     OverSection,
     ProbeSection,
@@ -26,10 +27,16 @@ from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.outputs.field_file import make_provenance
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.meter import Meter
-from tetris_sim.outputs.output import Output, OutputTimes, StepSchedule
+from tetris_sim.outputs.output import Output, OutputTimes, Snapshot, StepSchedule
 from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.regions import OutputRegion, make_part, whole
-from tetris_sim.outputs.tables import ProbeOutput, Selection, StatisticsOutput, blocks_within
+from tetris_sim.outputs.tables import (
+    Measured,
+    ProbeOutput,
+    Selection,
+    StatisticsOutput,
+    blocks_within,
+)
 from tetris_sim.support.hdf5 import refuse_missing
 
 
@@ -92,11 +99,34 @@ def make_outputs(
         when = schedule(section.statistics.every)
         over = [select(request, problem, *it) for it in section.statistics.over.items()]
         outputs.append(
-            StatisticsOutput(problem, directory, when, implicit=implicit, meter=meter, over=over)
+            StatisticsOutput(
+                *(problem, directory, when),
+                implicit=implicit,
+                meter=meter,
+                over=over,
+                measured=_measured(request, section.statistics.formulas),
+            )
         )
     if section.pictures:
         outputs.append(PicturesOutput(problem, directory, heading=request.title, initial=initial))
     return tuple(outputs)
+
+
+def _measured(
+    request: Any, formulas: Mapping[str, MeasureSection]
+) -> tuple[Sequence[str], Measured]:
+    """The columns of formulas, and their values at a state."""
+    columns = [f"{name} [{it.unit}]" for name, it in formulas.items()]
+    if not formulas:
+        return columns, lambda _: ()
+    measures = request.model.measures(request)
+
+    # Operators reach beyond any block, so the state is taken whole.
+    def values(snapshot: Snapshot) -> Sequence[float]:
+        found: Sequence[float] = measures.values(snapshot.field(), snapshot.time)
+        return found
+
+    return columns, values
 
 
 def select(request: Any, problem: Problem, name: str, part: OverSection) -> Selection:

@@ -391,6 +391,13 @@ def blocks_within(problem: Problem, box: Box) -> Iterator[Box]:
         )
 
 
+Measured = Callable[[Snapshot], Sequence[float]]
+
+
+def _nothing(_: Snapshot) -> Sequence[float]:
+    return ()
+
+
 class StatisticsOutput(TableOutput):
     """Writer of `statistics.csv`: statistics of each variable, and the audit of a body with heat.
 
@@ -401,9 +408,10 @@ class StatisticsOutput(TableOutput):
         implicit: whether steps are implicit.
         meter: what counts heat from record to record.
         over: parts with statistics of their own.
+        measured: columns of formulas, and their values at a state.
 
     Raises:
-        ConfigError: a part would have the columns of another one.
+        ConfigError: a part or a formula would have the columns of another one.
     """
 
     def __init__(
@@ -415,6 +423,7 @@ class StatisticsOutput(TableOutput):
         implicit: bool = False,
         meter: Meter | None = None,
         over: Sequence[Selection] = (),
+        measured: tuple[Sequence[str], Measured] = ((), _nothing),
     ) -> None:
         self._path = directory / FILE
         self._audit = None
@@ -446,6 +455,15 @@ class StatisticsOutput(TableOutput):
                 )
                 raise ConfigError(msg)
             columns += part.columns
+        # Behind all others, which are the same without formulas.
+        names, self._measured = measured
+        if known := [it for it in names if it in columns]:
+            msg = (
+                f"output.statistics.formulas would have the column {known[0]}, which there is "
+                "already; give it another name"
+            )
+            raise ConfigError(msg)
+        columns += names
         super().__init__(CsvTable(self._path, columns), schedule, self._summary, reads_all=True)
 
     def start(self, step: int) -> None:
@@ -457,7 +475,7 @@ class StatisticsOutput(TableOutput):
 
     def _summary(self, snapshot: Snapshot) -> Sequence[float]:
         parts = [value for part in self._over for value in part.values(snapshot)]
-        return [*self._of_whole(snapshot), *parts]
+        return [*self._of_whole(snapshot), *parts, *self._measured(snapshot)]
 
     def _of_whole(self, snapshot: Snapshot) -> Sequence[float]:
         audit, problem = self._audit, snapshot.problem

@@ -399,10 +399,30 @@ class OverSection(Section):
         return self
 
 
+class MeasureSection(Section):
+    """A number of the whole state: a formula of integrals, means, largest and smallest values."""
+
+    formula: str
+    """Of `integral(...)`, `mean(...)`, `max(...)` and `min(...)` of any formulas that equations may
+    have, of constants and t: "integral(u**2)/2".
+    """
+    unit: str = "1"
+    """For tables and plots."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: object) -> object:
+        return {"formula": value} if isinstance(value, str) else value
+
+
 class StatisticsSection(Section):
     """Minimum, maximum, mean and total over time, as CSV."""
 
     every: Interval
+    formulas: dict[ProbeName, MeasureSection] = Field(default={})
+    """With `model.type: pde`: more columns, by names of your own, each a formula or a section of
+    formula and unit: {energy: "integral(u**2)/2"}.
+    """
     over: dict[ProbeName, OverSection] = Field(default={})
     """The same over parts, each by a name of its own that begins the names of its columns. Fluids
     and voids are left out, unless the part is a fluid.
