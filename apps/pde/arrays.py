@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.pde.build import assemble_equations
+from tetris_sim.apps.pde.complex import as_text
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.language import (
     Accuracy,
@@ -225,19 +226,6 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
 
 # The other way around: formulas as text, so that a configuration may hold what a function says.
 
-_SIGN_OF = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "and": "and",
-    "or": "or",
-}
-_MARK_OF = {"negative": "-", "positive": "+", "not": "not "}
-
 
 def as_formula(side: RightSide, language: Language) -> str:
     """A right-hand side as text: what a function of stand-ins says, or the text that it is.
@@ -246,34 +234,6 @@ def as_formula(side: RightSide, language: Language) -> str:
         ConfigError: see `trace`.
     """
     return side if isinstance(side, str) else as_text(trace(side, language)[0])
-
-
-def as_text(node: Node) -> str:
-    """A tree as a formula that is read as the same tree.
-
-    >>> from tetris_sim.apps.pde.language import Language
-    >>> as_text(Language(1, ("u",)).read("where(u > 1, 2, -div_grad(u, u, mean=harmonic)**2)"))
-    'where((u>1.0),2.0,(-(div_grad(u,u,mean=harmonic)**2.0)))'
-    """
-    match node:
-        case Constant(value):
-            # Numbers below 0 come from arithmetic alone, and a sign before a power is outside it.
-            return repr(value) if value >= 0 else f"({value!r})"
-        case Variable(name):
-            return name
-        case Comparison(signs, operands):
-            sides = [as_text(it) for it in operands]
-            more = zip(signs, sides[1:], strict=True)
-            return f"({sides[0]}{''.join(sign + side for sign, side in more)})"
-
-    parts = [as_text(it) for it in node.arguments]
-    if sign := _SIGN_OF.get(node.name):
-        between = f" {sign} " if sign.isalpha() else sign
-        return f"({between.join(parts)})"
-    if node.name in _MARK_OF:
-        return f"({_MARK_OF[node.name]}{parts[0]})"
-    name, _, options = node.name.partition("(")
-    return f"{name}({','.join([*parts, *filter(None, [options.removesuffix(')')])])})"
 
 
 def _operator(

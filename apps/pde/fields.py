@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,6 +12,14 @@ from pydantic import Field, model_validator
 from tetris_sim.apps.boundaries import find_face, make_boundary
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial import make_initial, unusable_constant
+from tetris_sim.apps.pde.complex import (
+    ComplexError,
+    Part,
+    as_text,
+    has_complex,
+    part_of_initial,
+    real_tree,
+)
 from tetris_sim.apps.pde.language import Language, Mistake, constraint_in
 from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, TimeFunction, formula, names_in, read_course
@@ -32,7 +39,7 @@ from tetris_sim.config.sections.conditions import (
     RobinFace,
 )
 from tetris_sim.config.sections.quantities import TEMPERATURE, Section
-from tetris_sim.config.sections.varying import TimeTable, Varying
+from tetris_sim.config.sections.varying import COMPLEX_FUNCTIONS, TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import (
     SIDES,
@@ -43,21 +50,16 @@ from tetris_sim.model.boundary import (
     Fixed,
     Neumann,
     NoFlux,
-    Periodic,
     Robin,
 )
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import (
-    OPERATIONS,
-    Comparison,
     Constant,
     ExpressionError,
     Node,
     Operation,
     Variable,
     compile_expression,
-    evaluate,
-    walk,
 )
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field as State
@@ -274,22 +276,27 @@ def _as_formula(course: TimeFunction) -> Node:
     return parts[0]
 
 
-_SAMPLES = (0.0, 0.37, 1.0)  # of coordinates and time, to see whether they matter
-
-
 class FieldSection(Section):
     """One field: how it changes, and how it begins."""
 
     equation: str | None = None
     """Its derivative by time, a formula of fields, constants, x, y, z [m], t [s]; or `0 = ...`."""
+    complex: bool = False
+    """Whether it is complex: formulas then may have 1j, and files have NAME_real and NAME_imag."""
     second_order: str | None = None
     """Instead of `equation`: its second derivative by time. Its velocity is a field besides, called
     NAME_velocity.
     """
     initial: InitialSection | None = None
     """State at time 0; with `0 = ...` at most its mean counts, where faces give no value."""
+    initial_imag: InitialSection | None = None
+    """With `complex`: its imaginary part, beside which `initial` is the real part alone. If not
+    given, an expression may be complex, and others are real.
+    """
     initial_velocity: InitialSection | None = None
     """With `second_order`: its derivative by time at time 0; 0 if not given."""
+    initial_velocity_imag: InitialSection | None = None
+    """Likewise of the imaginary part."""
     boundaries: dict[FaceName, FaceCondition] = Field(default={})
     """Of this field, instead of what the top level says of the same faces; an axis is periodic for
     all fields or for none.
@@ -307,10 +314,46 @@ class FieldSection(Section):
         if self.initial_velocity is not None and self.second_order is None:
             msg = "initial_velocity belongs to second_order; a field with an equation has none"
             raise ValueError(msg)
+        for key in ("initial_imag", "initial_velocity_imag"):
+            if getattr(self, key) is not None and not self.complex:
+                msg = f"{key} belongs to complex: true; a real field has no imaginary part"
+                raise ValueError(msg)
         if self.initial is None and constraint_in(self.equation or "") is None:
             msg = "initial is missing: what the field is at time 0"
             raise ValueError(msg)
         return self
+
+    def part(self, which: Part) -> FieldSection:
+        """The real or the imaginary part of a complex field, as a field of real numbers."""
+
+        def of(text: str | None) -> str | None:
+            # Before 0 = ... stays what there is, so that columns count as they did.
+            inner = None if text is None else (constraint_in(text) or text)
+            return text and inner and f"{text[: -len(inner)]}{which}({inner})"
+
+        keys = ("initial", "initial_velocity")
+        initials = {
+            key: part_of_initial(getattr(self, key), getattr(self, f"{key}_imag"), which)
+            for key in keys
+        }
+        texts = {key: of(getattr(self, key)) for key in ("equation", "second_order")}
+        faces = {key: part_of_face(it, which) for key, it in self.boundaries.items()}
+        name = self.long_name and f"{which} part of {self.long_name}"
+        return self.model_copy(
+            update={**texts, **initials, "boundaries": faces, "complex": False, "long_name": name}
+        )
+
+
+def part_of_face(condition: FaceCondition, which: Part) -> FaceCondition:
+    """What holds of the real or the imaginary part of a complex field on a face."""
+    if isinstance(condition, tuple):
+        return condition
+    # Numbers and tables are real.
+    given = {
+        key: f"{which}({it})" if isinstance(it, str) else it if which == "real" else 0.0
+        for key, it in _given(condition).items()
+    }
+    return condition.model_copy(update=given)
 
 
 def faces_of(
@@ -460,70 +503,6 @@ def _common(common: Mapping[str, FaceCondition], name: str) -> FaceCondition | N
     return None if key is None else common[key]
 
 
-def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) -> Boundary:
-    """The ghosts of a part of a formula that an operator reads.
-
-    A face at which all fields of it are given gives what the formula says of these values, its
-    operators being 0 there; any other one mirrors it.
-
-    Raises:
-        ConfigError: the value differs from place to place, or is not finite.
-    """
-    fields = [name for name in boundaries if name in names_in(tree)]
-    whole, faces = next(iter(boundaries.values())), list[tuple[Face, Face]]()
-
-    for axis in range(ndim):
-        pair: list[Face] = []
-        for side in range(2):
-            given = {name: boundaries[name].faces[axis][side] for name in fields}
-            if whole.periodic(axis):
-                pair.append(Periodic())
-            elif given and all(isinstance(it, Dirichlet | Fixed) for it in given.values()):
-                values = {name: it.value for name, it in given.items()}  # type: ignore[union-attr]
-                on_face = any(isinstance(it, Dirichlet) for it in given.values())
-                pair.append((Dirichlet if on_face else Fixed)(_value_on_face(tree, values)))
-            else:
-                pair.append(Neumann())
-        faces.append((pair[0], pair[1]))
-    return Boundary(tuple(faces))
-
-
-def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
-    plain = _without_operators(tree)
-    others = {it.name for it in walk(plain) if isinstance(it, Variable)} - values.keys()
-    found, known = set(), {name: np.float64(value) for name, value in values.items()}
-    with np.errstate(all="ignore"):
-        for sample in _SAMPLES:
-            given = {**dict.fromkeys(others, np.float64(sample)), **known}
-            found.add(float(evaluate(plain, given)))  # type: ignore[arg-type]
-
-    if len(found) > 1:
-        msg = (
-            "boundaries: an operator reads a formula with operators in it, whose value on a face "
-            "with given values differs from place to place; take periodic or neumann faces"
-        )
-        raise ConfigError(msg)
-    value = found.pop()
-    if not math.isfinite(value):
-        msg = (
-            f"boundaries: an operator reads a formula with operators in it, which is {value:g} "
-            "on a face with given values; write it otherwise, or take periodic or neumann faces"
-        )
-        raise ConfigError(msg)
-    return value
-
-
-def _without_operators(tree: Node) -> Node:
-    match tree:
-        case Operation(name, _) if name not in OPERATIONS:
-            return Constant(0.0)
-        case Operation(name, arguments):
-            return Operation(name, tuple(_without_operators(it) for it in arguments))
-        case Comparison(signs, operands):
-            return Comparison(signs, tuple(_without_operators(it) for it in operands))
-    return tree
-
-
 def initial_mistakes(
     path: KeyPath,
     section: InitialSection,
@@ -546,9 +525,11 @@ def initial_mistakes(
 
     try:
         names = [*axes, *(f"L{axis}" for axis in axes), *constants, *section.constants]
-        compile_expression(section.expression, names)
+        real_tree(compile_expression(section.expression, names, COMPLEX_FUNCTIONS).tree, {})
     except ExpressionError as error:
         yield (*path, "expression"), str(error), error.column
+    except ComplexError as error:
+        yield (*path, "expression"), str(error), None
 
 
 def make_initials(
@@ -593,7 +574,11 @@ def _known(
     usable = {
         name: value for name, value in constants.items() if unusable_constant(name, axes) is None
     }
-    return section.model_copy(update={"constants": {**usable, **section.constants}})
+    usable |= section.constants
+    names = [*axes, *(f"L{axis}" for axis in axes), *usable]
+    tree = compile_expression(section.expression, names, COMPLEX_FUNCTIONS).tree
+    text = as_text(real_tree(tree, {})) if has_complex(tree, {}) else section.expression
+    return section.model_copy(update={"constants": usable, "expression": text})
 
 
 NamedFields = Annotated[dict[str, FieldSection], Field(min_length=1, max_length=32)]

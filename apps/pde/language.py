@@ -19,12 +19,14 @@ import numpy as np
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial_file import open_file
+from tetris_sim.apps.pde.complex import ComplexError, Pair, in_parts, real_tree
 from tetris_sim.apps.pde.fluxes import LIMITERS, per_spacing
 from tetris_sim.apps.pde.simplify import ONE, Offset, Weight, scalar_value, spacing_name
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.config.sections.conditions import FileInitial
 from tetris_sim.config.sections.quantities import Quantity, Section, looks_like_quantity
 from tetris_sim.config.sections.units import UnitError, to_si
+from tetris_sim.config.sections.varying import COMPLEX_FUNCTIONS
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.coordinates import CARTESIAN, Coordinates
@@ -83,6 +85,7 @@ def operators(ndim: int, axes: tuple[str, ...] = ()) -> Operators:
         **dict.fromkeys(("flux", "div"), (ndim, ndim + 2)),
         **{f"{k}(limiter={it})": (ndim, ndim + 2) for k in ("flux", "div") for it in LIMITERS},
         **OF_THE_GRID,
+        **COMPLEX_FUNCTIONS,
     }
     derivatives = (*AXIS_NAMES, *(name * 2 for name in AXIS_NAMES), *_PAIRS)
     for name in derivatives:
@@ -112,6 +115,7 @@ def _around_operators(axes: tuple[str, ...]) -> Operators:
         **{f"div_grad(mean={it})": (2, 2) for it in ("arithmetic", "harmonic")},
         "advect": (len(axes) + 1, len(axes) + 1),
         **OF_THE_GRID,
+        **COMPLEX_FUNCTIONS,
     }
     every = (*axes, *(axis for axis in AXIS_NAMES if axis not in axes))
     for parts in derivatives(every):
@@ -372,6 +376,7 @@ class Language:
         defined: formulas of fields too, with operators.
         arrays: constants that are a number at every point.
         round_axes: of the grid, where they are not x, y and z.
+        pairs: real and imaginary part of complex fields and constants.
     """
 
     ndim: int
@@ -381,6 +386,7 @@ class Language:
     defined: Mapping[str, Node] = field(default_factory=dict)
     arrays: tuple[str, ...] = ()
     round_axes: tuple[str, ...] = ()
+    pairs: Mapping[str, Pair] = field(default_factory=dict)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -395,7 +401,8 @@ class Language:
     @property
     def names(self) -> tuple[str, ...]:
         """Names that formulas may use besides definitions."""
-        return (*self.fields, *self.numbers, *self.named, *self.arrays, *self.places)
+        known = (*self.fields, *self.numbers, *self.named, *self.arrays, *self.places)
+        return (*known, *(name for name in self.pairs if name not in known))
 
     @property
     def operators(self) -> Operators:
@@ -410,21 +417,36 @@ class Language:
         """
         # Of an array nothing is known on a face, half a cell beyond its last number.
         named = {it: tree for it, tree in self.named.items() if not names_in(tree) & {*self.arrays}}
-        names = [*self.fields, *self.numbers, *named, *self.places]
-        return substitute(compile_expression(text, names).tree, named)
+        names = [*self.fields, *self.numbers, *named, *self.places, *self.pairs]
+        tree = substitute(compile_expression(text, names, COMPLEX_FUNCTIONS).tree, named)
+        return self._real(tree, text)
 
     def read(self, text: str) -> Node:
-        """The tree of a right-hand side.
+        """The tree of a right-hand side, of real numbers.
+
+        Raises:
+            ExpressionError: it cannot be used.
+        """
+        whole = self._real(self.compiled(text), text)
+        if sum(1 for _ in walk(whole)) > _MOST_NODES:
+            msg = "the formula becomes too long with its parts put in"
+            raise ExpressionError(msg, 1)
+        return whole
+
+    def _real(self, tree: Node, text: str) -> Node:
+        try:
+            return real_tree(tree, self.pairs)
+        except ComplexError as error:
+            raise ExpressionError(str(error), text.find(error.name) + 1 or 1) from error
+
+    def compiled(self, text: str) -> Node:
+        """The tree of a formula as it is written, with constants and definitions put in.
 
         Raises:
             ExpressionError: it cannot be used.
         """
         tree = compile_expression(text, [*self.names, *self.defined], self.operators).tree
-        whole = substitute(tree, {**self.named, **self.defined})
-        if sum(1 for _ in walk(whole)) > _MOST_NODES:
-            msg = "the formula becomes too long with its constants put in"
-            raise ExpressionError(msg, 1)
-        return whole
+        return substitute(tree, {**self.named, **self.defined})
 
 
 _CONSTRAINT = re.compile(r"\s*0\s*=(?!=)\s*")
@@ -447,7 +469,7 @@ def name_mistakes(
     for name in names:
         why_not = usable_name(name)
         # Names had these meanings before there were such functions.
-        known = operators(ndim, axes).keys() - {"integral", "mean", "noise"}
+        known = operators(ndim, axes).keys() - {"integral", "mean", "noise", *COMPLEX_FUNCTIONS}
         if name in (*AXIS_NAMES, *axes, TIME, "dt") or name in known:
             why_not = f"{name!r} already means something in equations; choose another name"
         if why_not is not None:
@@ -459,8 +481,17 @@ def read_constants(
     fields: tuple[str, ...],
     ndim: int,
     axes: tuple[str, ...] = (),
+    pairs: Mapping[str, Pair] | None = None,
 ) -> tuple[Language, list[Mistake]]:
-    """The language with some constants, and what is wrong with these."""
+    """The language with some constants, and what is wrong with these.
+
+    Args:
+        given: numbers, formulas and arrays by name.
+        fields: that formulas may have.
+        ndim: number of axes.
+        axes: their names, where they are not x, y and z.
+        pairs: complex fields.
+    """
     path: KeyPath = ("model", "constants")
     numbers = {name: float(it) for name, it in given.items() if isinstance(it, int | float)}
     places = (*(axes or AXIS_NAMES[:ndim]), TIME)
@@ -469,7 +500,7 @@ def read_constants(
     for name, text in given.items():
         if isinstance(text, str):
             try:
-                trees[name] = compile_expression(text, [*places, *given]).tree
+                trees[name] = compile_expression(text, [*places, *given], COMPLEX_FUNCTIONS).tree
             except ExpressionError as error:
                 mistakes.append(((*path, name), str(error), error.column))
 
@@ -486,6 +517,18 @@ def read_constants(
         told = f"it needs {', '.join(others)}, which needs it in turn; give one of them a number"
         mistakes.append(((*path, name), told, None))
 
+    # Complex constants are known by their parts, like complex fields.
+    known = dict(pairs or {})
+    for name, tree in list(named.items()):
+        try:
+            real, imaginary = in_parts(tree, {})
+        except ComplexError as error:
+            mistakes.append(((*path, name), str(error), None))
+            continue
+        named[name] = real
+        if imaginary is not None:
+            known[name] = named.pop(name), imaginary
+
     for name, tree in named.items():
         if not names_in(tree) - numbers.keys():
             value = scalar_value(tree, numbers)
@@ -493,7 +536,8 @@ def read_constants(
                 told = f"it comes out as {value}; a finite number is wanted"
                 mistakes.append(((*path, name), told, None))
     arrays = tuple(name for name in given if name not in numbers and name not in trees)
-    return Language(ndim, fields, numbers, named, arrays=arrays, round_axes=axes), mistakes
+    language = Language(ndim, fields, numbers, named, arrays=arrays, round_axes=axes, pairs=known)
+    return language, mistakes
 
 
 def with_definitions(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -11,8 +13,10 @@ from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
 from tetris_sim.apps.pde.build import assemble_equations, error_of_a_step
+from tetris_sim.apps.pde.complex import IMAGINARY, PARTS, UNIT, Pair, Part, in_parts
 from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
+    FieldSection,
     NamedFields,
     boundary_mistakes,
     drives_of,
@@ -22,6 +26,7 @@ from tetris_sim.apps.pde.fields import (
     givens_of,
     initial_mistakes,
     make_initials,
+    part_of_face,
     resting,
 )
 from tetris_sim.apps.pde.fluxes import carried_by_themselves
@@ -43,13 +48,25 @@ from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocit
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.apps.pde.wholes import Calculus, noise_in
 from tetris_sim.apps.time_functions import TIME, loose_names
+from tetris_sim.config.sections.conditions import FaceCondition
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, MeasureSection, Request
-from tetris_sim.model.formula import OPERATIONS, ExpressionError, Node, Operation, walk
+from tetris_sim.model.formula import (
+    OPERATIONS,
+    Constant,
+    ExpressionError,
+    Node,
+    Operation,
+    Variable,
+    walk,
+)
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
 
 ConstantValue = Annotated[float | str | FileConstant, BeforeValidator(read_constant)]
+_IMAGINARY = Operation(IMAGINARY, (Constant(1.0),))
+# Messages name the character of the text in which a mistake was found.
+_CHARACTER = re.compile(r"\(character \d+ of")
 _SCHEMES = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2")
 
 
@@ -80,24 +97,48 @@ class PdeModel(Section):
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
         """Yield conflicts between this section and the others, each with its key path."""
+        told: set[KeyPath] = set()
+        for it in self._problems(request):
+            # Both parts of a complex field have the mistakes of what was written once.
+            mistake = self._as_written(it) if self._parts_of else it
+            if not self._parts_of or mistake[0] not in told:
+                yield mistake
+            told.add(mistake[0])
+
+    def _as_written(self, mistake: tuple[KeyPath, str] | Mistake) -> tuple[KeyPath, str] | Mistake:
+        """A mistake in a part of a complex field, at the key of that field."""
+        path, told, *rest = mistake
+        if path[:2] != ("model", "fields") or path[2] not in self._parts_of:
+            return mistake
+        name, which = self._parts_of[str(path[2])]
+        below = path[3:]
+        if which == "imag" and below and getattr(self.fields[name], f"{below[0]}_imag", None):
+            below = (f"{below[0]}_imag", *below[1:])
+        return _unwrapped((*path[:2], name, *below), told, rest[0] if rest else None)
+
+    def _problems(self, request: Request) -> Iterator[tuple[KeyPath, str] | Mistake]:
         ndim, time = request.ndim, request.time
         axes = request.grid.names if request.grid.system.is_curved else ()
         yield from self._misplaced(request)
         for key, section, what in (
-            ("fields", self.seen_names, "field"),
+            ("fields", self.names, "field"),
             ("constants", self.constants, "constant"),
             ("definitions", self.definitions, "definition"),
         ):
             for name, sentence in name_mistakes(section, ndim, what, axes):
                 yield ("model", key, name), sentence
-        for name in self.constants.keys() & {*self.seen_names}:
+        for name in self.constants.keys() & {*self.names}:
             yield ("model", "constants", name), f"{name} is a field already; choose another name"
-        for name in self.definitions.keys() & {*self.seen_names, *self.constants}:
+        for name in self.definitions.keys() & {*self.names, *self.constants}:
             told = f"{name} is a field or a constant already; choose another name"
             yield ("model", "definitions", name), told
         velocities = {velocity_of(name) for name, it in self.fields.items() if it.second_order}
         for name in velocities & self.fields.keys():
             yield ("model", "fields", name), f"{name} is the velocity of a field already"
+        for name, (of, _) in self._parts_of.items():
+            if name in self.fields:
+                told = f"{name} is a part of the complex field {of} already; choose another name"
+                yield ("model", "fields", name), told
 
         language, mistakes = self._language(request)
         yield from mistakes
@@ -107,12 +148,17 @@ class PdeModel(Section):
             yield from self._around(request, trees)
             yield from _measure_mistakes(request, language)
             for key, condition in request.boundaries.items():
-                yield from face_mistakes(("boundaries", key), condition, language)
-        for name, it in self.fields.items():
+                kinds = {it.complex for it in self.fields.values()}
+                if False in kinds:
+                    yield from face_mistakes(("boundaries", key), condition, language)
+                if True in kinds:
+                    face = part_of_face(condition, "real")
+                    for mistake in face_mistakes(("boundaries", key), face, language):
+                        yield _unwrapped(*mistake)
+        for name, it in self.real_fields.items():
             path: KeyPath = ("model", "fields", name)
-            yield from boundary_mistakes(
-                (*path, "boundaries"), it.boundaries, request.boundaries, language
-            )
+            common = self._common_faces(name, request)
+            yield from boundary_mistakes((*path, "boundaries"), it.boundaries, common, language)
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
                     yield from initial_mistakes(
@@ -137,7 +183,9 @@ class PdeModel(Section):
     def _language(self, request: Request) -> tuple[Language, list[Mistake]]:
         """The names that formulas may have, and what is wrong with them."""
         axes = request.grid.names if request.grid.system.is_curved else ()
-        language, mistakes = read_constants(self.constants, self.seen_names, request.ndim, axes)
+        language, mistakes = read_constants(
+            self.constants, self.seen_names, request.ndim, axes, self._pairs
+        )
         if mistakes:
             return language, mistakes
         return with_definitions(language, self.definitions)
@@ -178,29 +226,71 @@ class PdeModel(Section):
                         "to the opposite angle; let grid.origin.r be above 0, or leave theta out",
                     )
 
+    @functools.cached_property
+    def real_fields(self) -> dict[str, FieldSection]:
+        """The fields, each complex one as two of real numbers."""
+        found: dict[str, FieldSection] = {}
+        for name, it in self.fields.items():
+            parts = {f"{name}_{which}": it.part(which) for which in PARTS} if it.complex else {}
+            found |= parts or {name: it}
+        return found
+
+    @functools.cached_property
+    def _parts_of(self) -> dict[str, tuple[str, Part]]:
+        """Which part of which complex field a name is."""
+        names = [name for name, it in self.fields.items() if it.complex]
+        return {f"{name}_{which}": (name, which) for name in names for which in PARTS}
+
+    @property
+    def _pairs(self) -> dict[str, Pair]:
+        """The parts of what is complex, by the names that formulas may have."""
+        found: dict[str, Pair] = {}
+        for name, it in self.fields.items():
+            if it.complex:
+                real, imaginary = (f"{name}_{which}" for which in PARTS)
+                found[name] = Variable(real), Variable(imaginary)
+                if it.second_order is not None:
+                    pair = Variable(velocity_of(real)), Variable(velocity_of(imaginary))
+                    found[velocity_of(name)] = pair
+        others = {*self.names, *self.constants, *self.definitions}
+        return found | ({UNIT: in_parts(_IMAGINARY, {})} if found and UNIT not in others else {})
+
+    def _common_faces(self, name: str, request: Request) -> Mapping[str, FaceCondition]:
+        """What holds on the faces for all fields, of one of the real ones."""
+        if name not in self._parts_of:
+            return request.boundaries
+        _, which = self._parts_of[name]
+        return {key: part_of_face(it, which) for key, it in request.boundaries.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields as they are written, parts and velocities."""
+        return tuple(dict.fromkeys((*self.seen_names, *self.fields)))
+
     @property
     def seen_names(self) -> tuple[str, ...]:
-        """The fields, velocities among them."""
+        """The fields of real numbers, velocities among them."""
         names = []
-        for name, it in self.fields.items():
+        for name, it in self.real_fields.items():
             names += [name, velocity_of(name)] if it.second_order is not None else [name]
         return tuple(names)
 
     @property
     def _given(self) -> dict[str, str]:
         """F of 0 = F, by field."""
-        found = {name: constraint_in(it.equation or "") for name, it in self.fields.items()}
+        given = self.real_fields.items()
+        found = {name: constraint_in(it.equation or "") for name, it in given}
         return {name: text for name, text in found.items() if text is not None}
 
     @property
     def _first(self) -> dict[str, str]:
-        given = self.fields.items()
+        given = self.real_fields.items()
         moved = {name: it.equation for name, it in given if it.equation is not None}
         return {name: text for name, text in moved.items() if constraint_in(text) is None}
 
     @property
     def _second(self) -> dict[str, str]:
-        given = self.fields.items()
+        given = self.real_fields.items()
         return {name: it.second_order for name, it in given if it.second_order is not None}
 
     def _formulas(self, language: Language) -> tuple[dict[str, Node], list[Mistake]]:
@@ -220,7 +310,7 @@ class PdeModel(Section):
                 except ExpressionError as error:
                     path = ("model", "fields", name, key)
                     # Columns count from where the text begins, before 0 =.
-                    before = len(getattr(self.fields[name], key) or "") - len(text)
+                    before = len(getattr(self.real_fields[name], key) or "") - len(text)
                     told = ExpressionError(error.message, error.column + before)
                     mistakes.append((path, str(told), told.column))
         return trees, mistakes
@@ -290,8 +380,8 @@ class PdeModel(Section):
         ).with_wholes(grid, self.noise, milstein=request.time.scheme == "milstein")
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
-        for name, it in self.fields.items():
-            faces = faces_of(it.boundaries, request.boundaries, language)
+        for name, it in self.real_fields.items():
+            faces = faces_of(it.boundaries, self._common_faces(name, request), language)
             boundaries[name] = field_boundary(faces, language.axes)
             drives[name] = drives_of(name, faces, language, self.accuracy)
             givens[name] = givens_of(faces, language, self.accuracy)
@@ -379,7 +469,7 @@ class PdeModel(Section):
         self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool
     ) -> InitialField:
         sections: list[tuple[str, object]] = []
-        for name, it in self.fields.items():
+        for name, it in self.real_fields.items():
             sections.append((name, it.initial))
             if it.second_order is not None:
                 sections.append((velocity_of(name), it.initial_velocity))
@@ -393,13 +483,21 @@ class PdeModel(Section):
 
     def _variables(self, ndim: int) -> tuple[StateVariable, ...]:
         found = []
-        for name, it in self.fields.items():
+        for name, it in self.real_fields.items():
             names = [(name, it.unit, it.long_name or name)]
             if it.second_order is not None:
                 unit = "1/s" if it.unit == "1" else f"{it.unit}/s"
                 names.append((velocity_of(name), unit, f"velocity of {it.long_name or name}"))
             found += [variable(*it, ndim) for it in names]
         return tuple(found)
+
+
+def _unwrapped(path: KeyPath, told: str, column: int | None) -> Mistake:
+    """A mistake in real(...) or imag(...), as one of what stands in the brackets."""
+    if column is None:
+        return path, told, None
+    column = max(1, column - len("real("))
+    return path, _CHARACTER.sub(f"(character {column} of", told), column
 
 
 def _measures_of(request: Request) -> Mapping[str, MeasureSection]:

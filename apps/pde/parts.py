@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.apps.pde.faces import Closure, refuse_reading
-from tetris_sim.apps.pde.fields import inner_boundary
 from tetris_sim.apps.pde.schemes import (
     Scheme,
     SchemeStages,
@@ -34,10 +34,11 @@ from tetris_sim.apps.pde.wholes import (
 )
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.model.boundary import Boundary, Neumann
+from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Elliptic, Equations, Rates, Substeps, at_step
 from tetris_sim.model.formula import (
+    OPERATIONS,
     Comparison,
     Constant,
     Node,
@@ -45,6 +46,7 @@ from tetris_sim.model.formula import (
     Variable,
     evaluate,
     evaluate_each,
+    walk,
 )
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, Problem, StateVariable
@@ -53,6 +55,7 @@ from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.solvers.elliptic import Constraints
 
+_SAMPLES = (0.0, 0.37, 1.0)  # of coordinates and time, to see whether they matter
 _LOOKED_AT = 1 << 22  # points at which numbers of the whole grid are made beforehand
 
 
@@ -361,6 +364,70 @@ def _refuse_inner_drives(parts: Parts, made: SchemeStages) -> None:
                 "value on a face changes with time; give that face a flux, or a number"
             )
             raise ConfigError(msg)
+
+
+def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) -> Boundary:
+    """The ghosts of a part of a formula that an operator reads.
+
+    A face at which all fields of it are given gives what the formula says of these values, its
+    operators being 0 there; any other one mirrors it.
+
+    Raises:
+        ConfigError: the value differs from place to place, or is not finite.
+    """
+    fields = [name for name in boundaries if name in names_in(tree)]
+    whole, faces = next(iter(boundaries.values())), list[tuple[Face, Face]]()
+
+    for axis in range(ndim):
+        pair: list[Face] = []
+        for side in range(2):
+            given = {name: boundaries[name].faces[axis][side] for name in fields}
+            if whole.periodic(axis):
+                pair.append(Periodic())
+            elif given and all(isinstance(it, Dirichlet | Fixed) for it in given.values()):
+                values = {name: it.value for name, it in given.items()}  # type: ignore[union-attr]
+                on_face = any(isinstance(it, Dirichlet) for it in given.values())
+                pair.append((Dirichlet if on_face else Fixed)(_value_on_face(tree, values)))
+            else:
+                pair.append(Neumann())
+        faces.append((pair[0], pair[1]))
+    return Boundary(tuple(faces))
+
+
+def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
+    plain = _without_operators(tree)
+    others = {it.name for it in walk(plain) if isinstance(it, Variable)} - values.keys()
+    found, known = set(), {name: np.float64(value) for name, value in values.items()}
+    with np.errstate(all="ignore"):
+        for sample in _SAMPLES:
+            given = {**dict.fromkeys(others, np.float64(sample)), **known}
+            found.add(float(evaluate(plain, given)))  # type: ignore[arg-type]
+
+    if len(found) > 1:
+        msg = (
+            "boundaries: an operator reads a formula with operators in it, whose value on a face "
+            "with given values differs from place to place; take periodic or neumann faces"
+        )
+        raise ConfigError(msg)
+    value = found.pop()
+    if not math.isfinite(value):
+        msg = (
+            f"boundaries: an operator reads a formula with operators in it, which is {value:g} "
+            "on a face with given values; write it otherwise, or take periodic or neumann faces"
+        )
+        raise ConfigError(msg)
+    return value
+
+
+def _without_operators(tree: Node) -> Node:
+    match tree:
+        case Operation(name, _) if name not in OPERATIONS:
+            return Constant(0.0)
+        case Operation(name, arguments):
+            return Operation(name, tuple(_without_operators(it) for it in arguments))
+        case Comparison(signs, operands):
+            return Comparison(signs, tuple(_without_operators(it) for it in operands))
+    return tree
 
 
 def middle_of(parts: Parts, width: int) -> Parts:

@@ -225,7 +225,9 @@ def test_the_home_of_a_misplaced_key_is_known() -> None:
     assert homes(Config, "sigma") == [
         "initial (type: gaussian)",
         "model (type: pde).fields.initial (type: gaussian)",
+        "model (type: pde).fields.initial_imag (type: gaussian)",
         "model (type: pde).fields.initial_velocity (type: gaussian)",
+        "model (type: pde).fields.initial_velocity_imag (type: gaussian)",
     ]
     assert homes(Config, "material") == [
         "output.statistics.over",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tetris_sim as ts
-from tetris_sim.apps.pde.arrays import as_text
+from tetris_sim.apps.pde.complex import as_text
 from tetris_sim.apps.pde.language import Language
 from tetris_sim.apps.time_functions import read_condition
 from tetris_sim.config.errors import ConfigMistakesError

@@ -30,12 +30,12 @@ from tetris_sim.apps.domain import greatest_interval
 from tetris_sim.apps.pde.arrays import (
     RightSide,
     as_formula,
-    as_text,
     equations_problem,
     language_of,
     same_shape,
     trace,
 )
+from tetris_sim.apps.pde.complex import as_text
 from tetris_sim.apps.pde.fields import resting
 from tetris_sim.apps.pde.language import with_definitions
 from tetris_sim.apps.pde.schemes import velocity_of
@@ -272,7 +272,7 @@ def _told_apart(
 
 def _precision(dtype: npt.DTypeLike | None, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     if dtype is None:
-        single = all(it.dtype == np.float32 for it in arrays.values())
+        single = all(it.dtype in (np.float32, np.complex64) for it in arrays.values())
         return "float32" if single and arrays else "float64"
     try:
         return np.dtype(dtype).name
@@ -360,6 +360,9 @@ class _Posed:
             msg = f"fields at the start and equations differ in {', '.join(sorted(lost))}"
             raise ConfigError(msg)
 
+        for name, array in self.arrays.items():
+            if np.iscomplexobj(array):
+                sections[name.partition(".")[0]]["complex"] = True
         for name, it in self.velocities.items():
             sections.setdefault(name, {})["initial_velocity"] = _initial(it)
         for name, section in sections.items():

@@ -335,12 +335,18 @@ class Result:
 
     def field(self, name: str | None = None) -> Values:
         """The last state of a field as a NumPy array, (n0, ...); of the first if there are several.
+        That of a complex field is complex.
 
         Raises:
             ConfigError: there is no such field.
         """
         with self._series("fields") as series:
             box = tuple((0, n) for n in series.grid.shape)
+            there = {variable.name for variable in series.variables}
+            first = name or series.variables[0].name.removesuffix("_real")
+            if first not in there and f"{first}_real" in there:
+                parts = [self.field(f"{first}_{which}") for which in ("real", "imag")]
+                return np.asarray(parts[0] + 1j * parts[1])
             return series.read(len(series.steps) - 1, _variable(series, name), box)
 
     @property

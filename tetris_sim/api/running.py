@@ -400,15 +400,21 @@ def _written(initial: Arrays | None, directory: Path) -> list[Override]:
     named = isinstance(initial, Mapping)
     overrides = []
     for name, values in initial.items() if isinstance(initial, Mapping) else [("", initial)]:
-        state = checked_field(values, np.float64)
-        path = directory / (f"initial_{name}.npy" if named else "initial.npy")
-        with atomic_file(path) as part, part.open("wb") as file:
-            np.save(file, state)
         # A velocity is given as "u.initial_velocity".
         of, _, key = name.partition(".")
-        keys = ("model", "fields", of, key or "initial") if named else ("initial",)
-        section = {"type": "file", "path": str(path.absolute())}
-        overrides.append(Override("initial=", keys, section))
+        parts = {key or "initial": values}
+        if named and np.iscomplexobj(values):
+            array = np.asarray(values)
+            parts = {key or "initial": array.real, f"{key or 'initial'}_imag": array.imag}
+
+        for part, numbers in parts.items():
+            state = checked_field(numbers, np.float64)
+            path = directory / (f"{part}_{of}.npy" if named else "initial.npy")
+            with atomic_file(path) as temporary, temporary.open("wb") as file:
+                np.save(file, state)
+            keys = ("model", "fields", of, part) if named else ("initial",)
+            section = {"type": "file", "path": str(path.absolute())}
+            overrides.append(Override("initial=", keys, section))
     return overrides
 
 

@@ -448,9 +448,7 @@ class _Reader:
             raise ExpressionError(msg, 1) from None
 
     def column(self, node: ast.expr) -> int:
-        """Return the column at which `node` begins, counted from 1; Python's own offset counts
-        UTF-8 bytes.
-        """
+        """Return the column of `node`, from 1; Python's own offset counts UTF-8 bytes."""
         stripped = self.text.lstrip()
         characters = len(stripped.encode()[: node.col_offset].decode())
         return len(self.text) - len(stripped) + characters + 1
@@ -499,8 +497,10 @@ class _Reader:
         )
         raise ExpressionError(msg, self.column(node))
 
-    def number(self, node: ast.Constant) -> Constant:
+    def number(self, node: ast.Constant) -> Node:
         """Convert a number; every number becomes a float, so that 9**9**9 costs nothing."""
+        if isinstance(node.value, complex) and "1j" in self.callable:
+            return Operation("1j", (Constant(node.value.imag),))
         # bool is a subclass of int, but True is not a number here.
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             what = "text in quotes" if isinstance(node.value, str | bytes) else repr(node.value)

@@ -34,12 +34,15 @@ from tetris_sim.config.sections.quantities import (
     looks_like_quantity,
 )
 from tetris_sim.model.coordinates import PLACES
-from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, compile_expression
+from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, Operators, compile_expression
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
 
 Rows = npt.NDArray[np.float64]
 
+# Of complex numbers in equations: a literal such as 2j, and functions. They become real ones in
+# `apps/pde/complex.py`.
+COMPLEX_FUNCTIONS: Operators = dict.fromkeys(("1j", "real", "imag", "conj", "arg"), (1, 1))
 # "ambient [degC]": the unit of a column is the bracketed end of its name.
 _UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
 _PERIOD = Quantity("a period", "s", ("24 h", "1 week"), "positive")
@@ -125,7 +128,7 @@ class Varying:
     def mistake(self, text: str) -> str | None:
         """Return the mistake in a formula as a sentence; None if there is none."""
         try:
-            compile_expression(text, self.known)
+            compile_expression(text, self.known, COMPLEX_FUNCTIONS if self.more else {})
         except ExpressionError as error:
             return f"{describe(text)} was found; {self.wanted} is wanted ({error})"
         return None
