@@ -26,7 +26,7 @@ from tetris_sim.outputs.materials import (
 )
 from tetris_sim.outputs.meter import SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.solvers.balance import SOURCES, held_name, joules_of
+from tetris_sim.solvers.surface_flows import SOURCES, held_name, joules_of
 
 # Heat balance since the first record: stored heat, heat that came in, and the residual.
 #

@@ -24,7 +24,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.materials import BodyMaterials, plane_blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
-from tetris_sim.solvers.balance import joules_of
+from tetris_sim.solvers.surface_flows import joules_of
 
 _INSULATED = (0.0, 1.0)  # the ghost as offset and factor of its mirror point, without any flow
 _CHUNK = 4096  # steps whose powers are computed together

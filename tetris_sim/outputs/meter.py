@@ -36,17 +36,9 @@ from tetris_sim.outputs.materials import BodyMaterials
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
 from tetris_sim.solvers.assembly import instant
-from tetris_sim.solvers.balance import (
-    SOURCES,
-    LinearSystem,
-    LinearSystems,
-    face_name,
-    held_name,
-    joules_of,
-    norm,
-    why_not,
-)
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
 from tetris_sim.solvers.solver import Kept, OneDevice, settle
+from tetris_sim.solvers.surface_flows import SOURCES, face_name, held_name, joules_of
 
 # Names beside those of surfaces: heat that `set_field` brought, and the step since which all are
 # counted.

@@ -292,8 +292,8 @@ def add_heated(
 
 _CLOSE = 1e-7  # of the largest temperature: of closer ones the mean conductivity counts
 _STIFF = 1e6  # times what flows per degree is what a cell stores whose temperature stands still
-_NUDGE = 0.5  # degrees by which a temperature is moved to see what follows
-_FLAT = 1e-10  # how far a slope may be off by rounding
+_NUDGE = 0.01  # degrees by which a temperature is moved to see what follows
+_FLAT = 1e-9  # how far a slope may be off by rounding
 _HALVINGS = 200  # of an interval: more than doubles have
 _MELTED = 1e-9  # of all temperatures: a rise that melts what melts
 
@@ -319,6 +319,11 @@ class Contents:
     has_one: bool
     problem: Problem
     volumes: Numbers
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether what flows grows by the same on both sides of every face."""
+        return self.has_one and not self.enthalpy.radiates
 
     def driving(self, state: Numbers) -> Numbers:
         """Return the driving quantity of a state."""
@@ -372,17 +377,77 @@ class Contents:
 
         # Driven by temperature: within a material, K times the mean of k between both temperatures
         # gives exactly the flow by potential. For nearly equal temperatures the quotient would
-        # cancel.
+        # cancel, and lies between the slopes of their pieces, which are one where the piece is.
         here = potentials(self.conduction, state, ids)
         k, t, phi = (here[name] for name in (CONDUCTIVITY, TEMPERATURE, MIRROR))
-        next_k, next_t, next_phi = (np.roll(it, -1, axis) for it in (k, t, phi))
+        steep = self._steepness(state, k)
+        next_k, next_t, next_phi, next_steep = (np.roll(it, -1, axis) for it in (k, t, phi, steep))
         rise, close = next_t - t, _CLOSE * abs(t).max()
-        apart = abs(rise) > close
-        mean = np.where(apart, (next_phi - phi) / np.where(apart, rise, 1.0), (k + next_k) / 2)
+        mean = np.divide(next_phi - phi, rise, out=steep.copy(), where=rise != 0)
+        between_both = np.clip(mean, np.minimum(steep, next_steep), np.maximum(steep, next_steep))
+        mean = np.where(abs(rise) > close, mean, between_both)
 
         own, other, contact, *_ = between.series
         through = own / k + other / next_k + contact
         return np.asarray(np.where(alike, by_potential * mean, 1 / through))
+
+    def _steepness(self, state: Numbers, k: Numbers) -> Numbers:
+        """Return d phi / d T of the pieces of a state, of conductivities k; k where T stands."""
+        it, ids = self.enthalpy, self.ids
+        slopes = (it.slope(curve, state, ids) for curve in (it.potential, it.temperature))
+        by_heat, warms = slopes
+        return np.divide(by_heat, warms, out=k.copy(), where=warms > 0)
+
+    def slopes(self, axis: int, state: Numbers) -> tuple[Numbers, Numbers]:
+        """Return by how much less flows into cells from the next ones along an axis per unit of
+        their own state, and by how much more per unit of that of the next ones; 0 where the grid
+        ends.
+
+        Where resistances of half cells, c / k, are in series, less flows by the flow itself times
+        what they grow by.
+        """
+        it, ids, beside = self.enthalpy, self.ids, np.roll(self.ids, -1, axis)
+        whole = tuple((0, n) for n in ids.shape)
+        between = passage(self.problem, axis, whole, ids, beside, "high")
+        here = potentials(self.conduction, state, ids)
+        k, t = here[CONDUCTIVITY], here[TEMPERATURE]
+        curves = it.potential, it.temperature, it.conductivity
+        steep, warms, varies = (it.slope(curve, state, ids) for curve in curves)
+
+        own, other, contact, *_ = between.series
+        g = 1 / (own / k + other / np.roll(k, -1, axis) + contact)
+        flow, cooling, warming = g * (np.roll(t, -1, axis) - t), g, g
+        if it.radiates:
+            at, _, radiates = self.radiated(axis, state)
+            given = radiates.flow, radiates.cooling, radiates.warming
+            parts = [np.array(it) for it in (flow, cooling, warming)]
+            for values, more in zip(parts, given, strict=True):
+                values.reshape(-1)[at] = more
+            flow, cooling, warming = parts
+        varies = varies / (k * k)
+        cooling = cooling * (warms - flow * own * varies)
+        warming = warming * np.roll(warms, -1, axis) + warming * flow * other * np.roll(
+            varies, -1, axis
+        )
+
+        alike = it.kinds[ids] == it.kinds[beside]
+        found = (
+            np.where(alike, between.between * steep, cooling),
+            np.where(alike, between.between * np.roll(steep, -1, axis), warming),
+        )
+        if not self.problem.boundary.periodic(axis):
+            for values in found:
+                values[(slice(None),) * axis + (-1,)] = 0.0
+        return found
+
+    def rounded(self, curve: Curve, state: Numbers, ids: Ids) -> Numbers:
+        """Return what half a unit in the last place of 1 makes of a curve at some states: the
+        roundings of the state, of its distance from a knot times a slope, and of their sum.
+        """
+        it = self.enthalpy
+        begins = it.of(Curve(curve.begins, 0 * curve.slopes), state, ids)
+        value, slope = it.of(curve, state, ids), it.slope(curve, state, ids)
+        return np.asarray(abs(slope * state) + 2 * abs(value - begins) + abs(value))
 
     def radiated(
         self, axis: int, state: Numbers
@@ -412,8 +477,9 @@ class Contents:
 
     def tangent(
         self, k: Numbers, ghosts: Callable[[Seen], Numbers], state: Numbers, ids: Ids
-    ) -> tuple[Numbers, Numbers]:
-        """Return the tangent (d, f) of the flow through a face: f - d times the driving quantity.
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the tangent (d, f) of the flow through a face: f - d times the driving quantity;
+        and what d is where more flows in as cells warm, whose conductivity grows, and d is 0.
 
         Args:
             k: conductances by potential.
@@ -421,7 +487,7 @@ class Contents:
             state: of the mirror points.
             ids: of the mirror points.
         """
-        # A central difference over one degree; the state is moved by its temperature, since the
+        # A central difference; the state is moved by its temperature, since the
         # enthalpy may jump where the material melts.
         it, sides = self.enthalpy, []
         here = potentials(self.conduction, state, ids)
@@ -435,8 +501,9 @@ class Contents:
 
         # A slope within rounding error of 0 is 0: an insulated face must not look like a weak
         # exchange.
-        d = np.where(d > _FLAT * k * rise / width, d, 0.0)
-        return d, k * (ghosts(here) - here[MIRROR]) + d * it.of(self.drive, state, ids)
+        least = _FLAT * k * rise / width
+        exact, d = np.where(abs(d) > least, d, 0.0), np.where(d > least, d, 0.0)
+        return d, k * (ghosts(here) - here[MIRROR]) + d * it.of(self.drive, state, ids), exact
 
     def heat(self, state: Numbers, part: tuple[Numbers, ...]) -> float:
         """Return the heat of a part, per unit of `volumes`: the sum of its states times these."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +40,7 @@ from tetris_sim.solvers.assembly import (
     rules_of,
 )
 from tetris_sim.solvers.multigrid import Operator
+from tetris_sim.solvers.surface_flows import SurfaceFlows, plane
 
 # Slopes and distances, in degrees, of the test whether a face is linear.
 _FLAT = 1e-10  # how far a slope may be off by rounding
@@ -48,77 +48,6 @@ _FAR = 100.0  # degrees away from where it is, a straight line is as steep
 _UNEVEN = 1.0  # of the smallest width of an axis: by how much widths differ where it is graded
 # Of the largest weight: by how much weights that should be equal may differ, what rounding leaves.
 _EVEN, _ROUNDED = 1e-9, 1e-14
-
-
-@dataclass(frozen=True, eq=False)
-class SurfaceFlows:
-    """The flows into the cells that are not held from elsewhere, in the units of a linear system.
-
-    Attributes:
-        faces: by axis and side, d and f of the outermost plane of cells.
-        ways: by axis, conductances to held cells and the shift that leads there.
-        heat: what sources give to each cell; None without sources, and where `given` says it.
-        given: the sum of the same.
-        ids: of all cells; asked for if there are ways to held cells.
-    """
-
-    faces: Mapping[tuple[int, Side], tuple[Values, Values]]
-    ways: Sequence[tuple[int, Numbers, int]] = ()
-    heat: Values | None = None
-    given: float | None = None
-    ids: Callable[[], Ids] | None = None
-
-    def flows(self, problem: Problem, drive: Numbers) -> dict[str, float]:
-        """Return the sums of flows into the cells: of the faces "x-", ..., of each held id "#3",
-        and of "sources".
-
-        Args:
-            problem: whose cells.
-            drive: driving quantity of all cells, at the point of linearization.
-        """
-        found: dict[str, float] = {}
-        for (axis, side), (d, f) in self.faces.items():
-            here = _plane(drive, axis, 0 if side == "low" else drive.shape[axis] - 1)
-            name = face_name(problem, axis, side)
-            found[name] = float((f - d * here).sum())
-
-        for axis, k, shift in self.ways:
-            assert self.ids is not None
-            # Only cells beside held ones, which are few.
-            at = k > 0
-            theirs = np.roll(drive, shift, axis)[at], np.roll(self.ids(), shift, axis)[at]
-            by_id = np.bincount(theirs[1], k[at] * (theirs[0] - drive[at]))
-            for number in np.unique(theirs[1]):
-                name = held_name(int(number))
-                found[name] = found.get(name, 0.0) + float(by_id[number])
-        if self.given is not None:
-            found[SOURCES] = self.given
-        elif self.heat is not None:
-            found[SOURCES] = float(self.heat.sum())
-        return found
-
-
-SOURCES = "sources"
-
-
-def joules_of(problem: Problem) -> float:
-    """Return what a flow of a linear system is in watts: such a flow is per volume, or in total
-    with coefficients per cell.
-    """
-    cell = problem.grid.cell_volume
-    if not problem.conduction:
-        return problem.variables[0].total.density * cell
-    return 1.0 if problem.conduction.coefficients else cell
-
-
-def face_name(problem: Problem, axis: int, side: Side) -> str:
-    """Return the name of a face, "x-"."""
-    return problem.grid.axis_names[axis] + "-+"[SIDES.index(side)]
-
-
-def held_name(number: int) -> str:
-    """Return the name of the cells of a held id, as of a surface."""
-    return f"#{number}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +63,7 @@ class LinearSystem:
         any_held: whether the state of any cell is held.
         is_linear: whether the system is the same for every state.
         contents: enthalpies of a body whose state they are.
+        state: that it is linearized at, with enthalpies.
         widths: of cells by axis, where an axis is graded.
         surfaces: the parts of d and f that lead out of the body.
         where: location of the arrays; those of a GPU belong to bodies without held cells or
@@ -147,6 +77,7 @@ class LinearSystem:
     any_held: bool
     is_linear: bool
     contents: Contents | None = None
+    state: Numbers | None = None
     widths: tuple[Numbers, ...] = ()
     surfaces: SurfaceFlows | None = None
     where: Where = HERE
@@ -302,7 +233,7 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
         between[...] = rate
 
         if not problem.boundary.periodic(axis):
-            _plane(between, axis, n - 1)[...] = 0.0
+            plane(between, axis, n - 1)[...] = 0.0
             for side in SIDES:
                 ((a, b),) = problem.boundary.reflections(
                     axis, side, spacing=grid.spacing[axis], width=1
@@ -311,7 +242,7 @@ def _of_stencil(problem: Problem, where: Where) -> LinearSystem:
                 # Ghost a + b u: K (ghost - u) = K a - K (1 - b) u.
                 faces[axis, side] = np.array(rate * (1 - b)), np.array(rate * a)
                 for values, part in zip((d, f), faces[axis, side], strict=True):
-                    _plane(values, axis, outermost)[...] += float(part)
+                    plane(values, axis, outermost)[...] += float(part)
         conductance.append(between if n > 1 else xp.zeros(grid.shape))
     return LinearSystem(
         *(tuple(conductance), d, f, lambda: np.ones(grid.shape), False),
@@ -351,6 +282,7 @@ class _Parts:
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
         self._given: tuple[Spans, Values] | None = None  # by the source
         self._faces: dict[tuple[int, Side], tuple[Values, Values]] = {}  # d and f of each
+        self._links: dict[tuple[int, Side], tuple[Values, Values]] = {}  # of those of enthalpies
         self._steady: float | None = None  # what a constant source gives in all
 
         # Faces and sources that never change are assembled once; `at` adds the others.
@@ -427,10 +359,17 @@ class _Parts:
             heat,
             self._steady,
             lambda: self._ids,
+            self._links,
         )
         return LinearSystem(
             *(conductance, d, f, lambda: self._capacity, self._any_held, self._linear),
-            *(self._contents, self._widths, surfaces, self._where),
+            *(
+                self._contents,
+                state if self._contents else None,
+                self._widths,
+                surfaces,
+                self._where,
+            ),
         )
 
     @functools.cached_property
@@ -454,7 +393,7 @@ class _Parts:
             return np.zeros(self._problem.grid.shape)
         between = contents.conductance(axis, state)
         if not self._problem.boundary.periodic(axis):
-            _plane(between, axis, n - 1)[...] = 0.0
+            plane(between, axis, n - 1)[...] = 0.0
         return np.asarray(between)
 
     def _add_radiated(
@@ -515,7 +454,7 @@ class _Parts:
             k = coefficients.conductance(axis, span)
 
         # Tangent of the flow: k (ghost + slope (u - here) - u).
-        here = self._where.host(_plane(state, axis, at))
+        here = self._where.host(plane(state, axis, at))
 
         # Evaluating a rule costs as much for many instants as for one where the face is small.
         def tangent(span: tuple[float, float] | Numbers) -> Numbers:
@@ -530,10 +469,12 @@ class _Parts:
 
         more = averaged(face.rule, when, tangent, tangent)
         if self._any_held:
-            more = np.where(_plane(self._held, axis, at), 0.0, more)
+            more = np.where(plane(self._held, axis, at), 0.0, more)
         self._faces[axis, side] = more[0], more[1]
-        for values, its in zip((d, f), more, strict=True):
-            _plane(values, axis, at)[...] += self._where.xp.asarray(its)
+        if self._contents is not None:
+            self._links[axis, side] = k, more[2]
+        for values, its in zip((d, f), more[:2], strict=True):
+            plane(values, axis, at)[...] += self._where.xp.asarray(its)
 
     def _ghosts(
         self, face: RuledFace, box: Ranges, ids: Ids, span: tuple[float, float] | Numbers
@@ -587,8 +528,3 @@ class _Parts:
 def norm(values: Numbers) -> float:
     """Return the root of the sum of squares; without BLAS, whose threads are not those of a run."""
     return math.sqrt(float(np.square(values).sum()))
-
-
-def _plane(values: Numbers, axis: int, at: int) -> Any:
-    """Return one plane across an axis, as a view to be changed."""
-    return values[(slice(None),) * axis + (slice(at, at + 1),)]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,11 +32,13 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.step_control import Controller, Counted
+from tetris_sim.solvers import tangent
 from tetris_sim.solvers.assembly import HERE, Spans, Where, instant
-from tetris_sim.solvers.balance import LinearSystem, LinearSystems, joules_of, norm
+from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
 from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbalanced
+from tetris_sim.solvers.surface_flows import joules_of
 
 # Constants g, a and w of the formulas above.
 _G = 2 - math.sqrt(2)
@@ -46,6 +48,10 @@ _NOW = 1 / (_G * (2 - _G))  # weight of the state in between; that of the first 
 _ALWAYS = instant(0.0)  # of what does not change
 _LIMIT = 1000  # iterations of a solution
 _OUTER = 50  # linearisations of a balance
+_HALVINGS = 4  # of a step whose balance does not hold
+_SHARES = 1.0, 0.5, 0.25, 0.125, 0.0625  # of a rise that Newton's method may go
+_DESCENT = 1e-4  # of what is left of a balance: by how much a rise makes it less, at least
+_FORCING = 1e-3  # how much better a linearised balance is solved than the last one was
 _ROUGHLY = 1e-2  # how well an error has to be known
 _SHORTEST = 1 / 16  # of a step: parts that it is cut into
 _INSIDE = 1e-9  # of a step: how far from its ends their values are read
@@ -109,6 +115,7 @@ class ImplicitSteps:
     kept: Kept = field(default_factory=Kept)
     moved: dict[str, float] = field(default_factory=dict)
     heard: Heard = nobody
+    _factors: tangent.Factors = field(default_factory=tangent.Factors)
     _last: tuple[Spans, Numbers, LinearSystem] | None = None  # spans, a state and their balance
 
     def __post_init__(self) -> None:
@@ -136,7 +143,25 @@ class ImplicitSteps:
         self.kept = kept if whole else self._kept_of_parts
         try:
             for low, high in itertools.pairwise(edges):
-                u = self._advance(u, TimeSpan(low, high, self.problem.dt if whole else high - low))
+                span = TimeSpan(low, high, self.problem.dt if whole else high - low)
+                u = self._advance_in_parts(u, span, _HALVINGS)
+        finally:
+            self.kept = kept
+        return u
+
+    def _advance_in_parts(self, u: Numbers, span: TimeSpan, halvings: int) -> Numbers:
+        """Make a step, or where its balance does not hold, both halves of it."""
+        kept = self.kept
+        try:
+            return self._advance(u, span)
+        except NumericsError:
+            if halvings == 0 or self.balance(self.at(span.begin), u).is_linear:
+                raise
+        middle = (span.begin + span.end) / 2
+        self.kept = self._kept_of_parts
+        try:
+            for low, high in ((span.begin, middle), (middle, span.end)):
+                u = self._advance_in_parts(u, TimeSpan(low, high, span.dt / 2), halvings - 1)
         finally:
             self.kept = kept
         return u
@@ -212,20 +237,21 @@ class ImplicitSteps:
         Raises:
             NumericsError: a balance does not hold.
         """
+        self._factors = tangent.Factors()  # none of an earlier step, so that a run can go on
         first = self.balance(stages[0], u)
         # Held cells store nothing here: they are not unknowns.
         storage = np.where(first.held, 0.0, first.capacity) / (_A * span.dt)
         flows = first.flows(first.driving(u))
         # Stage 1, trapezoidal rule: both ends contribute their flows, hence `u` and its flows.
         given = storage * u + flows
-        middle = self._solve(span.end, stages[0], u, storage, given, least)
+        middle = self._solve((span.end, stages[0]), u, storage, given, least)
 
         second = self.balance(stages[0], middle)
         # The flows at t + g dt follow from the stage equation, without another evaluation.
         flows_then = storage * middle - given
         # Stage 2, BDF2 through the states at t and t + g dt.
         given = storage * (_NOW * middle + (1 - _NOW) * u)
-        state = self._solve(span.end, stages[1], middle, storage, given, least)
+        state = self._solve((span.end, stages[1]), middle, storage, given, least)
         all_flows = flows, flows_then, storage * state - given
         systems = first, second, self.balance(stages[1], state)
         return ImplicitStep((u, middle, state), storage, all_flows, stages, systems)
@@ -280,32 +306,23 @@ class ImplicitSteps:
         return self._last[2]
 
     def _solve(
-        self,
-        time: float,
-        when: Spans,
-        guess: Numbers,
-        storage: Numbers,
-        given: Numbers,
-        least: float,
+        self, at: tuple[float, Spans], u: Numbers, storage: Numbers, given: Numbers, least: float
     ) -> Numbers:
         """Solve for the state in which each cell stores the flows into it plus `given`.
 
         Args:
-            time: for messages [s].
-            when: over which faces and sources are averaged.
-            guess: to begin with.
+            at: time for messages [s], and the spans over which faces and sources are averaged.
+            u: to begin with.
             storage: heat stored per unit of the state.
             given: more heat.
             least: norm of the imbalance that may remain.
         """
         # Newton's method; a linear system takes one solution and one check.
-        u = guess
+        time, when = at
+        made, left = self._left(when, u, storage, given)
         for _ in range(_OUTER):
-            made = self.balance(when, u)
-            drive = made.driving(u)
-            left = given - storage * u + made.flows(drive)
             # No solution can be better than the rounding of its own terms.
-            least = max(least, rounding_of(made, drive, storage * u))
+            least = max(least, rounding_of(made, made.driving(u), storage * u))
             if norm(left) <= least:
                 return u
 
@@ -314,15 +331,49 @@ class ImplicitSteps:
             if made.contents is None:
                 heat = made.heat + given
                 u = self._settle(made, (u, heat), storage, least / 2)
-            else:
-                rise = self._rise(made, u, storage, (np.zeros_like(u), left), least / 2)
-                u = made.contents.limited(u, u + rise)
+                made, left = self._left(when, u, storage, given)
+                continue
+            for rise, share in self._rises(made, u, storage, left, least / 2):
+                tried = made.contents.limited(u, u + rise)
+                then, rest = self._left(when, tried, storage, given)
+                if norm(rest) <= (1 - _DESCENT * share) * norm(left):
+                    break
+            u, made, left = tried, then, rest
 
         msg = (
             f"at {time:g} s the heat balance does not hold after {_OUTER} linearisations; take a "
             "shorter time.dt, or a larger time.tolerance"
         )
         raise NumericsError(msg)
+
+    def _left(
+        self, when: Spans, u: Numbers, storage: Numbers, given: Numbers
+    ) -> tuple[LinearSystem, Numbers]:
+        """Return the linear system at a state, and what is left of its balance."""
+        made = self.balance(when, u)
+        return made, given - storage * u + made.flows(made.driving(u))
+
+    def _rises(
+        self, made: LinearSystem, u: Numbers, storage: Numbers, left: Numbers, least: float
+    ) -> Iterator[tuple[Numbers, float]]:
+        """Yield rises of the state that may take up what is left of a balance, the best one first,
+        and the shares of what is left that they would take up; see `_solve`.
+        """
+        assert made.contents is not None
+        nothing = np.zeros_like(u)
+        if not made.contents.is_symmetric:
+            self.solutions += 1
+
+            def roughly(heat: Numbers, part: float) -> Numbers:
+                return self._rise(made, u, storage, (nothing, heat), part * norm(heat))
+
+            wanted = max(least, _FORCING * norm(left))
+            rise = tangent.solve(made, storage, left, wanted, (self._factors, roughly))
+            # Curves bend, so that a rise may lead too far.
+            for share in _SHARES:
+                yield share * rise, share
+        # At a bend none of these may be better: then conductances are taken as they are.
+        yield self._rise(made, u, storage, (nothing, left), least), 0.0
 
     def _rise(
         self,
@@ -341,8 +392,7 @@ class ImplicitSteps:
             sought: initial guess of the driving quantity, and the heat.
             tolerance: of the remaining imbalance.
         """
-        # The system is solved for the driving quantity; `slope` is the rise of the state per unit
-        # of it.
+        # The system is solved for the driving quantity; the state rises by `slope` per unit of it.
         slope: Numbers = np.ones(1)
         if made.contents is not None:
             most = made.whole / np.where(storage > 0, storage, 1.0)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.solvers import tangent
 from tetris_sim.solvers.assembly import HERE, Where, instant, rules_of
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
 from tetris_sim.solvers.krylov import Arithmetic, Heard, nobody
@@ -212,6 +213,8 @@ def best_constant(made: LinearSystem) -> Numbers:
 
 def rounding_of(made: LinearSystem, u: Numbers, stored: Numbers | None = None) -> float:
     """Bound the imbalance that rounding leaves, storage included."""
+    if made.contents is not None:
+        return tangent.rounding_of(made, u, np.zeros(1) if stored is None else stored)
 
     # Every term of a cell's balance is rounded by eps of its magnitude.
     def rounded(planes: slice) -> Numbers:

@@ -147,6 +147,28 @@ _CONCRETE_K = {"table": [[0, 1.5], [200, 0.7], [1000, 0.5]]}
 _CONCRETE_C = {"table": [[0, 1089], [99.9, 1089], [100, 5790], [120, 1000], [1000, 1000]]}
 
 
+def _tube() -> dict[str, object]:
+    # A quarter of a square tube of steel, 0.5 mm thick, filled with insulation.
+    fire = {"type": "radiation", "emissivity": 0.8, "h": 10.0, "ambient": 1000}
+    k = {"table": [[0, 54.7], [800, 27.3], [1200, 27.3]]}
+    steel = {"conductivity": k, "density": 7850, "specific_heat": 600}
+    filling = {"conductivity": 0.05, "density": 50, "specific_heat": 1000}
+    inside = {"material": "filling", "box": {"x": [0, 0.1], "y": [0, 0.1]}}
+    axis = cells((0.1, 20), (0.1005, 1))
+
+    return {
+        "grid": grid(x=axis, y=axis),
+        "initial": {"type": "constant", "value": 0},
+        "model": {
+            "type": "heat",
+            "materials": {"steel": steel, "filling": filling},
+            "regions": [{"material": "steel"}, inside],
+        },
+        "boundaries": {"x+": fire, "y+": fire, "*": _INSULATED},
+        "time": _stepped(40, 10800),
+    }
+
+
 def _lumped() -> dict[str, object]:
     fire = _fire(0.7, 25.0, 20.0)
 
@@ -245,6 +267,9 @@ def _fires() -> Iterator[Standard]:
             look,
             _HOURS,
         )
+    centre = _singly(_HOURS, (341.0, 723.0, 886.0, 953.0, 981.0, 992.0))
+    look, source = partial(_history, {"centre": (0.0, 0.0)}, centre, 1.0), f"{_SFPE}/SFPE_Case_9"
+    yield Standard("filled steel tube in a fire", source, _tube(), look, _HOURS)
     yield Standard("plate heated in part", f"{_SFPE}/SFPE_Case_16", _sheet(), _look_sheet)
 
 
