@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.support.body_samples import build, heat_model, start
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
+from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers import implicit, tangent
@@ -233,7 +234,7 @@ def test_steps_whose_balance_does_not_hold_are_halved(
 
     def fails(self: ImplicitSteps, u: Any, span: Any, *more: Any) -> Any:
         if span.dt > 15:
-            raise implicit.NumericsError("too long")
+            raise NumericsError("too long")
         return make(self, u, span, *more)
 
     monkeypatch.setattr(ImplicitSteps, "make", fails)
