@@ -414,6 +414,7 @@ class Contents:
         curves = it.potential, it.temperature, it.conductivity
         steep, warms, varies = (it.slope(curve, state, ids) for curve in curves)
 
+        # Between different materials half cells and contacts are in series.
         own, other, contact, *_ = between.series
         g = 1 / (own / k + other / np.roll(k, -1, axis) + contact)
         flow, cooling, warming = g * (np.roll(t, -1, axis) - t), g, g
@@ -424,12 +425,14 @@ class Contents:
             for values, more in zip(parts, given, strict=True):
                 values.reshape(-1)[at] = more
             flow, cooling, warming = parts
+        # A warmer half cell that conducts more resists less: that of 1/k is -k'/k^2.
         varies = varies / (k * k)
         cooling = cooling * (warms - flow * own * varies)
         warming = warming * np.roll(warms, -1, axis) + warming * flow * other * np.roll(
             varies, -1, axis
         )
 
+        # Within a material the flow is a difference of potentials, whatever k does.
         alike = it.kinds[ids] == it.kinds[beside]
         found = (
             np.where(alike, between.between * steep, cooling),

@@ -95,10 +95,12 @@ def tangent_of(made: LinearSystem, storage: Numbers | float) -> Tangent:
     assert contents is not None
     assert state is not None
     assert made.surfaces is not None
+    # By axis, of the flow between each cell and the next one.
     pairs = [contents.slopes(axis, state) for axis in range(state.ndim)]
     own = np.zeros(state.shape)
     for (axis, side), (_, d) in made.surfaces.links.items():
         plane(own, axis, 0 if side == "low" else state.shape[axis] - 1)[...] += d
+    # Faces know what flows per unit of the driving quantity, not of the state.
     own *= contents.enthalpy.slope(contents.drive, state, contents.ids)
     cooling, warming = zip(*pairs, strict=True)
     return Tangent(cooling, warming, own + storage, made.held)
@@ -120,6 +122,8 @@ def rounding_of(made: LinearSystem, u: Numbers, stored: Numbers) -> float:
     assert contents is not None
     assert state is not None
     assert made.surfaces is not None
+
+    # Every flow is a difference of driving quantities, whose roundings do not cancel with them.
     blurred = contents.rounded(contents.drive, state, contents.ids)
     # Radiation reads absolute temperatures.
     whole = made.exchange * (blurred + 2 * (abs(u) + KELVIN)) + abs(made.heat) + 2 * abs(stored)
@@ -133,6 +137,7 @@ def rounding_of(made: LinearSystem, u: Numbers, stored: Numbers) -> float:
         plane(whole, axis, at)[...] += k * own
     for axis, k in enumerate(made.conductance):
         beyond = np.roll(blurred, -1, axis)
+        # Both cells see the same rounded flow.
         # Conductances and differences are rounded, too, and sums once for every term.
         flow = k * (blurred + beyond + 4 * abs(np.roll(u, -1, axis) - u))
         whole += flow + np.roll(flow, 1, axis)
@@ -183,6 +188,7 @@ def solve(
     tangent = tangent_of(made, storage)
     if left.size > SMALL:
         return gmres(tangent, left, lambda heat: roughly(heat, _ROUGHLY), least)[0]
+    # One of an earlier linearisation often serves: a few products cost less than factors.
     if kept.solve is not None:
         found, rest = gmres(tangent, left, kept.precondition, least, limit=_STALE)
         if rest <= least:
@@ -211,6 +217,7 @@ def gmres(
     found, rest, done = np.zeros_like(left), left, 0
     size = norm(rest)
     while size > least and done < limit:
+        # Arnoldi's process by modified Gram and Schmidt; a restart forgets all directions.
         basis, rises = [rest / size], list[Numbers]()
         steps = np.zeros((_RESTART + 1, _RESTART))
         wanted = np.zeros(_RESTART + 1)
@@ -223,14 +230,19 @@ def gmres(
                 image = image - steps[k, n] * direction
             steps[n + 1, n] = norm(image)
             done += 1
+
+            # The shares of all rises so far that leave least.
             small = steps[: n + 2, : n + 1]
             shares = np.linalg.lstsq(small, wanted[: n + 2], rcond=None)[0]
             over = math.sqrt(float(np.square(small @ shares - wanted[: n + 2]).sum()))
             if over <= least or steps[n + 1, n] <= 1e-14 * size:
                 break
             basis.append(image / steps[n + 1, n])
+
+        # With preconditioners that differ, rises are kept instead of made again from directions.
         for share, rise in zip(shares, rises, strict=True):
             found = found + share * rise
+        # What is left is computed anew, since the sum of rounded steps drifts away from it.
         before, rest = size, left - tangent.apply(found)
         size = norm(rest)
         if not size < before:
