@@ -129,6 +129,31 @@ def greatest_interval(t_end: float, times: Iterable[float]) -> float:
     return float(common) if t_end <= _MOST_INTERVALS * common else min(known)
 
 
+def pieces_of(time: TimeSection, times: Iterable[float]) -> int:
+    """Count the equal pieces of a run at whose ends steps have to end; 1 without `time.align`.
+
+    Args:
+        time: the `time` section.
+        times: intervals and times of outputs [s]; see `times_of`.
+
+    Raises:
+        ConfigError: the times have no common interval.
+    """
+    if not time.align:
+        return 1
+    assert time.t_end is not None
+    # Steps cannot end at two times that are no multiples of one interval.
+    known = [it for it in times if 0 < it <= time.t_end]
+    interval = greatest_interval(time.t_end, known)
+    if any(abs(it / interval - round(it / interval)) > 1e-9 for it in (time.t_end, *known)):
+        msg = (
+            "time.align: intervals of outputs and t_end have no common interval that is not far "
+            "too short; choose others, or leave it out"
+        )
+        raise ConfigError(msg)
+    return round(time.t_end / interval)
+
+
 _LOOKS = 100  # at a condition that ends a run of adaptive steps, if nobody says how many
 
 
@@ -214,7 +239,8 @@ def choose_time_step(
 
     if time.t_end is None:
         return wanted, _checked_count(time.steps or 0)
-    steps = count_steps(time.t_end, wanted)
+    pieces = 1 if dt is not None else pieces_of(time, wanted_at)
+    steps = pieces * count_steps(time.t_end / pieces, wanted)
     # A continued run keeps its step to the bit; `steps_left` says what the rest of it needs.
     return (wanted if dt is not None else time.t_end / steps), steps
 

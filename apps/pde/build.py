@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from tetris_sim.apps.domain import (
     count_steps,
     integration,
     is_unstable,
+    pieces_of,
     tolerable,
 )
 from tetris_sim.apps.pde.fluxes import weno5_in
@@ -146,6 +147,7 @@ def assemble_equations(
     dt: float | None = None,
     grows: bool = False,
     adaptive: bool = False,
+    times: Sequence[float] = (),
 ) -> Problem:
     """The problem, with everything checked that a kernel relies on.
 
@@ -155,6 +157,7 @@ def assemble_equations(
         dt: of a run that is continued; it is kept.
         grows: whether a given step may be larger than the largest stable one.
         adaptive: whether steps that no stability limits are as long as their errors allow.
+        times: at whose multiples steps end with `time.align` [s].
 
     Raises:
         ConfigError: numbers that cannot be computed, or a grid that is too small.
@@ -196,17 +199,19 @@ def assemble_equations(
         raise ConfigError(msg)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
+    # The step of a run that goes on was shortened when it began.
+    pieces = 1 if dt is not None else pieces_of(time, times)
     if parts.scheme == "rkl2":
         made, limits = _stretch(parts, time)
         _check_scalars(parts, made, time)
-        taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
+        taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme, pieces=pieces)
         return _in_steps(parts, made, (taken, steps), limits.given)
 
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made, time)
     # The step of a run that goes on was found when it began.
     limits = StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
-    taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
+    taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme, pieces=pieces)
     return as_one_stencil(_in_steps(parts, made, (taken, steps), limits.given))
 
 
@@ -296,7 +301,13 @@ def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> StepL
 
 
 def _choose(
-    time: TimeSection, limits: StepLimits, dt: float | None, *, grows: bool, scheme: Scheme
+    time: TimeSection,
+    limits: StepLimits,
+    dt: float | None,
+    *,
+    grows: bool,
+    scheme: Scheme,
+    pieces: int,
 ) -> tuple[float, int]:
     """The time step [s] and the number of steps."""
     automatic = dt is None and (time.dt is None or time.dt == "auto")
@@ -323,10 +334,12 @@ def _choose(
             "time.dt: auto (or set model.allow_growth: true)"
         )
         raise UnstableStepError(msg)
-    return _counted(time, dt, wanted)
+    return _counted(time, dt, wanted, pieces)
 
 
-def _counted(time: TimeSection, dt: float | None, wanted: float | None = None) -> tuple[float, int]:
+def _counted(
+    time: TimeSection, dt: float | None, wanted: float | None = None, pieces: int = 1
+) -> tuple[float, int]:
     """(the time step [s], the number of steps), of a step that is given if none is wanted."""
     given = dt if dt is not None else time.dt
     taken = wanted if wanted is not None else given
@@ -337,7 +350,7 @@ def _counted(time: TimeSection, dt: float | None, wanted: float | None = None) -
             msg = f"time.steps = {steps} cannot be counted in a double; at most 2^53 are allowed"
             raise ConfigError(msg)
         return taken, steps
-    steps = count_steps(time.t_end, taken)
+    steps = pieces * count_steps(time.t_end / pieces, taken)
     return (taken if dt is not None else time.t_end / steps), steps
 
 

@@ -165,6 +165,7 @@ def _operator(name: str, of: list[Pair]) -> Pair:
         real = _added("subtract", flows(k, u), flows(k_i, u_i))
         return real, _added("add", flows(k_i, u), flows(k, u_i))
 
+    # Neighbours are added up with real weights, so the parts never meet.
     place = _LINEAR_SINCE.get(plain, 0)
     others = [it for it in of if it is not of[place]]
     linear = plain not in _NONLINEAR and name not in OPERATIONS
@@ -259,7 +260,7 @@ def _power(base: Pair, exponent: Pair) -> Pair:
             for _ in range(count):
                 found = _multiply(found, base)
             return _divide((_ONE, None), found) if negative else found
-    # The principal value: exp(w log(z)).
+    # Anything else is the principal value: exp(w log(z)).
     log = (formula("log(a)", a=base[0]), None) if base[1] is None else _log(base[0], base[1])
     return _exp(*_multiply(exponent, log))
 

@@ -11,7 +11,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from tetris_sim.apps.domain import KeyPath, between_looks, check_numbers, make_grid, refuse
+from tetris_sim.apps.domain import (
+    KeyPath,
+    between_looks,
+    check_numbers,
+    make_grid,
+    refuse,
+    times_of,
+)
+from tetris_sim.apps.pde.additions import PointSource, real_sources, source_mistakes, with_sources
 from tetris_sim.apps.pde.build import assemble_equations, error_of_a_step
 from tetris_sim.apps.pde.complex import IMAGINARY, PARTS, UNIT, Pair, Part, in_parts
 from tetris_sim.apps.pde.discretise import Space
@@ -47,7 +55,7 @@ from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
 from tetris_sim.apps.pde.wholes import Calculus, noise_in
-from tetris_sim.apps.time_functions import TIME, loose_names
+from tetris_sim.apps.time_functions import TIME, loose_names, names_in
 from tetris_sim.config.sections.conditions import FaceCondition
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, MeasureSection, Request
@@ -84,6 +92,8 @@ class PdeModel(Section):
     """
     fields: NamedFields
     """By name."""
+    point_sources: tuple[PointSource, ...] = ()
+    """Points anywhere, at which signals over time are added to equations."""
     accuracy: Accuracy = 2
     """Order of the differential operators."""
     advection: Advection = "upwind"
@@ -155,6 +165,12 @@ class PdeModel(Section):
                     face = part_of_face(condition, "real")
                     for mistake in face_mistakes(("boundaries", key), face, language):
                         yield _unwrapped(*mistake)
+            yield from source_mistakes(
+                self.point_sources,
+                request.grid,
+                {name: it.complex for name, it in self.fields.items()},
+                language,
+            )
         for name, it in self.real_fields.items():
             path: KeyPath = ("model", "fields", name)
             common = self._common_faces(name, request)
@@ -173,6 +189,16 @@ class PdeModel(Section):
                 "0 = ... gives it, and nothing changes with time; take scheme steady for u' = ..."
             )
             yield ("model", "fields", next(iter(self.fields))), told
+        if not mistakes and self.scheme(request) == "leapfrog":
+            # A constraint is solved for at a moment that velocities have not reached.
+            behind = {velocity_of(name) for name in self._second}
+            for name in self._given.keys() & trees.keys():
+                if read := sorted(names_in(trees[name]) & behind):
+                    told = (
+                        f"leapfrog keeps {read[0]} half a step before the fields, and 0 = ... "
+                        "would read it then; take scheme: rk4"
+                    )
+                    yield ("model", "fields", name, "equation"), told
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
                 ("time", "scheme"),
@@ -343,7 +369,11 @@ class PdeModel(Section):
         parts = self._parts(request, continued=dt is not None)
         time = between_looks(request)
         problem = assemble_equations(
-            parts, time, dt=dt, grows=self.allow_growth, adaptive=request.time.is_adaptive
+            *(parts, time),
+            dt=dt,
+            grows=self.allow_growth,
+            adaptive=request.time.is_adaptive,
+            times=times_of(request),
         )
         equations, boundaries = problem.equations, [problem.boundary]
         if time.scheme == "spectral" and equations is not None:
@@ -365,19 +395,6 @@ class PdeModel(Section):
         grid = make_grid(request.grid)
         language, _ = self._language(request)
         trees, _ = self._formulas(language)
-        system = System(
-            {name: trees[name] for name in self._first},
-            {name: trees[name] for name in self._second},
-            language.numbers,
-            Space(grid.spacing, self.accuracy, self.advection, system=grid.system),
-            order=self.seen_names,
-            arrays={
-                name: it.open(grid, name)
-                for name, it in self.constants.items()
-                if isinstance(it, FileConstant)
-            },
-            elliptic={name: trees[name] for name in self._given},
-        ).with_wholes(grid, self.noise, milstein=request.time.scheme == "milstein")
         # Faces by field: ghosts of kernels, what is added to them, and what is given otherwise.
         boundaries, drives, givens = {}, {}, {}
         for name, it in self.real_fields.items():
@@ -390,6 +407,22 @@ class PdeModel(Section):
                 # Of velocities it is not known how they change on a face.
                 drives[velocity_of(name)] = [replace(one, course=None) for one in drives[name]]
         drives = {name: every for name, every in drives.items() if every}
+        signals = real_sources(self.point_sources, self._parts_of)
+        trees, spread = with_sources(trees, signals, grid, boundaries, language)
+        system = System(
+            {name: trees[name] for name in self._first},
+            {name: trees[name] for name in self._second},
+            language.numbers,
+            Space(grid.spacing, self.accuracy, self.advection, system=grid.system),
+            order=self.seen_names,
+            arrays={
+                name: it.open(grid, name)
+                for name, it in self.constants.items()
+                if isinstance(it, FileConstant)
+            }
+            | spread,
+            elliptic={name: trees[name] for name in self._given},
+        ).with_wholes(grid, self.noise, milstein=request.time.scheme == "milstein")
         system = replace(system, drives=drives).with_faces(boundaries, grid, givens)
 
         dtype = state_dtype(request.compute.precision)

@@ -166,7 +166,8 @@ def test_what_is_resolved_is_plain_and_leads_back() -> None:
     values = made.resolved()
     assert values["schema"] == 1
     assert values["output"]["fields"]["every"] == "100 steps"
-    assert values["output"]["probes"] == [{"at": [1.0, 2.0], "every": "0.001 s"}]
+    probe = {"at": [1.0, 2.0], "every": "0.001 s", "interpolation": "linear"}
+    assert values["output"]["probes"] == [probe]
     assert values["checkpoint"]["every"] == "1800.0 s wall"
     assert Request.model_validate(values) == made
     assert made.checkpoint.every == Every(1800.0, "wall")

@@ -343,6 +343,7 @@ class Result:
         with self._series("fields") as series:
             box = tuple((0, n) for n in series.grid.shape)
             there = {variable.name for variable in series.variables}
+            # A complex field is there by its parts.
             first = name or series.variables[0].name.removesuffix("_real")
             if first not in there and f"{first}_real" in there:
                 parts = [self.field(f"{first}_{which}") for which in ("real", "imag")]

@@ -47,6 +47,7 @@ TEMPLATES = {
     "weld_seam": "weld",
     "schnakenberg": "spots",
     "korteweg_de_vries": "solitons",
+    "shot": "seismic",
 }
 
 

@@ -375,6 +375,36 @@ class Grid:
         share = (position - points[below]) / (points[below + 1] - points[below])
         return float(below - 1 + share)
 
+    def interpolation(
+        self, axis: int, position: float, *, points: int, periodic: bool
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """The points of an axis around a position [m], and their weights in the polynomial through
+        them (Lagrange's): linear through 2 points, cubic through 4.
+
+        Beside a face the outermost points serve, beyond which the polynomial goes on.
+
+        >>> Grid((6,), (1.0,), (0.5,)).interpolation(0, 2.0, points=2, periodic=False)
+        ((1, 2), (0.5, 0.5))
+
+        Args:
+            axis: array order.
+            position: along it [m].
+            points: how many, as far as the axis has them.
+            periodic: whether the axis is.
+        """
+        n, place = self.shape[axis], self.index_at(axis, position, periodic=periodic)
+        # As many to the left as to the right, where there are.
+        count = min(points, n)
+        first = math.floor(place) - (count // 2 - 1)
+        if not periodic:
+            first = min(max(first, 0), n - count)
+        known = range(first, first + count)
+        weights = [
+            math.prod((place - other) / (one - other) for other in known if other != one)
+            for one in known
+        ]
+        return tuple(it % n for it in known), tuple(weights)
+
     def cell_at(self, axis: int, position: float) -> int:
         """Return the cell that holds a position inside the box [m]; at a boundary of two, the upper
         one.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import (
+    POINTS_AROUND,
     FieldsSection,
     MeasureSection,
     OutputSection,
@@ -92,7 +93,12 @@ def make_outputs(
     for name, probe in name_probes(section.probes).items():
         position = probe_position(problem.grid, name, probe)
         outputs.append(
-            ProbeOutput(problem, directory, name, position=position, schedule=schedule(probe.every))
+            ProbeOutput(
+                *(problem, directory, name),
+                position=position,
+                schedule=schedule(probe.every),
+                points=POINTS_AROUND[probe.interpolation],
+            )
         )
 
     if section.statistics is not None:

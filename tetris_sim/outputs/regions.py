@@ -168,10 +168,19 @@ def neighbours(place: float, *, n: int, periodic: bool) -> Neighbours:
     return Neighbours(pair, (1 - weight, weight))
 
 
-def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
-    """The points and weights for the field at a position along an axis [m], faces included."""
+def neighbours_of(problem: Problem, axis: int, position: float, *, points: int = 2) -> Neighbours:
+    """The points and weights for the field at a position along an axis [m], faces included.
+
+    Args:
+        problem: whose field.
+        axis: array order.
+        position: along it [m].
+        points: along the axis; through more than 2 a polynomial goes, which knows no faces.
+    """
     grid, periodic = problem.grid, problem.boundary.periodic(axis)
     n = grid.shape[axis]
+    if points > 2:
+        return Neighbours(*grid.interpolation(axis, position, points=points, periodic=periodic))
     found = neighbours(grid.index_at(axis, position, periodic=periodic), n=n, periodic=periodic)
     if problem.conduction is not None and problem.conduction.medium.n_ids > 1:
         found = replace(found, cells=_cells_at(grid, axis, position, periodic=periodic))
@@ -370,7 +379,7 @@ def _runs(axis: Along) -> list[tuple[int, int]]:
     if not isinstance(axis, Neighbours):
         return [axis]
     first, last = axis.indices[0], axis.indices[-1]
-    if last in (first, first + 1):
+    if last - first + 1 == len(axis.indices):
         return [(first, last + 1)]
     return [(index, index + 1) for index in axis.indices]
 

@@ -228,6 +228,10 @@ class ProbeOutput(TableOutput):
         name: name of the file.
         position: position of the probe [m], array order.
         schedule: when to add a row.
+        points: along each axis around it: 2 for linear, 4 for cubic.
+
+    Raises:
+        ConfigError: a cubic one in a body, whose materials it would look across.
     """
 
     def __init__(
@@ -238,9 +242,15 @@ class ProbeOutput(TableOutput):
         *,
         position: Sequence[float],
         schedule: StepSchedule,
+        points: int = 2,
     ) -> None:
+        # Between materials a field has kinks, through which no polynomial goes.
+        if points > 2 and problem.conduction:
+            msg = f"output.probes: {name} is cubic, and in a body probes are linear; leave it out"
+            raise ConfigError(msg)
         self._axes = [
-            neighbours_of(problem, axis, position[axis]) for axis in range(problem.grid.ndim)
+            neighbours_of(problem, axis, position[axis], points=points)
+            for axis in range(problem.grid.ndim)
         ]
         columns = [f"{variable.name} [{variable.unit}]" for variable in problem.variables]
         table = CsvTable(directory / FOLDER / f"{name}.csv", columns)

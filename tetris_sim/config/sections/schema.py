@@ -8,6 +8,7 @@ checks across sections are in `config/checks.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -85,6 +86,10 @@ class TimeSection(Section):
     """Simulated time at the end [s]; dt is reduced so that a whole number of steps ends there."""
     steps: Annotated[int, Field(ge=0)] | None = None
     """Instead of t_end: the number of steps."""
+    align: bool = False
+    """Whether dt is reduced further, so that every interval and time of outputs is a whole number
+    of steps: records are then even in time.
+    """
     until: Until | None = None
     """Condition that ends the run earlier."""
     # euler to imex are for `model.type: pde`; see `check_scheme` in `config/checks.py`.
@@ -171,6 +176,10 @@ class TimeSection(Section):
                 f"scheme: {self.scheme} makes steps as long as the tolerance allows; give t_end, "
                 "and neither steps nor cfl, or give dt as a number"
             )
+            raise ValueError(msg)
+
+        if self.align and self.t_end is None:
+            msg = "align reduces dt for outputs and the end of a run; give t_end"
             raise ValueError(msg)
 
         # Step size and end of the run: exactly one key for each.
@@ -364,12 +373,20 @@ class PartSection(FieldsSection):
         return self
 
 
+Interpolation = Literal["linear", "cubic"]
+POINTS_AROUND: Mapping[Interpolation, int] = {"linear": 2, "cubic": 4}  # along each axis
+
+
 class ProbeSection(Section):
     """The value at one position over time, as CSV."""
 
     at: Annotated[tuple[Position, ...], Field(min_length=1, max_length=3)]
     """Position along x, y, z, or along the axes of the grid [m]."""
     every: Interval
+    interpolation: Interpolation = "linear"
+    """Between the points around: linear, up to the value on a face, or cubic, through 4 points
+    along each axis; cubic is for equations and stencils.
+    """
     name: ProbeName | None = None
     """Name of its file; numbered if not given."""
 
