@@ -52,7 +52,7 @@ from tetris_sim.config.sections.varying import (
 from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.support.wording import listed, suggestion
+from tetris_sim.support.wording import describe, listed, suggestion
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.model import HeatModel
@@ -63,7 +63,8 @@ def known_material(name: str) -> str:
     if name not in MATERIALS:
         meant = suggestion(name, MATERIALS)
         msg = (
-            f"{name!r} is not in the table{meant}; known are {', '.join(MATERIALS)}; or give a "
+            f"{describe(name)} is not in the table{meant}; known are "
+            f"{', '.join(MATERIALS)}; or give a "
             "diffusivity"
         )
         raise ValueError(msg)

@@ -99,12 +99,19 @@ class Wall:
         side: 0 or 1.
         ndim: number of axes.
         points: along the axis.
+        low: where the axis begins [m].
     """
 
     axis: int
     side: int
     ndim: int
     points: int
+    low: float
+
+    @staticmethod
+    def of(grid: Grid, axis: int, side: int) -> Wall:
+        """A face of a grid."""
+        return Wall(axis, side, grid.ndim, grid.shape[axis], grid.bounds(axis)[0])
 
     @property
     def letter(self) -> str:
@@ -115,7 +122,11 @@ class Wall:
         """Whether a point is one of so many beside the face, in a program."""
         spacing = Variable(spacing_name(self.letter))
         count = layers if self.side == 0 else self.points - layers
-        place = hoist.scalar(times(Constant(float(count)), spacing))
+        place = times(Constant(float(count)), spacing)
+        # Points have the coordinates that the origin of the grid gives them.
+        if self.low:
+            place = Operation("add", (Constant(self.low), place))
+        place = hoist.scalar(place)
         return Comparison(("<" if self.side == 0 else ">",), (Variable(self.letter), place))
 
     def beyond(self, offset: Offset) -> int:
@@ -123,10 +134,10 @@ class Wall:
         return max(0, -offset[self.axis] if self.side == 0 else offset[self.axis])
 
 
-def walls_of(boundary: Boundary, shape: Sequence[int]) -> tuple[Wall, ...]:
+def walls_of(boundary: Boundary, grid: Grid) -> tuple[Wall, ...]:
     """The faces through which nothing flows."""
     return tuple(
-        Wall(axis, side, len(shape), shape[axis])
+        Wall.of(grid, axis, side)
         for axis, pair in enumerate(boundary.faces)
         for side, face in enumerate(pair)
         if isinstance(face, NoFlux)
@@ -502,7 +513,7 @@ def closures_of(
     found = []
     for axis, pair in enumerate(boundary.faces):
         for side, face in enumerate(pair):
-            wall = Wall(axis, side, grid.ndim, grid.shape[axis])
+            wall = Wall.of(grid, axis, side)
             formulas = given.get((axis, side))
             if isinstance(face, NoFlux | Periodic | Fixed | RuledFace):
                 continue

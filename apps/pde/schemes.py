@@ -158,7 +158,7 @@ class System:
             name: closures_of(name, it, grid, self.space.accuracy, (givens or {}).get(name, {}))
             for name, it in boundaries.items()
         }
-        walls = {name: walls_of(it, grid.shape) for name, it in boundaries.items()}
+        walls = {name: walls_of(it, grid) for name, it in boundaries.items()}
         read = {name: it.tree for name, it in self.wholes.items()}
         refuse_reading({**self.right_sides, **self.elliptic, **read}, walls)
         return replace(

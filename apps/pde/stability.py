@@ -56,6 +56,7 @@ _ALONG = {1: 65, 2: 17, 3: 9}  # waves along an axis, by the number of axes
 _ALONG_LINES = 17  # along axes and diagonals, where sums over axes have their extremes
 _OCTAVES = 8  # of longer waves along them: a band of them may be all that grows
 _NUDGE = 2.0**-20  # relative change for a derivative
+_SHORTEST = 1e-200  # step [s] with which a state is followed
 _ROUNDING = 1e-7  # of the largest eigenvalue: what eigenvalues may be off
 _CANCELLED = 1e-13  # of the largest of all: what sums over the taps of a wave may be off
 _TRUNCATION = 0.25  # of the fastest growth: by so much more a scheme may let a wave grow
@@ -127,10 +128,11 @@ def find_limits(
     # What grows leaves the values of the beginning. It is followed until it does not become larger
     # any more; if it cannot be, half of the step is set aside. A step lets it grow by e at most.
     # Numbers of time are looked at until the end, which is farther than anything can be followed.
-    if not follows or samples.changes:
+    careful = min(longest_step(mixed, scheme, stages, lasts=True), 1 / fastest) / 2
+    # What is shorter still is no step that could be divided.
+    if not follows or samples.changes or careful < _SHORTEST:
         return StepLimits(given, min(automatic / 2, 1 / fastest))
     rise = _RISE.get(scheme, 1.0)
-    careful = min(longest_step(mixed, scheme, stages, lasts=True), 1 / fastest) / 2
     limits, followed = [], samples.follow(careful, scheme, horizon)
     for states in followed.spans:
         seen = stiffer * samples.with_states(states, followed.box).eigenvalues(scheme, mixed=False)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.test_substeps import solved
+from tests.support.config_cases import read
 from tests.support.pde_cases import SINE, config, field, second, steady_error
 from tetris_sim.api.arrays import run_problem
 from tetris_sim.config.sections.schema import ComputeSection
@@ -303,3 +304,35 @@ def test_a_wave_is_driven_at_its_end() -> None:
 def test_faces_that_cannot_be_are_refused(equation: str, face: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config({"u": field(equation, SINE)}, boundaries={"*": face}).build()
+
+
+ORIGIN = """\
+grid: {shape: [24], size: [1.2], origin: {x: OFF}}
+model:
+  type: pde
+  accuracy: ORDER
+  fields: {u: {equation: "EQUATION", initial: {type: expression, expression: "sin(7*(x - (OFF))) + 1"}}}
+boundaries: {"*": {FACE}}
+time: {steps: 60, dt: STEP, scheme: rk4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("equation", "face", "order", "dt"),
+    [
+        ("0.1*laplace(u)", "type: dirichlet, value: 1", "4", "2.0e-3"),
+        ("0.1*laplace(u) + dx(u)", "type: no_flux", "2", "2.0e-3"),
+        ("-biharmonic(u)", "type: clamped, value: 1", "2", "2.0e-7"),
+    ],
+)
+def test_faces_are_where_the_origin_of_the_grid_puts_them(
+    equation: str, face: str, order: str, dt: str
+) -> None:
+    text = ORIGIN.replace("EQUATION", equation).replace("FACE", face).replace("ORDER", order)
+    found = [
+        run(read(text.replace("STEP", dt).replace("OFF", origin)).build())
+        for origin in ("0.0", "-0.6", "3.0")
+    ]
+    assert np.abs(found[0] - found[0].mean()).max() > 0.01
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found[2], found[0], rtol=0, atol=1e-11)
