@@ -39,6 +39,7 @@ TIME = "t"
 PLACE = frozenset(PLACES)
 _NOUGHT = Constant(0.0)
 _PERIODS = 20_000  # of a remainder, in which times are known
+_MILD = 20.0  # degC, at which formulas of temperature are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,15 @@ class TimeFunction:
 
     @property
     def by_temperature(self) -> bool:
-        """Whether it depends on the temperature of the face."""
+        """Whether it depends on the temperature where it is."""
         return SURFACE in self.names
+
+    @property
+    def mild(self) -> TimeFunction:
+        """The same at a mild temperature, if it depends on one: of all, as good as any to try."""
+        if not self.by_temperature:
+            return self
+        return dataclasses.replace(self, tree=substitute(self.tree, {SURFACE: Constant(_MILD)}))
 
     def at(self, times: Numbers) -> Numbers:
         """Evaluate at some times [s], (n,); only for functions that are uniform in space."""

@@ -32,7 +32,6 @@ from tetris_sim.apps.time_functions import (
     formula,
     knots_of,
     read_course,
-    substitute,
 )
 from tetris_sim.config.sections.conditions import (
     ConstantInitial,
@@ -56,7 +55,7 @@ from tetris_sim.config.sections.quantities import (
     TEMPERATURE,
 )
 from tetris_sim.config.sections.schema import Request
-from tetris_sim.config.sections.varying import OF_SURFACE, SURFACE, Varying
+from tetris_sim.config.sections.varying import OF_SURFACE, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
@@ -169,7 +168,6 @@ _KINDS = {
     "h": Varying(HEAT_TRANSFER_COEFFICIENT, OF_SURFACE),
     "emissivity": Varying(NUMBER, OF_SURFACE),
 }
-_MILD = 20.0  # degC, at which formulas of temperature are tried
 
 
 def _courses(section: object, at: str) -> dict[str, TimeFunction]:
@@ -409,10 +407,7 @@ class FaceMaker:
         self, course: TimeFunction, axis: int, name: str, patch: tuple[str, Box, Any]
     ) -> None:
         key, plane, marked = patch
-        if course.by_temperature:
-            # Of all temperatures that a face may have, those of the start are as good as any.
-            at_once = substitute(course.tree, {SURFACE: Constant(_MILD)})
-            course = dataclasses.replace(course, tree=at_once)
+        course = course.mild
         if not course.in_space:
             least = 0.0 if key.endswith((".h", ".emissivity")) else -np.inf
             check_course(course, self._times, key, least)

@@ -40,7 +40,7 @@ from tetris_sim.config.sections.conditions import first_output
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
-from tetris_sim.model.conduction import Conduction, Ids, Medium, Numbers
+from tetris_sim.model.conduction import MIRROR, TEMPERATURE, Conduction, Ids, Medium, Numbers
 from tetris_sim.model.equations import LumpNetwork
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges
@@ -301,7 +301,8 @@ class Body:
             medium = in_potentials(medium, enthalpy)
         if self.heatings:
             extents = {n: self.found.extent(n) for n in self.heatings}
-            source = make_source_rule(self.heatings, self.found.sources, extents)
+            here = MIRROR if enthalpy is None else TEMPERATURE
+            source = make_source_rule(self.heatings, self.found.sources, extents, here)
         return Conduction(medium, source, self.coefficients, enthalpy)
 
     @property
@@ -488,14 +489,15 @@ def _read_source(
     key, grid = f"model.sources.{number}", found.painting.grid
     heating = read_source(source, key, signals)
     check_course(heating.factor, times, f"{key}.over_time")
-    if not heating.strength.in_space:
-        check_course(heating.strength, times, f"{key}.{'power' if heating.is_total else 'density'}")
+    strength = heating.strength.mild
+    if not strength.in_space:
+        check_course(strength, times, f"{key}.{'power' if heating.is_total else 'density'}")
         return heating
     heats = np.array([number in sources for _, sources in found.painting.states])
     for box in found.painting.blocks():
         at = dict(zip(grid.axis_names, positions(grid, box), strict=True))
         marked = heats[found.painting(box)]
-        check_in_space(heating.strength, (at, box, grid), times, f"{key}.density", marked)
+        check_in_space(strength, (at, box, grid), times, f"{key}.density", marked)
     return heating
 
 

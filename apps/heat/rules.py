@@ -40,7 +40,7 @@ from tetris_sim.apps.time_functions import (
     substitute,
 )
 from tetris_sim.config.sections.quantities import NUMBER, POWER, POWER_DENSITY
-from tetris_sim.config.sections.varying import SURFACE, Varying
+from tetris_sim.config.sections.varying import OF_SURFACE, SURFACE, Varying
 from tetris_sim.model.conduction import (
     AFFINE,
     CONDUCTIVITY,
@@ -434,6 +434,11 @@ class Heating:
         return self.strength.at(times) * self.factor.at(times)
 
     @property
+    def is_local(self) -> bool:
+        """Whether it varies from point to point, with the place or the temperature there."""
+        return self.strength.in_space or self.strength.by_temperature
+
+    @property
     def changes(self) -> bool:
         """Whether it depends on time alone."""
         return self.strength.value is None or self.factor.value is None
@@ -452,7 +457,7 @@ def read_source(source: VolumeSource, key: str, signals: Sequence[Signal] = ()) 
             read_course(source.power, Varying(POWER, ("t",)), f"{key}.power"), factor, True
         )
     assert source.density is not None
-    density = read_course(source.density, Varying(POWER_DENSITY), f"{key}.density")
+    density = read_course(source.density, Varying(POWER_DENSITY, OF_SURFACE), f"{key}.density")
     return Heating(density, factor, False)
 
 
@@ -460,6 +465,7 @@ def make_source_rule(
     heatings: Mapping[int, Heating],
     sources_of_id: Sequence[Sequence[int]],
     extents: Mapping[int, tuple[float, float]],
+    here: str = MIRROR,
 ) -> Rule:
     """The power per volume of every point [W/m^3].
 
@@ -467,6 +473,7 @@ def make_source_rule(
         heatings: by number of the source.
         sources_of_id: which of them heat the points of each id.
         extents: volume of the cells of each source, and within its true surface [m^3].
+        here: input that is the temperature of a point.
     """
     heats = {n: np.array([n in own for own in sources_of_id], np.float64) for n in heatings}
     for number, heating in heatings.items():
@@ -476,7 +483,7 @@ def make_source_rule(
         elif true != cells:
             heats[number] = heats[number] * (true / cells)
 
-    everywhere = [n for n, heating in heatings.items() if not heating.strength.in_space]
+    everywhere = [n for n, heating in heatings.items() if not heating.is_local]
     steady = sum(
         (heatings[n].at(np.zeros(1)) * heats[n] for n in everywhere if not heatings[n].changes),
         np.zeros(len(sources_of_id)),
@@ -493,10 +500,10 @@ def make_source_rule(
     parameters = [Parameter("q", densities if waving else steady, knots)]
     tree: Node = Variable("q")
     for number, heating in heatings.items():
-        if heating.strength.in_space:
+        if heating.is_local:
             tree, more = _add(tree, number, heating, heats[number])
             parameters += [it for it in more if it.name not in {p.name for p in parameters}]
-    return Rule(Program(tree), tuple(parameters))
+    return Rule(Program(substitute(tree, {SURFACE: Variable(here)})), tuple(parameters))
 
 
 def _add(tree: Node, number: int, heating: Heating, share: Numbers) -> tuple[Node, list[Parameter]]:

@@ -315,7 +315,7 @@ class VolumeSource(Location):
     power: VaryingPower | None = None
     """[W], per metre of depth in 2D, per square metre of cross-section in 1D."""
     density: VaryingDensity | None = None
-    """[W/m^3]."""
+    """[W/m^3]; a formula may use the temperature T there [degC], as what reacts or leaks does."""
     over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
     """A table, a CSV file or a list of [time, factor], by which the heat is multiplied."""
 
@@ -568,7 +568,7 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
     for path, text in found:
         if isinstance(text, str):
             names = [*axes] if path[-1] == "where" else [*axes, "t"]
-            names += [SURFACE] * (path[-1] in ("flux", "h", "emissivity"))
+            names += [SURFACE] * (path[-1] in ("flux", "h", "emissivity", "density"))
             try:
                 compile_expression(text, names)
             except ExpressionError as error:

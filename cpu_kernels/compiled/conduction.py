@@ -217,17 +217,18 @@ def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
     if rate is not None:
         yield "m = np.intp(load(ids, q))"
     yield "here = load(u, q)"
-    if source is not None:
-        inputs = _inputs(problem, source.program, "m", "load(numbers, {})")
-        yield from program_lines(source.program, inputs)
-        heat = name_of_result(source.program)
-        yield f"gained = {heat} * load(volume, q)" if volume else f"gained = {heat}"
-
     # The piece of the enthalpy curve depends on the point only, so it is found once for all
     # neighbours.
     enthalpy = problem.conduction.enthalpy
     if enthalpy is not None:
         yield "at = piece_of(heat[KNOTS], m, here)"
+    if source is not None:
+        inputs = _inputs(problem, source.program, "m", "load(numbers, {})")
+        inputs |= {MIRROR: "here", TEMPERATURE: "value_of(heat, at, here, T)"}
+        yield from program_lines(source.program, inputs)
+        heat = name_of_result(source.program)
+        yield f"gained = {heat} * load(volume, q)" if volume else f"gained = {heat}"
+
     first = source is None
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         pitch = ("pitch0", "pitch1", "1")[padded]

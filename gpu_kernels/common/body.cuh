@@ -214,8 +214,10 @@ __device__ __forceinline__ real conducted_in(const Body& body, const Point& poin
     const int id = is_alike ? 0 : around.id();
     wide sum = wide(0);
     if (has_source) {
-        sum = follow(TS_SOURCE - 1,
-            given_at(body, body.source, point.index, step, id, wide(0)));
+        Given given = given_at(body, body.source, point.index, step, id, here);
+        // Nothing is looked up for a program that does not ask for it.
+        if (has_enthalpy) given.temperature = piece_of(body, id, here).temperature();
+        sum = follow(TS_SOURCE - 1, given);
         if (has_coefficients) sum = mul_real(sum, body.volume[point.at]);
     }
 #pragma unroll

@@ -17,6 +17,7 @@ from tests.support.body_samples import revolved
 from tests.support.conduction_cases import (
     CASES,
     RADIATION,
+    REACTING,
     Case,
     beam,
     closed,
@@ -230,7 +231,7 @@ def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: C
         np.testing.assert_array_equal(stepper.interior(), wanted)
 
 
-PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION)} | {
+PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION, *REACTING)} | {
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
     "cylinder": revolved("r z", (9, 14)),

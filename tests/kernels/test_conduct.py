@@ -14,6 +14,7 @@ from tests.support.cases import run
 from tests.support.conduction_cases import (
     CASES,
     RADIATION,
+    REACTING,
     Case,
     graded,
     heating,
@@ -32,7 +33,7 @@ from tetris_sim.model.slab import Slab
 
 PLAIN = METHODS[-1]
 HALF = Case("plate, float16", (19, 23), 5, mixed_faces, heating(5, changes=True), np.float16)
-PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION, HALF)} | {
+PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION, *REACTING, HALF)} | {
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
     "cylinder": revolved("r z", (9, 14)),
@@ -68,7 +69,7 @@ def test_it_agrees_with_the_reference_on_any_number_of_threads(
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", ["plate", "plate, one material", "radiation, 2D"])
 def test_bits_are_those_of_the_chain(name: str, dtype: type, teams: dict[int, ThreadTeam]) -> None:
-    case = {it.name: it for it in (*CASES, *RADIATION)}[name]
+    case = {it.name: it for it in (*CASES, *RADIATION, *REACTING)}[name]
     problem = replace(case, shape=(4, 5), dtype=dtype).problem()
     expected = exact.advance(whole(problem), problem, 3)
     np.testing.assert_array_equal(run(PLAIN, problem, {}, teams[2], (1, 2)), expected)

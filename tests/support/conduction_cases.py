@@ -182,6 +182,12 @@ def heating(n_ids: int, changes: bool) -> Rule:
     return Rule(Program(compile_expression("q", ["q"]).tree), (Parameter("q", values),))
 
 
+def reacting(n_ids: int) -> Rule:
+    """Power that grows with the square of the state, by material."""
+    tree = compile_expression("q*(1 + 0.2*mirror*mirror)", ["q", "mirror"]).tree
+    return Rule(Program(tree), (Parameter("q", np.linspace(-1, 2, n_ids)),))
+
+
 def beam() -> Rule:
     """Power that moves through the body."""
     text = "p*exp(-(x - x0)**2)"
@@ -225,6 +231,12 @@ CASES = (
     Case("plate, float32", (19, 23), 5, mixed_faces, heating(5, changes=True), np.float32),
     Case("block", (7, 9, 11), 6, mixed_faces, heating(6, changes=True)),
     Case("block, rings", (8, 7, 9), 3, rings),
+)
+
+
+REACTING = (
+    Case("plate, reacting", (19, 23), 5, mixed_faces, reacting(5)),
+    Case("block, reacting, float32", (7, 9, 11), 6, mixed_faces, reacting(6), np.float32),
 )
 
 

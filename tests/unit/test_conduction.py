@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.conduction_cases import (
     CASES,
     RADIATION,
+    REACTING,
     Case,
     affine,
     closed,
@@ -83,7 +84,7 @@ def loop_step(u: Field, problem: Problem, number: int) -> Field:
     return new
 
 
-@pytest.mark.parametrize("case", [*CASES, *RADIATION], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *RADIATION, *REACTING], ids=lambda case: case.name)
 def test_oracle_is_the_loop_over_points(case: Case) -> None:
     problem = case.problem()
     u = problem.initial(Slab.whole(problem.grid))

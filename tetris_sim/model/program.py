@@ -98,6 +98,10 @@ class Program:
         """Names of the inputs, in the order in which they are first used."""
         return tuple(it.name for it in self.instructions if it.operation == INPUT)
 
+    def reads(self, *names: str) -> bool:
+        """Whether any of some names is an input."""
+        return not set(names).isdisjoint(self.inputs)
+
 
 @dataclass(frozen=True, eq=False)
 class Programs:

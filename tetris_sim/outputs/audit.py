@@ -307,7 +307,7 @@ class Audit:
             given = [it.given(state, time) * joules_of(self._problem) for it in lumps]
         flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
         temperatures = [float(it.now.at(np.array(time))) for it in lumps]
-        power = 0.0 if self._sources is None else self._sources.power(snapshot.step)
+        power = 0.0 if self._sources is None else self._sources.power(snapshot)
         powers = self._powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
         balance = self._balance.add(snapshot.step, heat, powers, counted)

@@ -24,6 +24,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.materials import BodyMaterials, plane_blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
+from tetris_sim.solvers.assembly import by_temperature
 from tetris_sim.solvers.surface_flows import joules_of
 
 _INSULATED = (0.0, 1.0)  # the ghost as offset and factor of its mirror point, without any flow
@@ -170,35 +171,44 @@ class Sources:
 
     def __init__(self, rule: Rule, body: BodyMaterials, *, implicit: bool = False) -> None:
         self._rule, self._body, self._implicit = rule, body, implicit
-        has_places = not set(body.problem.grid.axis_names).isdisjoint(rule.program.inputs)
+        has_places = rule.program.reads(*body.problem.grid.axis_names)
+        self._reacts = by_temperature(rule)
         # Without coordinates the power is a number per id, and many steps are cheap to sum.
-        self._volumes = None if has_places else _volumes(body)
+        self._volumes = None if has_places or self._reacts else _volumes(body)
         self._steady: float | None = None
 
     @property
     def adds_up(self) -> bool:
         """Whether the heat of many steps is known exactly."""
-        return self._volumes is not None or not self._rule.changes
+        return self._volumes is not None or not (self._rule.changes or self._reacts)
 
-    def power(self, step: int) -> float:
-        """Total power of the step that begins, or of implicit steps at its beginning [W]."""
-        if self._volumes is not None and self._implicit:
-            time = self._body.problem.time(step)
-            return float(self._power((time, time), self._volumes))
+    def power(self, snapshot: Snapshot) -> float:
+        """Total power of the step that begins with a state, or of implicit steps at its beginning
+        [W].
+        """
         if self._volumes is not None:
-            return float(self._powers(step, 1, self._volumes)[0])
-        if self._rule.changes:
-            return self._integral(step)
+            return self._known(snapshot.step, self._volumes)
+        if self._rule.changes or self._reacts:
+            return self._integral(snapshot)
         # Constant in time: integrated over the body once.
         if self._steady is None:
-            self._steady = self._integral(0)
+            self._steady = self._integral(snapshot)
         return self._steady
+
+    def _known(self, step: int, volumes: Numbers) -> float:
+        if self._implicit:
+            time = self._body.problem.time(step)
+            return float(self._power((time, time), volumes))
+        return float(self._powers(step, 1, volumes)[0])
 
     def heat(self, first: int, last: int) -> float:
         """Heat from one step to another [J]; only where `adds_up`."""
         dt = self._body.problem.dt
-        if self._volumes is None or not self._rule.changes:
-            return (last - first) * self.power(first) * dt
+        if self._volumes is None:
+            assert self._steady is not None, "records ask for their power before"
+            return (last - first) * self._steady * dt
+        if not self._rule.changes:
+            return (last - first) * self._known(first, self._volumes) * dt
         if self._implicit:
             times = [self._body.problem.time(step) for step in range(first, last + 1)]
             spans = itertools.pairwise(times)
@@ -226,12 +236,17 @@ class Sources:
         # (steps, ids) times the volume of each id: the total power of every step.
         return np.asarray(np.broadcast_to(power, (steps, len(volumes))) @ volumes)
 
-    def _integral(self, step: int) -> float:
+    def _integral(self, snapshot: Snapshot) -> float:
         body, problem = self._body, self._body.problem
         sums = []
         for box in blocks(problem.grid.shape, 8):
             ids = body.ids(box)
-            power = reference.follow(self._rule, problem, step, box, ids.astype(np.int64), {})
+            seen: reference.Seen = {}
+            if self._reacts:
+                state = snapshot.hidden(box)[0].astype(problem.arithmetic)
+                seen = reference.potentials(body.conduction, state, ids)
+            codes = ids.astype(np.int64)
+            power = reference.follow(self._rule, problem, snapshot.step, box, codes, seen)
             gained = np.where(body.capacity(box, ids) > 0, power * body.volume(box), 0.0)
             sums.append(exact_sum(gained.astype(np.float64)))
         return math.fsum(sums)

@@ -102,7 +102,7 @@ class Meter:
             for shore in self._shores:
                 self._add_shore(found, shore, state)
         if self._sources is not None:
-            found[SOURCES] = self._sources.power(snapshot.step)
+            found[SOURCES] = self._sources.power(snapshot)
         state = snapshot.field()[0] if lumps_of(self._problem) else None
         for lump in lumps_of(self._problem):
             assert state is not None

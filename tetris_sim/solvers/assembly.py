@@ -246,14 +246,27 @@ def bends_of(rule: Rule, begin: float, end: float) -> Numbers:
     return inside[(inside > begin) & (inside < end)]
 
 
+def by_temperature(source: Rule) -> bool:
+    """Whether a source depends on the temperature of what it heats."""
+    return source.program.reads(MIRROR, TEMPERATURE)
+
+
 def add_heated(
-    to: Values, source: Rule, problem: Problem, conduction: Conduction, where: Where, when: Spans
+    to: Values,
+    source: Rule,
+    problem: Problem,
+    where: Where,
+    when: Spans,
+    temperature: Numbers | None = None,
 ) -> None:
-    """Add the heat source of cells over some spans, per volume, or in total with coefficients."""
+    """Add the heat source of cells over some spans, per volume, or in total with coefficients; it
+    may depend on the temperature of all cells.
+    """
+    conduction = problem.body
     shape, xp, medium = problem.grid.shape, where.xp, conduction.medium
 
     # A source that does not read coordinates has one value per id, evaluated once.
-    by_id = set(problem.grid.axis_names).isdisjoint(source.program.inputs)
+    by_id = not (by_temperature(source) or source.program.reads(*problem.grid.axis_names))
     table = np.zeros(0)
     if by_id:  # a number for each id
         codes = np.arange(medium.n_ids)
@@ -270,9 +283,12 @@ def add_heated(
             heat = table.take(xp.asarray(ids).astype(np.intp))
         else:
             codes = ids.astype(np.int64)
+            seen: Seen = {}
+            if temperature is not None:
+                seen = dict.fromkeys((MIRROR, TEMPERATURE), temperature[first:last])
             heat = xp.asarray(
                 averaged(
-                    source, when, lambda span: follow(source, problem, 0, box, codes, {}, span)
+                    source, when, lambda span: follow(source, problem, 0, box, codes, seen, span)
                 )
             )
         if conduction.coefficients is not None:

@@ -34,6 +34,7 @@ from tetris_sim.solvers.assembly import (
     add_heated,
     averaged,
     bends_of,
+    by_temperature,
     conductances,
     contents_of,
     instant,
@@ -44,6 +45,7 @@ from tetris_sim.solvers.surface_flows import SurfaceFlows, plane
 
 # Slopes and distances, in degrees, of the test whether a face is linear.
 _FLAT = 1e-10  # how far a slope may be off by rounding
+_NEAR = 1e-3  # degrees, for the slope of what heats
 _FAR = 100.0  # degrees away from where it is, a straight line is as steep
 _UNEVEN = 1.0  # of the smallest width of an axis: by how much widths differ where it is graded
 # Of the largest weight: by how much weights that should be equal may differ, what rounding leaves.
@@ -66,6 +68,7 @@ class LinearSystem:
         state: that it is linearized at, with enthalpies.
         widths: of cells by axis, where an axis is graded.
         surfaces: the parts of d and f that lead out of the body.
+        frozen: d and f as if sources stayed as they are at the state, where they depend on it.
         where: location of the arrays; those of a GPU belong to bodies without held cells or
             enthalpies.
     """
@@ -81,6 +84,7 @@ class LinearSystem:
     widths: tuple[Numbers, ...] = ()
     surfaces: SurfaceFlows | None = None
     where: Where = HERE
+    frozen: tuple[Numbers, Numbers] | None = None
 
     @functools.cached_property
     def capacity(self) -> Numbers:
@@ -88,6 +92,11 @@ class LinearSystem:
         c, or 1 for enthalpies; infinite where the state is held.
         """
         return self.stores()
+
+    @property
+    def given(self) -> tuple[Numbers, Numbers]:
+        """Return d and f without what sources give more as cells warm."""
+        return (self.exchange, self.heat) if self.frozen is None else self.frozen
 
     @property
     def wide(self) -> tuple[Numbers, ...]:
@@ -273,7 +282,9 @@ class _Parts:
         if self._any_held or conduction.coefficients is not None:
             self._held = np.isinf(self._capacity)
             self._any_held = bool(self._held.any())
-        plain = self._contents is None and not self._any_held
+        source = conduction.source
+        self._reacts = source is not None and by_temperature(source)
+        plain = self._contents is None and not self._any_held and not self._reacts
         self._where = where if plain else replace(where, xp=np)
         xp = self._where.xp
         # Widths matter to the multigrid hierarchy only if they differ much.
@@ -286,7 +297,6 @@ class _Parts:
         self._steady: float | None = None  # what a constant source gives in all
 
         # Faces and sources that never change are assembled once; `at` adds the others.
-        source = conduction.source
         faces = [
             (axis, side, problem.ruled_face(axis, side))
             for axis in range(len(shape))
@@ -302,9 +312,9 @@ class _Parts:
 
         # d and f of everything that is the same at all times and states.
         self._d, self._f = xp.zeros(shape), xp.zeros(shape)
-        self._lasts = source is None or not source.changes
+        self._lasts = source is None or not (source.changes or self._reacts)
         if source is not None and self._lasts:
-            self._f += self._heated(source, instant(0.0))
+            self._f += self._heated(source, instant(0.0), None)
             self._steady = float(self._f.sum())
             self._given = None
         nothing = np.broadcast_to(np.zeros(1), shape)
@@ -324,7 +334,7 @@ class _Parts:
 
     def at(self, when: Spans, state: Numbers) -> LinearSystem:
         """Assemble the system over some spans of time and at a state."""
-        self._linear = self._contents is None or self._contents.has_one
+        self._linear = (self._contents is None or self._contents.has_one) and not self._reacts
         d, f = self._d, self._f
         # The constant parts must not be overwritten.
         radiates = self._contents is not None and self._contents.enthalpy.radiates
@@ -332,7 +342,7 @@ class _Parts:
             d, f = d.copy(), f.copy()
         heat = None
         if (source := self._conduction.source) is not None and not self._lasts:
-            heat = self._heated(source, when)
+            heat = self._heated(source, when, self._temperature(state) if self._reacts else None)
             f += heat
         for face in self._moving:
             self._add_face(d, f, face, state, when)
@@ -353,6 +363,12 @@ class _Parts:
             d[self._held] = 0.0
             f[self._held] = 0.0
         conductance = tuple(k for k, _ in joined)
+        frozen = None
+        if source is not None and self._reacts:
+            frozen = d, f
+            drive = state if self._contents is None else self._contents.driving(state)
+            more = self._more(source, when, state)
+            d, f = d - more, f - more * drive
         surfaces = SurfaceFlows(
             dict(self._faces),
             [(axis, *way) for axis, (_, ways) in enumerate(joined) for way in ways],
@@ -369,6 +385,7 @@ class _Parts:
                 self._widths,
                 surfaces,
                 self._where,
+                frozen,
             ),
         )
 
@@ -376,11 +393,31 @@ class _Parts:
     def _ids(self) -> Ids:
         return self._conduction.medium.ids(self._whole)
 
-    def _heated(self, source: Rule, when: Spans) -> Values:
-        """Return what a source gives over some spans, made once for all states."""
-        if self._given is None or self._given[0] != when:
+    def _temperature(self, state: Numbers) -> Numbers:
+        it = self._conduction.enthalpy
+        return state if it is None else np.asarray(it.of(it.temperature, state, self._ids))
+
+    def _more(self, source: Rule, when: Spans, state: Numbers) -> Numbers:
+        """Return by how much more a source gives per unit of the driving quantity."""
+        here = self._temperature(state)
+        sides = (self._heated(source, when, here + side * _NEAR) for side in (1, -1))
+        up, down = sides
+        more = (up - down) / (2 * _NEAR)
+        if (it := self._contents) is None or it.drive is it.enthalpy.temperature:
+            return np.asarray(more)
+        steep, warms = (
+            it.enthalpy.slope(curve, state, it.ids)
+            for curve in (it.enthalpy.potential, it.enthalpy.temperature)
+        )
+        return np.divide(more * warms, steep, out=np.zeros(more.shape), where=steep > 0)
+
+    def _heated(self, source: Rule, when: Spans, temperature: Numbers | None) -> Values:
+        """Return what a source gives over some spans, made once for all states where it does not
+        depend on these.
+        """
+        if self._given is None or self._given[0] != when or temperature is not None:
             heat = self._where.xp.zeros(self._problem.grid.shape)
-            add_heated(heat, source, self._problem, self._conduction, self._where, when)
+            add_heated(heat, source, self._problem, self._where, when, temperature)
             if self._any_held:
                 heat[self._held] = 0.0  # what stores nothing takes up nothing
             self._given = when, heat

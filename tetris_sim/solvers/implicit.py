@@ -220,7 +220,7 @@ class ImplicitSteps:
         # An exchange that grows or falls within the step must not become a negative one: then the
         # mean over the step counts in both stages.
         made = self.balance(second, u)
-        if float(made.exchange.min()) < -_NEGATIVE * float(made.whole.max()):
+        if float(made.given[0].min()) < -_NEGATIVE * float(made.whole.max()):
             first = second = ((1.0, span.begin, span.end),)
         return first, second
 

@@ -305,7 +305,7 @@ class AggregationCycle:
         self._dtype = np.float64 if self._xp is np else np.float32
         self.f = self._xp.zeros(host[-1].shape, self._dtype)
         self._levels: list[_Aggregated] = []
-        matrix = _matrix_of(host)
+        matrix = matrix_of(host)
         # A part that exchanges nothing keeps its mean: its balance does not determine it.
         _, self._parts = connected_components(matrix, directed=False)
         self._sizes = np.bincount(self._parts)
@@ -402,7 +402,7 @@ class _Aggregated:
         return np.append(u, 0.0)[self._joined]
 
 
-def _matrix_of(operator: Sequence[Numbers]) -> Any:
+def matrix_of(operator: Sequence[Numbers]) -> Any:
     """The sparse matrix of an operator, (n, n) in CSR form."""
     from scipy.sparse import coo_matrix
 

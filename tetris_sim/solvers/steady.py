@@ -24,7 +24,7 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers import tangent
 from tetris_sim.solvers.assembly import HERE, Where, instant, rules_of
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
-from tetris_sim.solvers.krylov import Arithmetic, Heard, nobody
+from tetris_sim.solvers.krylov import SMALL, Arithmetic, Heard, matrix_of, nobody
 from tetris_sim.solvers.solver import Solver, settle
 
 # Anderson acceleration of the fixed-point iteration that solves again with the coefficients of the
@@ -69,6 +69,11 @@ class Mixture:
 _LIMIT = 1000  # iterations
 _OUTER = 50  # linearisations
 _FORCING = 1e-3  # how much better a linearised balance is solved than the last one was
+_RUNAWAY = (
+    "no steady state was found: what the sources give grows faster with temperature than the body "
+    "can lose it (thermal runaway); let them give less, cool the body better or begin nearer to a "
+    "state that lasts, or compute it over time (time.scheme: implicit)"
+)
 _ROUNDING = 1e-9  # of all heat: by how much heats that cancel may differ
 
 
@@ -147,15 +152,18 @@ def solve_steady(
         if left <= least:
             break
         aim = least / 2 if made.is_linear else max(least / 2, _FORCING * left)
-        found, solved = settle(
-            made,
-            u,
-            solver,
-            tolerance=aim / scale,
-            scale=scale,
-            limit=_LIMIT - iterations,
-            heard=heard,
-        )
+        try:
+            found, solved = settle(
+                made,
+                u,
+                solver,
+                tolerance=aim / scale,
+                scale=scale,
+                limit=_LIMIT - iterations,
+                heard=heard,
+            )
+        except NumericsError as error:
+            raise (error if made.frozen is None else NumericsError(_RUNAWAY)) from error
         iterations, solutions = iterations + solved.iterations, solutions + 1
         # With enthalpies, insulated parts must hold their heat in every iterate, since their
         # conductances depend on the temperature.
@@ -168,12 +176,16 @@ def solve_steady(
         made = made if made.is_linear else balances.at(instant(time), _state(made, u))
         left = remaining(made, u, near)
     else:
+        if made.frozen is not None:
+            raise NumericsError(_RUNAWAY)
         msg = (
             f"after {_OUTER} linearisations the heat balance is off by {left / scale:.3g} of what "
             f"it was, and {tolerance:.3g} was wanted; begin nearer to the answer, or take a larger "
             "tolerance"
         )
         raise NumericsError(msg)
+    if not _lasts(made):
+        raise NumericsError(_RUNAWAY)
 
     # Insulated parts are determined up to a constant: shift them to the heat of the initial state.
     answer = made.where.host(_state(made, u))
@@ -192,6 +204,26 @@ def solve_steady(
     return Steady(answer, iterations, solutions, left / scale if scale else 0.0, notes)
 
 
+def _lasts(made: LinearSystem) -> bool:
+    """Whether a state in balance comes back when it is disturbed, as far as that can be in doubt:
+    where sources grow with temperature, and the system is small enough to be factorised.
+    """
+    if made.frozen is None or made.heat.size > SMALL:
+        return True
+    from scipy.sparse.linalg import splu
+
+    matrix = matrix_of(made.operator())
+    matrix.setdiag(matrix.diagonal() + (matrix.diagonal() == 0))  # of held cells
+    # Without pivoting the signs of the pivots are those of the eigenvalues (Sylvester).
+    factors = splu(
+        matrix.tocsc(),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    return bool((factors.U.diagonal() > 0).all())
+
+
 def _state(made: LinearSystem, u: Numbers) -> Numbers:
     """Return the state of a driving quantity."""
     return u if made.contents is None else made.contents.state(u)
@@ -202,8 +234,8 @@ _KEPT = "What is insulated on all sides keeps its heat: its steady temperature i
 
 def best_degrees(made: LinearSystem) -> float:
     """Return the uniform driving quantity whose heat flows sum to zero."""
-    d = float(made.exchange.sum())
-    return float(made.heat.sum()) / d if d > 0 else 0.0
+    d, f = (float(it.sum()) for it in made.given)
+    return f / d if d > 0 else 0.0
 
 
 def best_constant(made: LinearSystem) -> Numbers:
@@ -268,11 +300,11 @@ def _alone(problem: Problem, made: LinearSystem) -> list[tuple[npt.NDArray[Any],
         ConfigError: such a part has a source.
     """
     # Without held cells the body counts as one part; with an exchange anywhere it is not insulated.
-    if not made.any_held and float(made.exchange.sum()) > 0:
+    if not made.any_held and float(made.given[0].sum()) > 0:
         return []
     labels = _parts(problem, made)
     n = int(labels.max()) + 1
-    d, f = (made.where.host(it).reshape(-1) for it in (made.exchange, made.heat))
+    d, f = (made.where.host(it).reshape(-1) for it in made.given)
 
     # Sums per part: only parts without exchange are insulated, and label 0 is the held cells.
     exchange, heat, most = (np.bincount(labels.reshape(-1), values, n) for values in (d, f, abs(f)))

@@ -101,6 +101,7 @@ def tangent_of(made: LinearSystem, storage: Numbers | float) -> Tangent:
     for (axis, side), (_, d) in made.surfaces.links.items():
         plane(own, axis, 0 if side == "low" else state.shape[axis] - 1)[...] += d
     # Faces know what flows per unit of the driving quantity, not of the state.
+    own += made.exchange - made.given[0]  # what sources give less as cells warm
     own *= contents.enthalpy.slope(contents.drive, state, contents.ids)
     cooling, warming = zip(*pairs, strict=True)
     return Tangent(cooling, warming, own + storage, made.held)

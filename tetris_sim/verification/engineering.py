@@ -165,4 +165,66 @@ def _gap(name: str, axes: list[str]) -> Standard:
     return Standard(f"gap between {name}", _MODEST, sections, look)
 
 
-_FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (_radiation,)
+# Sources that depend on temperature: what reacts, leaks or resists.
+
+_FRANK = "D. A. Frank-Kamenetskii, Diffusion and Heat Transfer in Chemical Kinetics (1969)"
+_SYSTEMS = {"slab": "", "cylinder": "cylindrical", "sphere": "spherical"}
+
+
+def explosion(shape: str, delta: float, n: int) -> dict[str, Any]:
+    """A slab, cylinder or sphere of half-width 1 and n cells, at 0 outside, in which delta exp(T)
+    is set free, of k = 1: it burns steadily up to a critical delta, and explodes beyond it.
+    """
+    grid: dict[str, Any] = {"shape": [n], "size": [1.0]}
+    outside = "x+"
+    if system := _SYSTEMS[shape]:
+        grid |= {"coordinates": system, "axes": ["r"]}
+        outside = "r+"
+    sides = {} if system else {"x-": _INSULATED}
+
+    return {
+        "grid": grid,
+        "initial": {"type": "constant", "value": 0},
+        "model": {
+            "type": "heat",
+            "materials": {"fuel": {"conductivity": 1, "density": 1, "specific_heat": 1}},
+            "regions": [{"material": "fuel"}],
+            "sources": [{"density": f"{delta}*exp(T)"}],
+        },
+        "boundaries": {outside: {"type": "dirichlet", "value": 0}, **sides},
+        "time": _STEADY,
+    }
+
+
+def _reactions() -> Iterator[Standard]:
+    for number, (shape, delta) in enumerate((("slab", 0.8), ("cylinder", 1.8), ("sphere", 3.0))):
+        yield _burning(shape, delta, number)
+
+
+def _burning(shape: str, delta: float, curved: int) -> Standard:
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        from scipy.integrate import solve_ivp
+
+        def outside(centre: float) -> float:
+            # T'' + curved / r T' = -delta exp(T), from a small r on, where T is a parabola.
+            begin = 1e-6
+            slope = -delta * math.exp(centre) / (1 + curved) * begin
+
+            def rates(r: float, it: Any) -> tuple[Any, Any]:
+                return it[1], -delta * math.exp(it[0]) - curved / r * it[1]
+
+            found = solve_ivp(rates, (begin, 1.0), (centre, slope), rtol=1e-10, atol=1e-12)
+            return float(found.y[0, -1])
+
+        # The smaller of two centre temperatures; the other one does not last.
+        exact = root(outside, 0.0, 1.1)
+        found = answer.temperature(0.0)
+        yield StandardRow("centre [1]", exact, 1e-4, found)
+
+    return Standard(f"{shape} that burns", _FRANK, explosion(shape, delta, 200), look)
+
+
+_FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
+    _radiation,
+    _reactions,
+)

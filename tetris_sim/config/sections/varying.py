@@ -74,7 +74,7 @@ class TimeTable(Section):
 
 
 Given = float | str | TimeTable
-SURFACE = "T"  # the temperature of a face, in formulas of what passes through it [degC]
+SURFACE = "T"  # of a face or a heated point, in formulas of what it takes up: temperature [degC]
 OF_SURFACE = ("x", "y", "z", "t", SURFACE)
 
 
@@ -486,7 +486,7 @@ FaceEmissivity = Annotated[
 ]
 VaryingFlux = Annotated[float | str | TimeTable, Varying(HEAT_FLUX)]
 VaryingCoefficient = Annotated[float | str | TimeTable, Varying(HEAT_TRANSFER_COEFFICIENT)]
-VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY)]
+VaryingDensity = Annotated[float | str | TimeTable, Varying(POWER_DENSITY, OF_SURFACE)]
 VaryingPower = Annotated[float | str | TimeTable, Varying(POWER, ("t",))]
 VaryingFactor = Annotated[float | str | TimeTable, Varying(NUMBER, ("t",))]
 VaryingSetpoint = Annotated[float | str | TimeTable, Varying(TEMPERATURE, ("t",))]

@@ -22,6 +22,7 @@ from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import follow, ruled_ghosts
 from tetris_sim.model.slab import Ranges, batches
+from tetris_sim.solvers.assembly import by_temperature
 from tetris_sim.solvers.spectral.axis import (
     MOST_DENSE,
     Ends,
@@ -158,6 +159,8 @@ def _refuse_changing(conduction: Conduction) -> None:
         why = "its properties depend on temperature"
     elif conduction.source is not None and conduction.source.changes:
         why = "its sources change with time"
+    elif conduction.source is not None and by_temperature(conduction.source):
+        why = "its sources depend on temperature"
     if why is not None:
         raise NotSpectralError(why)
 
