@@ -85,11 +85,11 @@ LAWS = {
 }
 
 
-def lumped(law: Any, end: float) -> float:
+def lumped(law: Any, end: float, h: float = 50.0) -> float:
     from scipy.integrate import solve_ivp
 
     def rate(_: float, t: Numbers) -> Numbers:
-        return np.asarray((0.01 * law(t) - 50 * (t - 20)) / (0.01 * 1e6))
+        return np.asarray((0.01 * law(t) - h * (t - 20)) / (0.01 * 1e6))
 
     return float(solve_ivp(rate, (0, end), [30.0], rtol=1e-12, atol=1e-10).y[0, -1])
 
@@ -97,9 +97,9 @@ def lumped(law: Any, end: float) -> float:
 @pytest.mark.parametrize("name", LAWS)
 def test_plates_follow_scipy(name: str, device: Solver) -> None:  # noqa: F811
     text, law = LAWS[name]
-    end = 200.0
+    end = 100.0
     exact = lumped(law, end)
-    problem = build(**plate(text, time={"scheme": "implicit", "dt": 0.5, "steps": 400}))
+    problem = build(**plate(text, time={"scheme": "implicit", "dt": 0.5, "steps": 200}))
     steps, u = ImplicitSteps(problem, device, 1e-12), start(problem)[0].astype(np.float64)
     for number in range(problem.steps):
         u = steps.advance(u, number)
@@ -108,16 +108,21 @@ def test_plates_follow_scipy(name: str, device: Solver) -> None:  # noqa: F811
     assert sum(steps.moved.values()) == pytest.approx(stored, rel=1e-9)
     assert steps.moved["sources"] > 0
 
-    adaptive = AdaptiveSteps(problem, device, 1e-7)
+    adaptive = AdaptiveSteps(problem, device, 1e-6)
     v = adaptive.advance(start(problem)[0].astype(np.float64), 0.0, end)
-    assert v.mean() == pytest.approx(exact, rel=1e-5)
+    assert v.mean() == pytest.approx(exact, rel=1e-4)
 
 
 def test_explicit_steps_read_the_temperature_of_now() -> None:
     text, law = LAWS["leakage"]
-    problem = build(**plate(text), time={"dt": 0.01, "steps": 2000})
+    sections = plate(text)
+    sections["model"]["materials"]["it"]["conductivity"] = 100.0
+    problem = build(**sections, time={"dt": 0.01, "steps": 2000})
     found = reference.advance(start(problem), problem, 2000)[0]
-    assert found.mean() == pytest.approx(lumped(law, 20.0), abs=1e-4)
+    # Half of the only cell resists besides the film.
+    exact = lumped(law, 20.0, 1 / (1 / 50 + 0.005 / 100))
+    assert found.mean() == pytest.approx(exact, abs=1e-4)
+    assert found.mean() - 30 > 1e-2
 
 
 def test_a_rod_that_resists_more_when_warm(device: Solver) -> None:  # noqa: F811
@@ -177,7 +182,12 @@ def last_row(path: Path) -> dict[str, float]:
 
 
 def run(directory: Path, *overrides: str, **how: Any) -> dict[str, float]:
-    small = ("grid.shape=[24, 16]", "output.pictures=false", "compute.tuning_budget=0")
+    small = (
+        "grid.shape=[24, 16]",
+        "output.pictures=false",
+        "output.probes=[]",
+        "compute.tuning_budget=0",
+    )
     where = f"output.directory={directory}"
     launch(ts.load_config(EXAMPLE, overrides=(*small, where, *overrides), environ={}), **how)
     return last_row(directory / "statistics.csv")
@@ -188,7 +198,7 @@ def named(found: dict[str, float], name: str) -> float:
 
 
 EXPLICIT = ("time.scheme=explicit", "time.dt=auto", "time.t_end=20 ms")
-EVERY = ("output.statistics.every=5 ms", "output.fields.every=20 ms", "output.probes.every=5 ms")
+EVERY = ("output.statistics.every=5 ms", "output.fields.every=20 ms")
 
 
 @pytest.mark.parametrize("scheme", ["explicit", "implicit"])
@@ -205,10 +215,9 @@ def test_the_balance_counts_what_leaks(scheme: str, tmp_path: Path) -> None:
 
 def test_a_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     every = ("output.statistics.every=100 ms", "output.fields.every=400 ms")
-    probes = "output.probes.every=100 ms"
-    whole = run(tmp_path / "a", "time.t_end=800 ms", *every, probes)
-    run(tmp_path / "b", "time.t_end=400 ms", *every, probes)
-    again = run(tmp_path / "b", "time.t_end=800 ms", *every, probes, resume="auto")
+    whole = run(tmp_path / "a", "time.t_end=800 ms", *every)
+    run(tmp_path / "b", "time.t_end=400 ms", *every)
+    again = run(tmp_path / "b", "time.t_end=800 ms", *every, resume="auto")
     assert named(again, "temperature max") == named(whole, "temperature max")
     assert named(again, GIVEN) == pytest.approx(named(whole, GIVEN), rel=1e-12)
 
@@ -223,7 +232,7 @@ def test_what_leaks_more_than_is_cooled_runs_away(tmp_path: Path) -> None:
     [
         ({"density": "1e5*exp(Tc)"}, "Tc"),
         ({"power": "5*T"}, "T"),
-        ({"density": "1e5/(T - 20)"}, "not finite"),
+        ({"density": "1e5/(T - 20)"}, "must be finite"),
     ],
 )
 def test_formulas_that_are_none_are_refused(source: dict[str, Any], told: str) -> None:
