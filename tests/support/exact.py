@@ -86,7 +86,7 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
     here = seen[MIRROR]
     gained: npt.NDArray[Any] | None = None
     if conduction.source is not None:
-        gained = _follow(conduction.source, problem, number, whole, ids, {})
+        gained = _follow(conduction.source, problem, number, whole, ids, seen)
         if coefficients is not None:
             gained = gained * coefficients.volume(whole).astype(kind)
 

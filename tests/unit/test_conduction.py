@@ -64,7 +64,8 @@ def loop_step(u: Field, problem: Problem, number: int) -> Field:
 
     for point in itertools.product(*map(range, grid.shape)):
         here, mine = float(u[0][point]), int(ids[point])
-        gained = 0.0 if conduction.source is None else follow(conduction.source, point, mine)
+        source = conduction.source
+        gained = 0.0 if source is None else follow(source, point, mine, mirror=here)
         for axis, side in itertools.product(range(grid.ndim), (0, 1)):
             other = list(point)
             other[axis] += 2 * side - 1
