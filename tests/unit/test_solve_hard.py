@@ -117,7 +117,7 @@ def check(problem: Problem, device: Solver, monkeypatch: pytest.MonkeyPatch) -> 
     solve_steady(problem, start(problem)[0], device, tolerance=1e-8)
     assert max(solved.iterations for *_, solved in seen) <= MOST_ITERATIONS
     operator, f, u, _ = seen[0]
-    matrix = krylov._matrix_of(operator).tocsc()
+    matrix = krylov.matrix_of(operator).tocsc()
     exact = spsolve(matrix, f.reshape(-1))
 
     # Where nearly nothing cools, a rounding of the matrix itself moves the direct solution, by as

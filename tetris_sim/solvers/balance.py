@@ -409,7 +409,8 @@ class _Parts:
             it.enthalpy.slope(curve, state, it.ids)
             for curve in (it.enthalpy.potential, it.enthalpy.temperature)
         )
-        return np.divide(more * warms, steep, out=np.zeros(more.shape), where=steep > 0)
+        by_drive = np.divide(more * warms, steep, out=np.zeros(more.shape), where=steep > 0)
+        return np.asarray(by_drive)
 
     def _heated(self, source: Rule, when: Spans, temperature: Numbers | None) -> Values:
         """Return what a source gives over some spans, made once for all states where it does not
