@@ -213,6 +213,7 @@ class Sources:
             times = [self._body.problem.time(step) for step in range(first, last + 1)]
             spans = itertools.pairwise(times)
             return math.fsum((b - a) * self._power((a, b), self._volumes) for a, b in spans)
+
         # In chunks of steps, which bounds the memory for their powers.
         powers = [
             exact_sum(self._powers(begin, min(_CHUNK, last - begin), self._volumes))

@@ -291,6 +291,7 @@ def add_heated(
                     source, when, lambda span: follow(source, problem, 0, box, codes, seen, span)
                 )
             )
+
         if conduction.coefficients is not None:
             heat = heat * xp.asarray(conduction.coefficients.volume(box))
         to[first:last] += heat

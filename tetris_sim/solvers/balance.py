@@ -365,6 +365,7 @@ class _Parts:
         conductance = tuple(k for k, _ in joined)
         frozen = None
         if source is not None and self._reacts:
+            # The tangent of what they give: where it grows, cells hold on to less heat.
             frozen = d, f
             drive = state if self._contents is None else self._contents.driving(state)
             more = self._more(source, when, state)

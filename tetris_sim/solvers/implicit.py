@@ -157,6 +157,7 @@ class ImplicitSteps:
         except NumericsError:
             if halvings == 0 or self.balance(self.at(span.begin), u).is_linear:
                 raise
+
         # Newton's method begins nearer to the answer of a shorter step.
         middle = (span.begin + span.end) / 2
         self.kept = self._kept_of_parts

@@ -212,6 +212,7 @@ def _lasts(made: LinearSystem) -> bool:
         return True
     from scipy.sparse.linalg import splu
 
+    # The matrix is symmetric, so that a disturbance cannot swing, only grow or shrink.
     matrix = matrix_of(made.operator())
     matrix.setdiag(matrix.diagonal() + (matrix.diagonal() == 0))  # of held cells
     # Without pivoting the signs of the pivots are those of the eigenvalues (Sylvester).
