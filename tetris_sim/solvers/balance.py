@@ -304,8 +304,12 @@ class _Parts:
             for side in SIDES
         ]
         self.changes = self._any_held or any(rule.changes for rule in rules_of(problem))
+        # Tangents of enthalpies change with the state, but for a face that lets nothing pass.
+        self._linear = True
         still = [
-            self._contents is None and face.is_affine and not face.rule.changes
+            face.is_affine
+            and not face.rule.changes
+            and (self._contents is None or _is_insulated(face))
             for *_, face in faces
         ]
         self._moving = [face for face, stays in zip(faces, still, strict=True) if not stays]
@@ -562,6 +566,12 @@ class _Parts:
             self._curved.add((axis, side))
         self._linear = self._linear and (axis, side) not in self._curved
         return at(0.0), np.where(abs(steep - 1) < _FLAT, 1.0, steep)
+
+
+def _is_insulated(face: RuledFace) -> bool:
+    """Whether the ghosts of an affine face that does not change are their mirror points."""
+    given = {it.name: np.asarray(it.values) for it in face.rule.parameters}
+    return bool((given["a"] == 0).all() and (given["b"] == 1).all())
 
 
 def norm(values: Numbers) -> float:
