@@ -17,7 +17,7 @@ GPU := gpu13
 # Compiles GPU kernels where there is no GPU; for CUDA 12 the GPU extra brings it.
 COMPILER := $(if $(filter gpu13,$(GPU)),$(comma)nvrtc)
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 pyproject.toml \
-	--extra notebook --extra report --extra compression --extra stl
+	--extra notebook --extra report --extra compression --extra stl --extra live
 LOWEST := $(VENV)/lowest
 # One file or two of each kind of dependency: readers and writers, formulas, kernels, bodies, pictures, tables.
 SMOKE := tests/unit/test_config.py tests/unit/test_quantities.py tests/unit/test_checkpoint.py \

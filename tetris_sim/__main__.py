@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code as in `ExitCode`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((word for word in words if word in VERBS), None)
-    runs = verb in ("run", "restart")
+    runs = verb in ("run", "restart", "live")
 
     quietly = ending_quietly(whole_process=arguments is None) if runs else contextlib.nullcontext()
     try:

@@ -26,7 +26,7 @@ from tetris_sim.outputs.figure_layout import (
     lay_out,
 )
 from tetris_sim.outputs.pictures import draw_overview, draw_state
-from tetris_sim.outputs.raster import _scale, can_paint, labelled_ticks
+from tetris_sim.outputs.raster import can_paint, colour_scale, labelled_ticks
 from tetris_sim.outputs.sampling import Plane, default_cuts, sample
 
 CAPTION = Caption("temperature", "degC", "A plate")
@@ -96,7 +96,7 @@ assert "matplotlib" in sys.modules
 @pytest.mark.parametrize(("name"), [FIELD_COLOURS, CHANGE_COLOURS])
 def test_colours_are_those_of_matplotlib(name: str) -> None:
     theirs = np.round(255 * colormaps[name](np.arange(256))[:, :3])
-    np.testing.assert_array_equal(_scale(name), theirs)
+    np.testing.assert_array_equal(colour_scale(name), theirs)
 
 
 @given(

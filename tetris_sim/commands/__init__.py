@@ -17,6 +17,7 @@ VERBS = {
     "sweep": "run a configuration with many values of some keys",
     "fit": "find parameters from what probes have measured",
     "restart": "continue a run from a checkpoint",
+    "live": "see and steer a run on a local page while it computes",
     "watch": "show how far a run is, from its files alone",
     "info": "say what is in an output, a checkpoint or a results directory",
     "report": "make a page about a run, or about two beside each other",

@@ -185,7 +185,7 @@ class _Canvas:
 
         bar = place.bar
         # The scale is a column of 256 colours, the highest value on top.
-        scale = Image.fromarray(np.ascontiguousarray(_scale(panel.colours)[::-1, None]))
+        scale = Image.fromarray(np.ascontiguousarray(colour_scale(panel.colours)[::-1, None]))
         left, top, right, bottom = self._box(bar)
         self.picture.paste(
             scale.resize((right - left, bottom - top), Image.Resampling.NEAREST), (left, top)
@@ -368,13 +368,13 @@ def _coloured(values: Values, panel: Panel) -> npt.NDArray[np.uint8]:
     share = (values - low) / (high - low)
     finite = np.isfinite(share)
     index = np.clip(np.where(finite, share, 0.0) * 256, 0, 255).astype(np.uint8)
-    colours: npt.NDArray[np.uint8] = _scale(panel.colours)[index]
+    colours: npt.NDArray[np.uint8] = colour_scale(panel.colours)[index]
     colours[~finite] = 255
     return colours
 
 
 @functools.cache
-def _scale(name: str) -> npt.NDArray[np.uint8]:
+def colour_scale(name: str) -> npt.NDArray[np.uint8]:
     """The 256 colours of a map from the lowest to the highest value, (256, 3)."""
     from PIL import Image
 

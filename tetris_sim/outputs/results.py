@@ -5,6 +5,7 @@ fields.h5 fields.xdmf fields/     fields-<name>.h5 ...     probes/  statistics.c
 initial.png final.png difference.png overview.png
 checkpoints/           the newest ones
 report.json report.txt
+live.jsonl live_state.npy              what was changed while it was seen, to replay it
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ CONFIG = "resolved.yaml"  # never the name of a file that a user writes
 CHECKPOINTS = "checkpoints"
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.txt"
+SCHEDULE = "live.jsonl"  # what was changed of a run while it was seen
+SCHEDULED_STATE = "live_state.npy"  # the state that such a run began with, where it was none of its own
 _PARTS = "fields-*"
 # Patterns of exactly what a run writes, so that no other file in the folder is ever removed.
 _OURS = (
@@ -39,6 +42,8 @@ _OURS = (
     f"{CHECKPOINTS}/parts_*/part_*.h5",
     REPORT_JSON,
     REPORT_TEXT,
+    SCHEDULE,
+    SCHEDULED_STATE,
     "fields/fields_*.h5",
     "fields.h5",
     "fields.xdmf",

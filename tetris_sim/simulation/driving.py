@@ -208,7 +208,11 @@ def _step_at(problem: Problem, step: int, until: str | float) -> int:
 
 
 def state_of(
-    problem: Problem, values: npt.ArrayLike, name: str | None, now: Callable[[], Field]
+    problem: Problem,
+    values: npt.ArrayLike,
+    name: str | None,
+    now: Callable[[], Field],
+    where: npt.ArrayLike | None = None,
 ) -> InitialField:
     """A state from arrays.
 
@@ -217,6 +221,7 @@ def state_of(
         values: see `Simulation.set_field`.
         name: likewise.
         now: the state as it is, (n_fields, n0, ...); asked if `values` are only a part of it.
+        where: likewise.
 
     Raises:
         ConfigError: they do not fit.
@@ -254,9 +259,20 @@ def state_of(
         state = whole
 
     initial = reading(state)
-    if problem.view is None or problem.view.keep is None:
+    if problem.view is not None and problem.view.keep is not None:
+        initial = problem.view.keep(initial, problem.dtype)
+    if where is None:
         return initial
-    return problem.view.keep(initial, problem.dtype)
+
+    points = as_array("where", where)
+    if points.shape != grid.shape or points.dtype != np.bool_:
+        msg = (
+            f"where is of shape {points.shape} of {points.dtype}; booleans of the grid's shape "
+            f"{grid.shape} are wanted"
+        )
+        raise ConfigError(msg)
+    # Of a body whose state is heat content, temperatures alone would not say how much has melted.
+    return reading(np.where(points, initial(Slab.whole(grid)), now()))
 
 
 def reading(state: Field) -> InitialField:

@@ -171,7 +171,8 @@ def underway(
         problem, plan = prepared.problem, prepared.plan
         if launched.start.begins:
             log.info("%s", launched.start.begins)
-        log.info("%s", describe(config, problem, plan))
+        if not isinstance(resume, Start):  # a run that goes on in memory has been described
+            log.info("%s", describe(config, problem, plan))
 
         with (
             _attach(launched, prepared, vary, bar=bar, strict=strict) as attached,
@@ -296,6 +297,7 @@ def _prepare(launched: Launched, *, use_cache: bool, adapt: Adapt | None) -> Pre
             seconds_left=launched.stopping.seconds_left(),
             use_cache=use_cache,
             adapt=adapt,
+            begun=launched.start.state,
         )
     on_root(launched.ranks, lambda: _refuse_full_disk(launched, prepared.problem))
     launched.stopping.margin = _saving_seconds(prepared.problem, prepared.plan)

@@ -188,13 +188,20 @@ class Simulation(WorkerGroup):
         with self.turn.taken():
             return super().field()
 
-    def set_field(self, values: npt.ArrayLike, name: str | None = None) -> None:
+    def set_field(
+        self,
+        values: npt.ArrayLike,
+        name: str | None = None,
+        where: npt.ArrayLike | None = None,
+    ) -> None:
         """Go on from other values at this step.
 
         Args:
             values: of the grid's shape; of several fields (n_fields, n0, ...), or with `name`.
             name: the one field that they are of. Of a body whose state is heat content, values are
                 temperatures.
+            where: the points that get them, boolean of the grid's shape; the others keep what they
+                have, to the last bit. All points if not given.
 
         Raises:
             ConfigError: they have another shape, there is no such field, or the simulation is
@@ -204,7 +211,8 @@ class Simulation(WorkerGroup):
         self._refuse_ended()
         with self.turn.taken():
             self._writing.wait(self)  # what is written is the state before
-            initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
+            here = lambda: self.ranks.tell(self.field())  # noqa: E731
+            initial = state_of(self.problem, values, name, here, where)
             with self.turn.taken(changes=True):
                 self._replace(lambda: _load_into(self.workers, initial, self.step))
             self.unsaved = True
@@ -299,6 +307,22 @@ class Simulation(WorkerGroup):
         ]
         picture = "" if self._ended else small_picture(self.snapshot().seen())
         return table("Simulation, closed" if self._ended else "Simulation", rows, picture=picture)
+
+    def save(self) -> None:
+        """Make a checkpoint of the state as it is now, and wait for the disk; nothing where a run
+        keeps none.
+
+        Raises:
+            ConfigError: the simulation is closed.
+            NumericsError: the state holds a NaN or an infinity.
+        """
+        self._refuse_ended()
+        with self.turn.taken(changes=True):
+            self._start_outputs()
+            self._watch.check(self)
+            if self._writing.saves:
+                self._writing.save(self)
+            self._writing.wait(self)
 
     def leave(self) -> None:
         """Write what a run that ends before its last step leaves behind, unless it is closed."""

@@ -332,6 +332,7 @@ def prepare(
     use_cache: bool = True,
     compare: bool = False,
     adapt: Adapt | None = None,
+    begun: RunState | None = None,
 ) -> PreparedRun:
     """Build the problem, look at the machine, plan.
 
@@ -343,6 +344,7 @@ def prepare(
         use_cache: whether method and parameters may be those that were measured in an earlier run.
         compare: whether schemes are looked at that are not asked for.
         adapt: changes the problem before it is planned; for one process.
+        begun: the state that it continues from without a checkpoint; its method is kept too.
 
     Raises:
         TetrisError: it cannot be done here, or does not fit.
@@ -352,13 +354,13 @@ def prepare(
         problem = adapt(problem)
     machine = everywhere(ranks, find_machine)
     compute = spare_time(config.compute, min(ranks.collect(seconds_left)))
-    begun_with = None if checkpoint is None else method_of(checkpoint.state)
-    first = 0 if checkpoint is None else checkpoint.state.step
+    begun = begun if checkpoint is None else checkpoint.state
+    begun_with, first = method_of(begun), 0 if begun is None else begun.step
     setting = Setting(config, problem, machine, compute, ranks, first, begun_with, use_cache)
     plan, proposals = choose_scheme(setting, compare=compare)
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
     notes = (*notes, *pair_notes(problem, plan))
-    if checkpoint is None:
+    if begun is None:
         notes = (*notes, *on_root(ranks, lambda: model_notes(config, problem)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     return PreparedRun(problem, machine, compute, plan, proposals)

@@ -29,9 +29,6 @@ from tetris_sim.support.wording import PhaseClock
 
 log = logging.getLogger("tetris_sim")
 
-Resume = Literal["never", "auto"] | Path
-
-
 @dataclass(frozen=True)
 class Start:
     """Where a run begins; plain data, which rank 0 tells the others.
@@ -53,6 +50,9 @@ class Start:
     def step(self) -> int:
         """The first step that is not there yet."""
         return 0 if self.state is None else self.state.step
+
+
+Resume = Literal["never", "auto"] | Path | Start
 
 
 def newest_checkpoint(directory: Path) -> Path:
@@ -80,7 +80,11 @@ def newest_checkpoint(directory: Path) -> Path:
 
 
 def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bool) -> Start:
-    """Decide where to begin, and refuse what would lose the results of this or another run."""
+    """Decide where to begin, and refuse what would lose the results of this or another run; a
+    caller that has the state in memory says where itself.
+    """
+    if isinstance(resume, Start):
+        return resume
     if overwrite and resume != "never":
         msg = "--overwrite replaces results and --resume continues them: give one of the two"
         raise ConfigError(msg)

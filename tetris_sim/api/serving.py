@@ -1,0 +1,212 @@
+"""Serving: the page of a live run, to browsers on this computer alone.
+
+The address has a token that nobody can guess. Whoever lacks it, comes under another name of this
+computer (DNS rebinding) or from a page of another origin is turned away. The page loads nothing
+from elsewhere, and its policy (CSP) forbids it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import importlib.resources
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from tetris_sim.api.live import Session, Viewer
+from tetris_sim.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import ServerConnection
+    from websockets.http11 import Request, Response
+
+_HOST = "127.0.0.1"
+_FILES = {
+    "": ("page.html", "text/html; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+}
+_SOCKET = "socket"
+_POLICY = (
+    "default-src 'none'; img-src data:; script-src 'self'; style-src 'self'; connect-src 'self' {origin}; "
+    "base-uri 'none'; form-action 'none'"
+)
+_LONGEST = 1 << 16  # bytes of a command
+_LATEST = 0.5  # seconds after which a page that hears nothing is told that all is well
+
+
+class Server:
+    """A server in a thread of its own, as long as a block.
+
+    Args:
+        session: the run that is shown.
+        port: of this computer; 0 for one that is free.
+
+    Attributes:
+        address: of the page, with its token.
+    """
+
+    def __init__(self, session: Session, port: int = 0) -> None:
+        self._session, self._port = session, port
+        self._token = secrets.token_urlsafe(24)
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._over = threading.Event(), asyncio.Event()
+        self._failure: OSError | None = None
+        self.address = ""
+
+    def __enter__(self) -> Server:
+        try:
+            import websockets.asyncio.server  # noqa: F401
+        except ImportError as error:
+            msg = (
+                "the live page needs the package websockets, which is not installed: pip install "
+                "'tetris-sim[live]'"
+            )
+            raise UnsupportedError(msg) from error
+        self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            msg = (
+                f"port {self._port} of this computer cannot be served "
+                f"({self._failure.strerror}): give another --port, or none"
+            )
+            raise UnsupportedError(msg) from self._failure
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._listen())
+        except OSError as error:
+            self._failure = error
+        finally:
+            self._loop.close()
+            self._ready.set()
+
+    async def _listen(self) -> None:
+        from websockets.asyncio.server import serve
+
+        quiet = logging.getLogger("tetris_sim.live")
+        quiet.propagate = False
+        quiet.setLevel(logging.CRITICAL)  # what a stranger sends is no news
+        # No compression: it takes longer than the loopback.
+        async with serve(
+            self._talk,
+            _HOST,
+            self._port,
+            process_request=self._answer,
+            compression=None,
+            max_size=_LONGEST,
+            logger=quiet,
+            server_header=None,
+        ) as server:
+            self._port = next(iter(server.sockets)).getsockname()[1]
+            self.address = f"http://{_HOST}:{self._port}/{self._token}/"
+            self._ready.set()
+            await self._over.wait()
+
+    def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
+        """A file of the page, or a refusal; None lets a web socket open."""
+        hosts = [f"{name}:{self._port}" for name in (_HOST, "localhost")]
+        if request.headers.get_all("Host") not in [[host] for host in hosts]:
+            return _respond(connection, HTTPStatus.FORBIDDEN, "wrong host")
+        host = request.headers["Host"]
+        origins = request.headers.get_all("Origin")
+        if origins and origins != [f"http://{host}"]:
+            return _respond(connection, HTTPStatus.FORBIDDEN, "wrong origin")
+        token, _, name = request.path.partition("?")[0].lstrip("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            return _respond(connection, HTTPStatus.FORBIDDEN, "wrong address: it has a token")
+
+        if name == _SOCKET:
+            # Only a page has an origin; a socket without one is no page of ours.
+            if not origins:
+                return _respond(connection, HTTPStatus.FORBIDDEN, "no origin")
+            return None
+        if name not in _FILES:
+            return _respond(connection, HTTPStatus.NOT_FOUND, "there is no such page")
+        file, kind = _FILES[name]
+        text = importlib.resources.files("tetris_sim.api").joinpath("page", file).read_text("utf-8")
+        policy = _POLICY.format(origin=f"ws://{host}")
+        return _respond(connection, HTTPStatus.OK, text, kind, policy)
+
+    async def _talk(self, connection: ServerConnection) -> None:
+        """Send pictures and notes to a page, and hand on what it asks for."""
+        from websockets.exceptions import ConnectionClosed
+
+        news = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the server has closed meanwhile
+                self._loop.call_soon_threadsafe(news.set)
+
+        viewer = Viewer(wake)
+        self._session.ask(viewer, {"do": "join"})
+        sending = asyncio.create_task(_send(connection, viewer, news))
+        try:
+            async for message in connection:
+                with contextlib.suppress(ValueError):  # no JSON
+                    command = json.loads(message)
+                    if isinstance(command, dict) and command.get("do") not in ("join", "leave"):
+                        self._session.ask(viewer, command)
+        except ConnectionClosed:
+            pass
+        finally:
+            sending.cancel()
+            self._session.ask(viewer, {"do": "leave"})
+
+
+async def _send(connection: ServerConnection, viewer: Viewer, news: asyncio.Event) -> None:
+    from websockets.exceptions import ConnectionClosed
+
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            news.clear()
+            for note in viewer.take_notes():
+                await connection.send(note)
+            if (frame := viewer.take()) is not None:
+                await connection.send(frame)
+            # A page that hears nothing for long takes the run for dead.
+            try:
+                await asyncio.wait_for(news.wait(), _LATEST)
+            except TimeoutError:
+                await connection.send('{"note": "alive"}')
+
+
+def _respond(
+    connection: ServerConnection,
+    status: HTTPStatus,
+    text: str,
+    kind: str = "text/plain; charset=utf-8",
+    policy: str = "default-src 'none'",
+) -> Response:
+    response = connection.respond(status, text)
+    del response.headers["Content-Type"]
+    for name, value in {
+        "Content-Type": kind,
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }.items():
+        response.headers[name] = value
+    return response
+
+
+@contextlib.contextmanager
+def serving(session: Session, port: int = 0) -> Iterator[Server]:
+    """Serve the page of a session inside the block."""
+    with Server(session, port) as server:
+        yield server
