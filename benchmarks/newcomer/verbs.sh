@@ -5,6 +5,7 @@ tetris-sim preview verbs.yaml
 tetris-sim plan verbs.yaml
 tetris-sim run verbs.yaml --set time.t_end='10 s'
 tetris-sim watch results/verbs --once
+tetris-sim live verbs.yaml --once --set time.t_end='10 s' --set output.directory=results/live
 tetris-sim restart results/verbs --set time.t_end='20 s'
 tetris-sim info results/verbs
 tetris-sim plot results/verbs

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.api.live import Session, SteeredRun, Viewer, ball, knobs, read_schedule, replay
+from tetris_sim.api.live import Session, Viewer, knobs
+from tetris_sim.api.steering import Schedule, SteeredRun, ball, read_schedule, replay
 from tetris_sim.config import make_config
 from tetris_sim.errors import CheckpointError, ConfigError
-from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.simulation.resuming import newest_checkpoint
 
 REACTING: dict[str, Any] = {
@@ -25,8 +25,14 @@ REACTING: dict[str, Any] = {
         "type": "pde",
         "constants": {"Du": 0.16, "Dv": 0.08, "F": 0.0545, "k": 0.062},
         "fields": {
-            "u": {"equation": "Du*laplace(u) - u*v**2 + F*(1 - u)", "initial": {"type": "constant", "value": 1}},
-            "v": {"equation": "Dv*laplace(v) + u*v**2 - (F + k)*v", "initial": {"type": "constant", "value": 0}},
+            "u": {
+                "equation": "Du*laplace(u) - u*v**2 + F*(1 - u)",
+                "initial": {"type": "constant", "value": 1},
+            },
+            "v": {
+                "equation": "Dv*laplace(v) + u*v**2 - (F + k)*v",
+                "initial": {"type": "constant", "value": 0},
+            },
         },
     },
     "boundaries": {"*": {"type": "periodic"}},
@@ -66,9 +72,10 @@ def configured(data: dict[str, Any], directory: Path, **changes: Any) -> Any:
 
 
 def last_state(directory: Path) -> np.ndarray[Any, Any]:
-    with open_checkpoint(newest_checkpoint(directory)) as checkpoint:
-        assert checkpoint.state.step > 0
-        return np.array(checkpoint.field())
+    import h5py
+
+    with h5py.File(newest_checkpoint(directory)) as file:
+        return np.array([field[()] for field in file["fields"].values()])
 
 
 class Seeing(Viewer):
@@ -151,7 +158,7 @@ def test_a_schedule_replays_to_the_same_bits(data: dict[str, Any], tmp_path: Pat
     thread.join(100)
     assert not [it for it in viewer.told if it["note"] == "refused"]
 
-    head, lines = read_schedule(tmp_path / "seen" / "live.jsonl")
+    _, lines = read_schedule(tmp_path / "seen" / "live.jsonl")
     assert [it["step"] for it in lines] == [7, 12, data["time"]["steps"]]
     assert steps <= data["time"]["steps"]
     replay(tmp_path / "seen", tmp_path / "again")
@@ -268,7 +275,7 @@ def test_an_unstable_value_is_refused_and_the_run_stays_as_it_was(tmp_path: Path
     with SteeredRun(configured(data, tmp_path / "run", pictures=False)) as run:
         run.advance_to(20)
         before = run.simulation.field()
-        with pytest.raises(ConfigError, match="unstable|stable"):
+        with pytest.raises(ConfigError, match="stable"):
             run.change([(("model", "material"), "silver"), (("boundaries", "*", "h"), 1e7)])
         assert np.array_equal(before, run.simulation.field())
         assert run.advance_to(50) is None
@@ -280,7 +287,12 @@ def test_a_run_that_fails_can_be_begun_again(opened: Callable[..., Seeing], tmp_
         "model": {
             "type": "pde",
             "constants": {"a": 0.0},
-            "fields": {"u": {"equation": "0.1*laplace(u) + a*u**2", "initial": {"type": "constant", "value": 1}}},
+            "fields": {
+                "u": {
+                    "equation": "0.1*laplace(u) + a*u**2",
+                    "initial": {"type": "constant", "value": 1},
+                }
+            },
         },
         "output": {},
     }
@@ -321,8 +333,6 @@ def test_what_is_no_schedule_is_told(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     with SteeredRun(configured(REACTING, tmp_path / "run", pictures=False)) as run:
-        from tetris_sim.api.live import Schedule
-
         schedule = Schedule(run, None)
         schedule.note(3, paint={})
     path = tmp_path / "run" / "live.jsonl"

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from tetris_sim.simulation.resuming import Resume
 from tetris_sim.support.files import atomic_file
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import describe
+
+if TYPE_CHECKING:
+    from tetris_sim.api.serving import LivePage
 
 Source = str | Path | Mapping[str, Any] | Config
 Arrays = npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -217,6 +220,65 @@ def simulate(
         yield simulation
 
 
+def live(
+    config: Source | Simulation,
+    directory: str | Path | None = None,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    paused: bool = False,
+    port: int = 0,
+) -> LivePage:
+    """Compute a run in a thread of its own, seen and steered on a page of this computer.
+
+    >>> rod = {
+    ...     "grid": {"shape": [50], "size": ["1 m"]},
+    ...     "model": {"type": "heat", "material": "copper"},
+    ...     "initial": {"type": "constant", "value": 20},
+    ...     "boundaries": {"x": {"type": "dirichlet", "value": "0 degC"}},
+    ...     "time": {"t_end": "10 min"},
+    ... }
+    >>> with live(rod) as page:
+    ...     page.address.startswith("http://127.0.0.1:"), page.wait(60)
+    (True, True)
+
+    Args:
+        config: as for `run`; or a simulation of `simulate`, from whose state the page goes on; the
+            simulation stays where it is.
+        directory: where results go, as for `run`.
+        changes: other values by key, like --set.
+        overwrite: whether results of an earlier run may be replaced.
+        paused: whether it waits before its first step.
+        port: of this computer; 0 for one that is free.
+
+    Returns:
+        The page, which a notebook shows: its `address`; `wait()` for its end, `close()` ends it.
+
+    Raises:
+        UnsupportedError: the package websockets is missing, or the port is taken.
+        TetrisError: as for `run`; of the run itself, where it is waited for.
+    """
+    from tetris_sim.api.live import Session
+    from tetris_sim.api.serving import LivePage
+    from tetris_sim.api.steering import beginning_of
+
+    beginning = None
+    if isinstance(config, Simulation):
+        found = config.configuration
+        if found is None:
+            msg = "this simulation is of a bare problem: open it with simulate(config)"
+            raise ConfigError(msg)
+        if changes:
+            msg = "changes go with a configuration, not with the state of a simulation"
+            raise ConfigError(msg)
+        beginning, config = beginning_of(config), found.resolved()
+        config["output"].pop("directory", None)  # that of the simulation is its own
+
+    asked = _ask(config, directory, None, changes, results_stay=overwrite)
+    session = Session(asked.config, beginning, overwrite=overwrite, paused=paused)
+    return LivePage(session, port, keep=asked.folder)
+
+
 @dataclass(frozen=True)
 class _Asked:
     """A configuration that is to be run, and where its results go."""
@@ -243,13 +305,25 @@ def _opened(
         overwrite=overwrite,
         bar=progress and _shows_bars(),
         adapt=adapt,
-        vary=partial(_vary, asked.config),
+        vary=_Vary(asked.config),
         stopping=stopping,
     ) as found:
         found.simulation.heard = stopping
         if saves:
             found.simulation.leave()
         yield found.simulation
+
+
+@dataclass(frozen=True)
+class _Vary:
+    """Opens a simulation like one of a configuration."""
+
+    config: Config
+
+    def __call__(
+        self, simulation: Simulation, changes: Mapping[str, Any], directory: str | Path | None
+    ) -> AbstractContextManager[Simulation]:
+        return _vary(self.config, simulation, changes, directory)
 
 
 def _vary(

@@ -15,7 +15,6 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,8 @@ _FILES = {
 }
 _SOCKET = "socket"
 _POLICY = (
-    "default-src 'none'; img-src data:; script-src 'self'; style-src 'self'; connect-src 'self' {origin}; "
-    "base-uri 'none'; form-action 'none'"
+    "default-src 'none'; img-src data:; script-src 'self'; style-src 'self'; "
+    "connect-src 'self' {origin}; base-uri 'none'; form-action 'none'"
 )
 _LONGEST = 1 << 16  # bytes of a command
 _LATEST = 0.5  # seconds after which a page that hears nothing is told that all is well
@@ -205,8 +204,68 @@ def _respond(
     return response
 
 
-@contextlib.contextmanager
-def serving(session: Session, port: int = 0) -> Iterator[Server]:
-    """Serve the page of a session inside the block."""
-    with Server(session, port) as server:
-        yield server
+class LivePage:
+    """A run that computes in a thread of its own, and its page; notebooks show it.
+
+    Args:
+        session: the run.
+        port: of this computer; 0 for one that is free.
+        keep: what has to live as long as the run.
+
+    Attributes:
+        address: of the page.
+        directory: the folder of the results.
+    """
+
+    def __init__(self, session: Session, port: int = 0, keep: Any = None) -> None:
+        self._session, self._keep = session, keep
+        self._server = Server(session, port).__enter__()
+        self._failure: Exception | None = None
+        self.address, self.directory = self._server.address, session.directory
+        self._thread = threading.Thread(target=self._compute, name="live run", daemon=True)
+        self._thread.start()
+
+    def _compute(self) -> None:
+        try:
+            self._session.run()
+        except Exception as failure:  # noqa: BLE001  raised again where somebody waits for it
+            self._failure = failure
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the run has come to its end; returns whether it has.
+
+        Args:
+            seconds: for how long at most [s]; without end if not given.
+
+        Raises:
+            TetrisError: the run has failed.
+        """
+        found = self._session.finished.wait(seconds)
+        if self._failure is not None:
+            raise self._failure
+        return found
+
+    def close(self) -> None:
+        """End the run where it is, with a checkpoint, and the page with it.
+
+        Raises:
+            TetrisError: the run has failed.
+        """
+        self._session.ask(None, {"do": "end"})
+        self._thread.join()
+        self._server.__exit__()
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> LivePage:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        # Notebooks of another origin may show it in a frame: what it talks to is its own server.
+        return (
+            f'<iframe src="{self.address}" width="100%" height="760" style="border:0"></iframe>'
+            f'<p><a href="{self.address}" target="_blank" rel="noreferrer">in a page of its own</a>'
+        )

@@ -43,8 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve the page and compute, or replay."""
-    from tetris_sim.api.live import Session, replay
+    from tetris_sim.api.live import Session
     from tetris_sim.api.serving import Server
+    from tetris_sim.api.steering import replay
     from tetris_sim.support.stopping import Stopping
 
     if (args.config is None) == (args.replay is None):

@@ -32,7 +32,7 @@ CHECKPOINTS = "checkpoints"
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.txt"
 SCHEDULE = "live.jsonl"  # what was changed of a run while it was seen
-SCHEDULED_STATE = "live_state.npy"  # the state that such a run began with, where it was none of its own
+SCHEDULED_STATE = "live_state.npy"  # that such a run began with, if it was another's
 _PARTS = "fields-*"
 # Patterns of exactly what a run writes, so that no other file in the folder is ever removed.
 _OURS = (

@@ -76,6 +76,11 @@ class Simulation(WorkerGroup):
         self.control = attached.control or Control(problem)
 
     @property
+    def configuration(self) -> Any:
+        """The `Config` that it was opened with; None of a bare problem."""
+        return getattr(self._attached.vary, "config", None)
+
+    @property
     def time(self) -> float:
         """Simulated time of the state [s]."""
         return self.problem.time(self.step)

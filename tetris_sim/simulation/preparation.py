@@ -15,7 +15,7 @@ from tetris_sim.config import Config
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.model.problem import Problem
-from tetris_sim.outputs.checkpoint import Checkpoint, problem_digest
+from tetris_sim.outputs.checkpoint import Checkpoint, RunState, problem_digest
 from tetris_sim.outputs.output import OutputTimes, StepSchedule
 from tetris_sim.scheduler.comm.communicator import Communicator, everywhere, measure_link, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme

@@ -29,6 +29,7 @@ from tetris_sim.support.wording import PhaseClock
 
 log = logging.getLogger("tetris_sim")
 
+
 @dataclass(frozen=True)
 class Start:
     """Where a run begins; plain data, which rank 0 tells the others.
