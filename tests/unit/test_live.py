@@ -75,7 +75,7 @@ def last_state(directory: Path) -> np.ndarray[Any, Any]:
     import h5py
 
     with h5py.File(newest_checkpoint(directory)) as file:
-        return np.array([field[()] for field in file["fields"].values()])
+        return np.array([field[()] for field in file["fields"].values() if field.ndim > 1])
 
 
 class Seeing(Viewer):

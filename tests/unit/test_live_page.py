@@ -41,12 +41,10 @@ def page(tmp_path: Path) -> Iterator[Any]:
         yield found
 
 
-def connected(page: Any, **options: Any) -> Any:
-    address = re.sub("^http", "ws", page.address) + "socket"
-    origin = options.pop(
-        "origin", page.address.split("/", 3)[0] + "//" + page.address.split("/")[2]
-    )
-    return websockets.connect(address, origin=origin, compression=None, **options)
+def connected(address: str, **options: Any) -> Any:
+    own = "/".join(address.split("/")[:3])
+    where = re.sub("^http", "ws", address) + "socket"
+    return websockets.connect(where, origin=options.pop("origin", own), compression=None, **options)
 
 
 def heard(socket: Any, kind: str, step: int | None = None) -> dict[str, Any]:
@@ -105,9 +103,9 @@ def test_strangers_are_turned_away(page: Any) -> None:
     assert fetched(page.address, Host="evil.example:" + host.split(":")[1])[0] == 403
     assert fetched(page.address, Origin="http://evil.example")[0] == 403
     for origin in ("http://evil.example", "null", f"https://{host}", None):
-        with pytest.raises(Exception, match="403"), connected(page, origin=origin):
+        with pytest.raises(Exception, match="403"), connected(page.address, origin=origin):
             pass
-    with connected(page) as socket:
+    with connected(page.address) as socket:
         assert heard(socket, "hello")["title"] == "run"
 
 
@@ -119,7 +117,7 @@ def test_nobody_outside_of_this_computer_is_listened_to(page: Any) -> None:
 
 
 def test_two_viewers_see_the_same_run_each_its_own_field_and_one_may_come_back(page: Any) -> None:
-    with connected(page) as one, connected(page) as two:
+    with connected(page.address) as one, connected(page.address) as two:
         heard(one, "hello")
         heard(two, "hello")
         two.send(json.dumps({"do": "view", "field": 1}))
@@ -130,18 +128,18 @@ def test_two_viewers_see_the_same_run_each_its_own_field_and_one_may_come_back(p
         one.send(json.dumps({"do": "leave"}))  # not to be said by a page
         one.send(json.dumps({"do": "step", "steps": 1}))
         heard(one, "frame", 5)
-    with connected(page) as again:  # a reload
+    with connected(page.address) as again:  # a reload
         assert heard(again, "hello")["curves"]["rows"]
         assert heard(again, "frame")["step"] == 5
 
 
 def test_a_long_command_ends_the_connection_and_not_the_run(page: Any) -> None:
-    with connected(page) as socket:
+    with connected(page.address) as socket:
         heard(socket, "hello")
         with contextlib.suppress(Exception):
             socket.send("x" * 200_000)
             socket.recv(timeout=10)
-    with connected(page) as socket:
+    with connected(page.address) as socket:
         assert heard(socket, "frame")["step"] == 0
 
 
@@ -192,11 +190,10 @@ def commanded(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[
 def test_a_signal_ends_the_run_with_a_checkpoint(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
-    with commanded(tmp_path) as (process, address):
-        with connected(type("Page", (), {"address": address})) as socket:
-            heard(socket, "hello")
-            process.send_signal(number)
-            assert process.wait(60) == code
+    with commanded(tmp_path) as (process, address), connected(address) as socket:
+        heard(socket, "hello")
+        process.send_signal(number)
+        assert process.wait(60) == code
     assert last_state(tmp_path / "results" / "run").shape == (2, 20, 24)
     (end,) = read_schedule(tmp_path / "results" / "run" / "live.jsonl")[1]
     assert end["end"]
