@@ -16,7 +16,7 @@ import pytest
 from tetris_sim.api.live import Session, Viewer, knobs
 from tetris_sim.api.steering import Schedule, SteeredRun, ball, read_schedule, replay
 from tetris_sim.config import make_config
-from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.errors import CheckpointError, UnstableStepError
 from tetris_sim.simulation.resuming import newest_checkpoint
 
 REACTING: dict[str, Any] = {
@@ -44,14 +44,17 @@ MELTING: dict[str, Any] = {
     "grid": {"shape": [12, 9], "size": ["12 mm", "9 mm"]},
     "model": {
         "type": "heat",
-        "material": {
-            "conductivity": 2.2,
-            "density": 917,
-            "specific_heat": 2100,
-            "latent_heat": 334000,
-            "solidus": -0.5,
-            "liquidus": 0.5,
+        "materials": {
+            "ice": {
+                "conductivity": 2.2,
+                "density": 917,
+                "specific_heat": 2100,
+                "latent_heat": 334000,
+                "solidus": -0.5,
+                "liquidus": 0.5,
+            }
         },
+        "regions": [{"material": "ice"}],
         "sources": [{"name": "wire", "power": "20 W/m"}],
     },
     "initial": {"type": "constant", "value": -0.2},
@@ -275,7 +278,7 @@ def test_an_unstable_value_is_refused_and_the_run_stays_as_it_was(tmp_path: Path
     with SteeredRun(configured(data, tmp_path / "run", pictures=False)) as run:
         run.advance_to(20)
         before = run.simulation.field()
-        with pytest.raises(ConfigError, match="stable"):
+        with pytest.raises(UnstableStepError, match="largest stable step"):
             run.change([(("model", "material"), "silver"), (("boundaries", "*", "h"), 1e7)])
         assert np.array_equal(before, run.simulation.field())
         assert run.advance_to(50) is None

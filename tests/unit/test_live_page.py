@@ -201,17 +201,14 @@ def test_a_signal_ends_the_run_with_a_checkpoint(
 
 @pytest.mark.slow
 def test_what_was_done_before_a_kill_can_be_replayed(tmp_path: Path) -> None:
-    with commanded(tmp_path, "--paused") as (process, address):
-        with connected(type("Page", (), {"address": address})) as socket:
-            heard(socket, "hello")
-            socket.send(json.dumps({"do": "step", "steps": 30}))
-            heard(socket, "frame", 30)
-            socket.send(
-                json.dumps({"do": "set", "key": ["model", "constants", "F"], "value": 0.02})
-            )
-            heard(socket, "knobs")
-            process.send_signal(signal.SIGKILL)
-            process.wait(60)
+    with commanded(tmp_path, "--paused") as (process, address), connected(address) as socket:
+        heard(socket, "hello")
+        socket.send(json.dumps({"do": "step", "steps": 30}))
+        heard(socket, "frame", 30)
+        socket.send(json.dumps({"do": "set", "key": ["model", "constants", "F"], "value": 0.02}))
+        heard(socket, "knobs")
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
     (change,) = read_schedule(tmp_path / "results" / "run" / "live.jsonl")[1]
     assert change == {"step": 30, "set": [[["model", "constants", "F"], 0.02]]}
 

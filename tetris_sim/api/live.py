@@ -277,15 +277,13 @@ class Session:
                 return
             # Of many changes of one value, as of a slider, the last one counts.
             changes: list[tuple[Viewer | None, Change]] = []
-            while command.get("do") == "set":
-                changes.append((viewer, (command.get("key"), command.get("value"))))
-                try:
+            with contextlib.suppress(queue.Empty):
+                while command.get("do") == "set":
+                    changes.append((viewer, (command.get("key"), command.get("value"))))
                     viewer, command = self._asked.get_nowait()
-                except queue.Empty:
-                    command = {}
             if changes:
                 self._change(run, changes)
-            if command:
+            if command.get("do") != "set":
                 self._obey(run, viewer, command)
 
     def _change(self, run: SteeredRun, asked: Sequence[tuple[Viewer | None, Change]]) -> None:
