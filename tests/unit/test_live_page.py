@@ -144,7 +144,8 @@ def test_a_long_command_ends_the_connection_and_not_the_run(page: Any) -> None:
 
 
 def test_a_page_goes_on_from_a_simulation_and_replays(tmp_path: Path) -> None:
-    with ts.simulate(REACTING) as simulation:
+    saved = {**REACTING, "checkpoint": {"at_end": True}}
+    with ts.simulate(saved, tmp_path / "driven") as simulation:
         simulation.set_field(np.full((20, 24), 0.3), "v")
         simulation.advance(50)
         with ts.live(simulation, tmp_path / "seen") as page:
@@ -192,6 +193,8 @@ def test_a_signal_ends_the_run_with_a_checkpoint(
 ) -> None:
     with commanded(tmp_path) as (process, address), connected(address) as socket:
         heard(socket, "hello")
+        while heard(socket, "frame")["step"] == 0:
+            pass
         process.send_signal(number)
         assert process.wait(60) == code
     assert last_state(tmp_path / "results" / "run").shape == (2, 20, 24)
@@ -237,7 +240,10 @@ class Browser:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=60) as answer:
             tabs = json.load(answer)
         (tab,) = [it for it in tabs if it["type"] == "page"]
-        self._socket = websockets.connect(tab["webSocketDebuggerUrl"], max_size=None)
+        self._stack = contextlib.ExitStack()
+        self._socket = self._stack.enter_context(
+            websockets.connect(tab["webSocketDebuggerUrl"], max_size=None)
+        )
         self._count, self.complaints = 0, list[str]()
         for domain in ("Runtime", "Log", "Page"):
             self.call(f"{domain}.enable")
@@ -276,7 +282,7 @@ class Browser:
             return np.asarray(image.convert("RGB"))
 
     def close(self) -> None:
-        self._socket.close()
+        self._stack.close()
         self._process.terminate()
         self._process.wait(60)
 
