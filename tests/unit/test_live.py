@@ -104,7 +104,7 @@ class Seeing(Viewer):
                 values = np.frombuffer(frame, "<f4", offset=4 + length).reshape(head["shape"])
                 new.append({"note": "frame", **head, "values": values})
             if found := [it for it in new if holds(it)]:
-                return found[-1]
+                return dict(found[-1])
             time.sleep(0.002)
         raise AssertionError(self.told)
 

@@ -279,7 +279,8 @@ class Session:
             changes: list[tuple[Viewer | None, Change]] = []
             with contextlib.suppress(queue.Empty):
                 while command.get("do") == "set":
-                    changes.append((viewer, (command.get("key"), command.get("value"))))
+                    key, value = command.get("key"), command.get("value")
+                    changes.append((viewer, (key if isinstance(key, list) else [], value)))
                     viewer, command = self._asked.get_nowait()
             if changes:
                 self._change(run, changes)
@@ -290,7 +291,7 @@ class Session:
         latest = {json.dumps(key): (viewer, (key, value)) for viewer, (key, value) in asked}
         changes = [change for _, change in latest.values()]
         try:
-            if not all(isinstance(key, list) and key for key, _ in changes):
+            if not all(key for key, _ in changes):
                 msg = "a change has a key, a list of its parts, and a value"
                 raise ConfigError(msg)
             step = run.simulation.step

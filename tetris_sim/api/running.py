@@ -87,7 +87,9 @@ def run(
         stopping.listening(),
         underway(
             asked.config,
-            resume=Path(resume) if resume not in ("never", "auto") else resume,
+            resume=Path(resume)
+            if isinstance(resume, str) and resume not in ("never", "auto")
+            else resume,
             overwrite=overwrite,
             bar=progress and _shows_bars(),
             stopping=stopping,
@@ -262,8 +264,9 @@ def live(
     from tetris_sim.api.serving import LivePage
     from tetris_sim.api.steering import beginning_of
 
-    beginning = None
-    if isinstance(config, Simulation):
+    if not isinstance(config, Simulation):
+        beginning, source = None, config
+    else:
         found = config.configuration
         if found is None:
             msg = "this simulation is of a bare problem: open it with simulate(config)"
@@ -271,10 +274,10 @@ def live(
         if changes:
             msg = "changes go with a configuration, not with the state of a simulation"
             raise ConfigError(msg)
-        beginning, config = beginning_of(config), found.resolved()
-        config["output"].pop("directory", None)  # that of the simulation is its own
+        beginning, source = beginning_of(config), found.resolved()
+        source["output"].pop("directory", None)  # that of the simulation is its own
 
-    asked = _ask(config, directory, None, changes, results_stay=overwrite)
+    asked = _ask(source, directory, None, changes, results_stay=overwrite)
     session = Session(asked.config, beginning, overwrite=overwrite, paused=paused)
     return LivePage(session, port, keep=asked.folder)
 

@@ -80,7 +80,8 @@ class Server:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
+        with contextlib.suppress(RuntimeError):  # it was closed before
+            self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
     def _serve(self) -> None:

@@ -166,8 +166,7 @@ class SteeredRun:
         now = simulation.problem
         problem = onward(simulation, config.build(dt=now.dt))
         # The clock and the steps are those of the run; only the mathematics is another one.
-        kept = {"start": now.start, "steps": now.steps}
-        problem = dataclasses.replace(problem, **kept)
+        problem = dataclasses.replace(problem, start=now.start, steps=now.steps)
         before_it = dataclasses.replace(beginning_of(simulation), run_id=self._run_id)
 
         simulation.unsaved = False  # what would be saved goes on
