@@ -87,9 +87,7 @@ def run(
         stopping.listening(),
         underway(
             asked.config,
-            resume=Path(resume)
-            if isinstance(resume, str) and resume not in ("never", "auto")
-            else resume,
+            resume=Path(resume) if resume not in ("never", "auto") else resume,
             overwrite=overwrite,
             bar=progress and _shows_bars(),
             stopping=stopping,

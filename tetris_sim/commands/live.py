@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
             if args.set or args.device is not None or args.threads is not None:
                 msg = "--replay runs what was run: give no changes of the configuration"
                 raise ConfigError(msg)
-            place = replay(args.replay, overwrite=args.overwrite, stopping=stopping)
-            _say(args, "results", str(place), f"  results in {printable(str(place))}")
+            again = replay(args.replay, overwrite=args.overwrite, stopping=stopping)
+            _tell_place(args, str(again))
             return ExitCode.OK if (it := stopping.reason()) is None else it.exit_code
 
         config = load(args)
@@ -75,9 +75,12 @@ def run(args: argparse.Namespace) -> int:
             if args.open:
                 webbrowser.open(address)
             reason = session.run()
-    place = str(session.directory)
-    _say(args, "results", place, f"  results in {printable(place)}")
+    _tell_place(args, str(session.directory))
     return ExitCode.OK if reason is None else int(reason.exit_code)
+
+
+def _tell_place(args: argparse.Namespace, place: str) -> None:
+    _say(args, "results", place, f"  results in {printable(place)}")
 
 
 def _say(args: argparse.Namespace, key: str, value: str, text: str) -> None:

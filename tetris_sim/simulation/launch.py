@@ -138,7 +138,7 @@ def launch(
 def underway(
     config: Config,
     *,
-    resume: Resume = "never",
+    resume: Resume | Start = "never",
     overwrite: bool = False,
     bar: bool = False,
     clock: PhaseClock | None = None,
@@ -204,7 +204,7 @@ def underway(
 @contextlib.contextmanager
 def _begin(
     config: Config,
-    resume: Resume,
+    resume: Resume | Start,
     clock: PhaseClock,
     ranks: Communicator,
     *,

@@ -30,6 +30,9 @@ from tetris_sim.support.wording import PhaseClock
 log = logging.getLogger("tetris_sim")
 
 
+Resume = Literal["never", "auto"] | Path
+
+
 @dataclass(frozen=True)
 class Start:
     """Where a run begins; plain data, which rank 0 tells the others.
@@ -51,9 +54,6 @@ class Start:
     def step(self) -> int:
         """The first step that is not there yet."""
         return 0 if self.state is None else self.state.step
-
-
-Resume = Literal["never", "auto"] | Path | Start
 
 
 def newest_checkpoint(directory: Path) -> Path:
@@ -80,7 +80,9 @@ def newest_checkpoint(directory: Path) -> Path:
     return newest.path
 
 
-def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bool) -> Start:
+def find_start(
+    config: Config, directory: Path, resume: Resume | Start, *, overwrite: bool
+) -> Start:
     """Decide where to begin, and refuse what would lose the results of this or another run; a
     caller that has the state in memory says where itself.
     """
