@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def _methods() -> tuple[GpuMethod, ...]:
     # The methods in the order in which they are tried; imported on the first call.
     # Imported here and not above: each of these modules loads a whole kernel family.
-    from tetris_sim.gpu_kernels.fused.pairs import METHODS as PAIRS
-    from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
+    from tetris_sim.gpu_kernels.plain.method import PAIRED, GpuPlainMethod
     from tetris_sim.gpu_kernels.resident.method import ResidentMethod
     from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
     from tetris_sim.gpu_kernels.tensor_cores.dual_tessellation import METHOD as DUAL_TESSELLATION
@@ -42,7 +41,7 @@ def _methods() -> tuple[GpuMethod, ...]:
         DUAL_TESSELLATION,
         TCSTENCIL,
         SPARSE,
-        *PAIRS,
+        *PAIRED,
         GpuPlainMethod(),
     )
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tetris_sim.api.fitting import fit
     from tetris_sim.api.pde import solve_pde
     from tetris_sim.api.result import Result, open_result
-    from tetris_sim.api.running import live, preview, run, simulate
+    from tetris_sim.api.running import preview, run, simulate
     from tetris_sim.api.sweeping import sweep
+    from tetris_sim.commands.live import live
     from tetris_sim.config import Config, load_config, make_config
     from tetris_sim.model.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
     from tetris_sim.model.grid import Grid
@@ -78,7 +79,7 @@ _LAZY = {
     "make_plan": "tetris_sim.scheduler.planner",
     "Result": "tetris_sim.api.result",
     "open_result": "tetris_sim.api.result",
-    "live": "tetris_sim.api.running",
+    "live": "tetris_sim.commands.live",
     "preview": "tetris_sim.api.running",
     "run": "tetris_sim.api.running",
     "simulate": "tetris_sim.api.running",

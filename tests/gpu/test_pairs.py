@@ -28,7 +28,7 @@ from tetris_sim.gpu_kernels.common.layout import (
     term_defines,
     to_pairs,
 )
-from tetris_sim.gpu_kernels.fused.pairs import METHODS
+from tetris_sim.gpu_kernels.plain.method import PAIRED as METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD as FLOATS
 from tetris_sim.model import reference

@@ -13,7 +13,7 @@ import tetris_sim
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, TetrisError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.fused.pairs import METHODS as PAIRS
+from tetris_sim.gpu_kernels.plain.method import PAIRED as PAIRS
 from tetris_sim.model.method import roundings
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

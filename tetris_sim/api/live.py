@@ -44,7 +44,7 @@ _MOST_SHOWN = 4096  # points of a picture per axis, whatever a page asks for
 
 
 @dataclass(frozen=True)
-class View:
+class Sight:
     """What one viewer sees.
 
     Attributes:
@@ -68,7 +68,7 @@ class Viewer:
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self.wake, self.view = wake, View()
+        self.wake, self.view = wake, Sight()
         self.notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.frame: bytes | None = None
 
@@ -94,16 +94,17 @@ class Curves:
     """Numbers over time: probes, and the mean, least and largest value of each field."""
 
     names: list[str]
-    rows: list[list[float]] = field(default_factory=list)
+    rows: list[list[float | None]] = field(default_factory=list)
     every: int = 1
     _count: int = 0
 
-    def add(self, row: list[float]) -> bool:
+    def add(self, row: list[float | None]) -> bool:
         """Take a row; returns whether it is kept."""
         self._count += 1
         if self._count % self.every:
             return False
         self.rows.append(row)
+        # A run of any length fits: later rows lie further apart, and so do earlier ones then.
         if len(self.rows) > _CURVE:
             self.rows, self.every = self.rows[::2], self.every * 2
         return True
@@ -143,6 +144,7 @@ class Session:
         self._leaves = self._restarts = False
         self._limit, self._wanted = math.inf, 0  # steps per second; steps while paused
         self._rate, self._block = 0.0, 1
+        self._drawing = 0.0  # seconds that the last picture took
         self._idle = 0.0  # until when nothing is computed, by the clock of perf_counter
         self._failure = ""
         self.finished = threading.Event()
@@ -202,6 +204,8 @@ class Session:
             self._curves = Curves(_curve_names(run))
             self._probes = _probes(run)
             self._next_row = self._shown = 0.0
+
+            # Who was there before a restart sees the new run.
             for viewer in self._viewers:
                 self._greet(run, viewer)
 
@@ -209,6 +213,7 @@ class Session:
                 self._obey_all(run)
                 if self._leaves or self._restarts:
                     break
+                # A run at its end waits for a restart, or for the last look at its picture.
                 if run.ended and self._once:
                     break
                 if (reason := self._stopping.reason()) is not None:
@@ -219,6 +224,8 @@ class Session:
                     if run.ended:
                         self.finished.set()
                     self._show(run, now=self._rests(run))
+
+            # A restart begins with the values as they are now.
             self._config = run.config
             self._schedule.note(run.simulation.step, end=True)
             return run.reason
@@ -228,6 +235,7 @@ class Session:
         return run.ended or (self._paused and not self._wanted)
 
     def _wait_for_restart(self) -> None:
+        # There is no simulation meanwhile: only values can be changed, for the next one.
         while not self._leaves and not self._restarts and self._stopping.reason() is None:
             with contextlib.suppress(queue.Empty):
                 viewer, command = self._asked.get(timeout=0.1)
@@ -247,19 +255,23 @@ class Session:
         """One block: as many steps as fit between two pictures."""
         simulation, begun = run.simulation, time.perf_counter()
         left = simulation.problem.steps - simulation.step
-        seconds = _FRAME if self._viewers else _UNSEEN
+        # A picture takes its time too; of what is left, steps get most.
+        seconds = max(_FRAME / 3, _FRAME - self._drawing) if self._viewers else _UNSEEN
         steps = self._blocks or max(1, int(min(self._block, self._limit * seconds)))
         if self._paused:
             steps = self._blocks or min(self._wanted, steps)
             self._wanted = max(0, self._wanted - steps)
         steps = min(steps, left)
+
         run.advance_to(simulation.step + steps)
 
         took = max(time.perf_counter() - begun, 1e-6)
         self._idle = begun + steps / self._limit
+        # The rate of one block is that of a busy machine, or of a first call: smoothed.
         speed = steps / took
         self._rate = speed if not self._rate else 0.8 * self._rate + 0.2 * speed
-        self._block = int(min(max(1, speed * seconds * 0.8), 2 * max(self._block, 1), 1 << 30))
+        # At most twice as many as before: the first block may have been too fast to be measured.
+        self._block = int(min(max(1, speed * seconds), 2 * max(self._block, 1), 1 << 30))
 
     def _obey_all(self, run: SteeredRun) -> None:
         """Do what was asked for; wait where there is nothing to compute."""
@@ -275,6 +287,7 @@ class Session:
                 if pause and not rests and self._stopping.reason() is None:
                     continue
                 return
+
             # Of many changes of one value, as of a slider, the last one counts.
             changes: list[tuple[Viewer | None, Change]] = []
             with contextlib.suppress(queue.Empty):
@@ -290,6 +303,8 @@ class Session:
     def _change(self, run: SteeredRun, asked: Sequence[tuple[Viewer | None, Change]]) -> None:
         latest = {json.dumps(key): (viewer, (key, value)) for viewer, (key, value) in asked}
         changes = [change for _, change in latest.values()]
+
+        # All or none: a slider that is refused does not leave half of a change behind.
         try:
             if not all(key for key, _ in changes):
                 msg = "a change has a key, a list of its parts, and a value"
@@ -301,6 +316,8 @@ class Session:
         except TetrisError as error:
             for viewer in {viewer for viewer, _ in latest.values() if viewer is not None}:
                 viewer.tell(note="refused", text=str(error))
+
+        # All pages show the values that count, also where a slider was moved in vain.
         self._tell_all(note="knobs", knobs=knobs(run.config))
         self._show(run, now=True)
 
@@ -311,6 +328,8 @@ class Session:
         per second or null), restart, save, paint (stroke), end.
         """
         do = command.get("do")
+
+        # What a page sends is anything: it is refused as soon as it does not fit.
         try:
             if do == "join" and viewer is not None:
                 self._viewers = (*self._viewers, viewer)
@@ -330,7 +349,7 @@ class Session:
                 run.simulation.save()
                 self._tell_all(note="saved", step=run.simulation.step)
             elif do == "paint":
-                # Written first: what is not written cannot be replayed.
+                # Written before the next step: what is not written cannot be replayed.
                 run.paint(command["stroke"])
                 self._schedule.note(run.simulation.step, paint=command["stroke"])
             elif do == "restart":
@@ -344,6 +363,8 @@ class Session:
             if viewer is not None:
                 viewer.tell(note="refused", text=str(error))
             return
+
+        # Several pages may steer: each shows what another one has done.
         if do in ("pause", "go", "step", "limit"):
             self._tell_all(**self._state())
         if do not in ("leave", "restart", "end"):
@@ -360,6 +381,8 @@ class Session:
     def _greet(self, run: SteeredRun, viewer: Viewer) -> None:
         seen = run.simulation.problem.seen
         grid = seen.grid
+
+        # Colours are those of all pictures, so that a page and a report look alike.
         viewer.tell(
             note="hello",
             title=run.config.title or run.directory.name,
@@ -384,6 +407,8 @@ class Session:
         if not self._viewers or (clock - self._shown < _FRAME * 0.9 and not now):
             return
         self._shown = clock
+
+        # Read once, by the thread that owns it, for all viewers.
         simulation = run.simulation
         snapshot = simulation.snapshot().seen()
         row = self._row(snapshot, clock)
@@ -397,18 +422,21 @@ class Session:
             "left": left if self._rate else None,
             "ended": run.ended,
         }
-        made: dict[View, bytes] = {}
+
+        # Viewers with the same view share one picture.
+        made: dict[Sight, bytes] = {}
         for viewer in self._viewers:
+            if row is not None:
+                viewer.tell(note="row", row=row)
             if viewer.frame is not None and not now:
                 continue  # it is slower than the run: the next one is newer
             if viewer.view not in made:
                 made[viewer.view] = make_frame(snapshot, viewer.view, head)
             viewer.frame = made[viewer.view]
-            if row is not None:
-                viewer.tell(note="row", row=row)
             viewer.wake()
+        self._drawing = time.perf_counter() - clock
 
-    def _row(self, snapshot: Snapshot, clock: float) -> list[float] | None:
+    def _row(self, snapshot: Snapshot, clock: float) -> list[float | None] | None:
         """Numbers of this moment, as often as takes a tenth of the time at most."""
         if clock < self._next_row:
             return None
@@ -417,6 +445,8 @@ class Session:
             for axes in self._probes
             for variable in range(len(snapshot.problem.variables))
         ]
+
+        # Means are by volume, as in statistics; voids are no numbers.
         whole = tuple((0, n) for n in snapshot.problem.grid.shape)
         volumes = snapshot.problem.grid.volumes(whole)
         for field_values in snapshot.box(whole):
@@ -428,27 +458,31 @@ class Session:
                 mean,
                 *(([float(kept.min()), float(kept.max())]) if kept.size else [mean] * 2),
             ]
+
+        # Of a large grid these take longer than a picture, so they come less often.
         took = time.perf_counter() - clock
         self._next_row = clock + max(0.1, 10 * took)
-        row = [snapshot.time, *values]
+        # JSON has no NaN.
+        row = [it if math.isfinite(it) else None for it in (snapshot.time, *values)]
         return row if self._curves.add(row) else None
 
 
-def _view(problem: Problem, command: Mapping[str, Any]) -> View:
+def _view(problem: Problem, command: Mapping[str, Any]) -> Sight:
     grid, n = problem.grid, len(problem.seen.variables)
-    view = View(
+    view = Sight(
         int(command.get("field", 0)),
         int(command.get("axis", 0)),
         min(1.0, max(0.0, float(command.get("at", 0.5)))),
         min(_MOST_SHOWN, max(2, int(command.get("most", 512)))),
     )
+    # Whatever is out of range has no meaning; positions and sizes were clipped.
     if not (0 <= view.variable < n and 0 <= view.axis < grid.ndim):
         msg = f"there are {n} fields and {grid.ndim} axes"
         raise ConfigError(msg)
     return view
 
 
-def make_frame(snapshot: Snapshot, view: View, head: Mapping[str, Any]) -> bytes:
+def make_frame(snapshot: Snapshot, view: Sight, head: Mapping[str, Any]) -> bytes:
     """A picture as bytes: the length of a JSON text, that text, float32 values row by row.
 
     Args:
@@ -457,11 +491,14 @@ def make_frame(snapshot: Snapshot, view: View, head: Mapping[str, Any]) -> bytes
         head: what the text says besides.
     """
     grid = snapshot.problem.grid
+    # A share of the axis, so that a page needs to know nothing of cells.
     cut = default_cuts(grid)[0]
     if grid.ndim == 3:
         n = grid.shape[view.axis]
         cut = CrossSection(view.axis, min(n - 1, int(view.at * n)))
     plane = sample(lambda box: snapshot.box(box)[view.variable], grid, (cut,), most=view.most)[0]
+
+    # Graded axes are resampled to cells of one width, as in all pictures.
     values = np.ascontiguousarray(pixels(plane), dtype="<f4")
     finite = values[np.isfinite(values)]
     text = json.dumps(
@@ -532,6 +569,7 @@ def knobs(config: Config) -> list[dict[str, Any]]:
     """
     data = config.resolved()
     found: list[dict[str, Any]] = []
+    # In the order of the file: what is written together stays together.
     for section in CHANGEABLE:
         for key, value in _leaves(data.get(section) or {}, (section,)):
             if key[-1] in _OFFERED or not _ALL_OF.isdisjoint(key[:-1]):

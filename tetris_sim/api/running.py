@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,6 @@ from tetris_sim.simulation.resuming import Resume
 from tetris_sim.support.files import atomic_file
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import describe
-
-if TYPE_CHECKING:
-    from tetris_sim.api.serving import LivePage
 
 Source = str | Path | Mapping[str, Any] | Config
 Arrays = npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -81,7 +78,9 @@ def run(
     Raises:
         TetrisError: of any kind; all that is wrong with the configuration at once.
     """
-    asked = _ask(config, directory, initial, changes, results_stay=overwrite or resume != "never")
+    asked = ask_for(
+        config, directory, initial, changes, results_stay=overwrite or resume != "never"
+    )
     stopping = Stopping(aborts=False)
     with (
         stopping.listening(),
@@ -119,7 +118,7 @@ def run_in_memory(
     Raises:
         TetrisError: see `run`.
     """
-    asked = _ask(config, None, initial, None, results_stay=False)
+    asked = ask_for(config, None, initial, None, results_stay=False)
     stopping, kept = Stopping(aborts=False), list[States]()
 
     # The last step is always due, so without this the end would be there twice.
@@ -215,73 +214,13 @@ def simulate(
     Its outputs and checkpoints are written as it goes on with `run`, and `Simulation.advance` goes
     on without them. Arguments and errors as for `run`.
     """
-    asked = _ask(config, directory, initial, changes, results_stay=overwrite)
+    asked = ask_for(config, directory, initial, changes, results_stay=overwrite)
     with _opened(asked, progress=progress, overwrite=overwrite) as simulation:
         yield simulation
 
 
-def live(
-    config: Source | Simulation,
-    directory: str | Path | None = None,
-    *,
-    changes: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    paused: bool = False,
-    port: int = 0,
-) -> LivePage:
-    """Compute a run in a thread of its own, seen and steered on a page of this computer.
-
-    >>> rod = {
-    ...     "grid": {"shape": [50], "size": ["1 m"]},
-    ...     "model": {"type": "heat", "material": "copper"},
-    ...     "initial": {"type": "constant", "value": 20},
-    ...     "boundaries": {"x": {"type": "dirichlet", "value": "0 degC"}},
-    ...     "time": {"t_end": "10 min"},
-    ... }
-    >>> with live(rod) as page:
-    ...     page.address.startswith("http://127.0.0.1:"), page.wait(60)
-    (True, True)
-
-    Args:
-        config: as for `run`; or a simulation of `simulate`, from whose state the page goes on; the
-            simulation stays where it is.
-        directory: where results go, as for `run`.
-        changes: other values by key, like --set.
-        overwrite: whether results of an earlier run may be replaced.
-        paused: whether it waits before its first step.
-        port: of this computer; 0 for one that is free.
-
-    Returns:
-        The page, which a notebook shows: its `address`; `wait()` for its end, `close()` ends it.
-
-    Raises:
-        UnsupportedError: the package websockets is missing, or the port is taken.
-        TetrisError: as for `run`; of the run itself, where it is waited for.
-    """
-    from tetris_sim.api.live import Session
-    from tetris_sim.api.serving import LivePage
-    from tetris_sim.api.steering import beginning_of
-
-    if not isinstance(config, Simulation):
-        beginning, source = None, config
-    else:
-        found = config.configuration
-        if found is None:
-            msg = "this simulation is of a bare problem: open it with simulate(config)"
-            raise ConfigError(msg)
-        if changes:
-            msg = "changes go with a configuration, not with the state of a simulation"
-            raise ConfigError(msg)
-        beginning, source = beginning_of(config), found.resolved()
-        source["output"].pop("directory", None)  # that of the simulation is its own
-
-    asked = _ask(source, directory, None, changes, results_stay=overwrite)
-    session = Session(asked.config, beginning, overwrite=overwrite, paused=paused)
-    return LivePage(session, port, keep=asked.folder)
-
-
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """A configuration that is to be run, and where its results go."""
 
     config: Config
@@ -290,7 +229,7 @@ class _Asked:
 
 @contextlib.contextmanager
 def _opened(
-    asked: _Asked,
+    asked: Asked,
     *,
     progress: bool = False,
     overwrite: bool = False,
@@ -357,7 +296,7 @@ def _vary(
     if data["time"].get("steps") is not None:
         data["time"]["steps"] = simulation.problem.steps - simulation.step
     data["output"].pop("directory", None)
-    asked = _ask(data, directory, None, changes, results_stay=False)
+    asked = ask_for(data, directory, None, changes, results_stay=False)
     return _opened(
         asked, adapt=partial(_from_here, asked.config, simulation), saves=directory is not None
     )
@@ -384,14 +323,14 @@ def _from_here(config: Config, simulation: Simulation, problem: Problem) -> Prob
     return onward(simulation, dataclasses.replace(problem, steps=steps))
 
 
-def _ask(
+def ask_for(
     config: Source,
     directory: str | Path | None,
     initial: Arrays | None,
     changes: Mapping[str, Any] | None,
     *,
     results_stay: bool,
-) -> _Asked:
+) -> Asked:
     """Check a configuration with what else is said of it, and find out where its results go."""
     overrides = _overrides(changes)
     if directory is not None:
@@ -402,7 +341,7 @@ def _ask(
     found = _load(config, [*overrides, *_written(initial, temporary)], temporary)
     place = results.directory_of(found)
     if place == temporary:
-        return _Asked(found, folder)
+        return Asked(found, folder)
 
     if initial is not None:
         # Checked: now where it stays.
@@ -410,7 +349,7 @@ def _ask(
             results.refuse_to_overwrite(place)
         place.mkdir(parents=True, exist_ok=True)
         found = _load(config, [*overrides, *_written(initial, place)], temporary)
-    return _Asked(found, Folder(place))
+    return Asked(found, Folder(place))
 
 
 def _overrides(changes: Mapping[str, Any] | None) -> list[Override]:

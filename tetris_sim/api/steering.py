@@ -157,6 +157,7 @@ class SteeredRun:
         Raises:
             TetrisError: they do not fit; the run is as it was before.
         """
+        # Grid, initial state and steps are what is steered, and not how.
         fixed = [str(path[0]) for path, _ in changes if path[0] not in CHANGEABLE]
         if fixed:
             msg = f"{fixed[0]} is fixed while a run goes on; {', '.join(CHANGEABLE)} may change"
@@ -167,6 +168,7 @@ class SteeredRun:
         problem = onward(simulation, config.build(dt=now.dt))
         # The clock and the steps are those of the run; only the mathematics is another one.
         problem = dataclasses.replace(problem, start=now.start, steps=now.steps)
+        # Taken before anything is closed: if the other one cannot begin, this one goes on.
         before_it = dataclasses.replace(beginning_of(simulation), run_id=self._run_id)
 
         simulation.unsaved = False  # what would be saved goes on
@@ -191,6 +193,8 @@ class SteeredRun:
         """
         simulation = self.simulation
         grid = simulation.problem.grid
+
+        # A stroke comes from a page or from a file: neither is trusted to be one.
         try:
             name, value = str(stroke["field"]), float(stroke["value"])
             at = [float(stroke["at"][axis]) for axis in grid.axis_names]
@@ -252,6 +256,7 @@ def ball(grid: Grid, at: Sequence[float], radius: float) -> npt.NDArray[np.bool_
     if "theta" in grid.axis_names:
         msg = "where an axis is an angle, nothing can be painted: change a value instead"
         raise ConfigError(msg)
+    # A sum over the axes; where r is one, the ball is a ring in space.
     squares = np.zeros(grid.shape)
     for axis, place in enumerate(at):
         distance = grid.positions(axis, np.arange(grid.shape[axis])) - place
@@ -273,6 +278,8 @@ class Schedule:
     def __init__(self, run: SteeredRun, blocks: int | None) -> None:
         problem, step = run.simulation.problem, run.simulation.step
         self._path = run.directory / results.SCHEDULE
+
+        # The configuration is whole, with defaults, so that no other file is needed but its inputs.
         head = {
             "schedule": _VERSION,
             "tetris_sim": __version__,
@@ -290,6 +297,7 @@ class Schedule:
 
     def note(self, step: int, **done: Any) -> None:
         """Add a line."""
+        # Opened anew each time: nothing is left in a buffer that a kill would lose.
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **done}) + "\n")
 
@@ -323,6 +331,7 @@ def replay(
     config = changed(config, [(("output", "directory"), str(place))])
     # The methods of the run: another machine might choose others, which may round differently.
     beginning = Beginning(methods=head["methods"])
+    # A run that has begun with the state of another one has it beside its schedule.
     state = path.parent / results.SCHEDULED_STATE
     if state.exists():
         problem = dataclasses.replace(
@@ -346,6 +355,7 @@ def replay(
 
 
 def _advance(run: SteeredRun, step: int, blocks: int | None) -> None:
+    # In blocks of one length where results depend on these, as they were when it was seen.
     while run.simulation.step < step and not run.ended:
         run.advance_to(step if blocks is None else min(step, run.simulation.step + blocks))
 
