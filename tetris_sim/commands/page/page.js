@@ -144,7 +144,7 @@ function drawCurves() {
   canvas.height = Math.max(1, Math.round(canvas.clientHeight * ratio));
   if (!hello || !rows.length) return;
   const chosen = groups()[get("group").value] || [];
-  const lines = chosen.map((k) => rows.map((row) => [row[0], row[k + 1]]).filter((it) => isFinite(it[1])));
+  const lines = chosen.map((k) => rows.map((row) => [row[0], row[k + 1]]).filter((it) => it[1] !== null));
   const all = lines.flat().map((it) => it[1]);
   const [low, high] = [all.reduce((a, b) => Math.min(a, b), Infinity), all.reduce((a, b) => Math.max(a, b), -Infinity)];
   plot(canvas, lines, [rows[0][0], rows[rows.length - 1][0]], low < high ? [low, high] : [low - 1, low + 1]);
