@@ -1,7 +1,7 @@
 """gpu.stream: temporal blocking by streaming. Several time levels stay in registers and shared
 memory while rows (2D) or planes (3D) stream by; in 1D a tile stays in registers.
 
-Begin with the header of `stream_2d.cu`. `kernel_1d.py`, `kernel_2d.py` and `kernel_3d.py` say for
+Begin with the header of `stream_2d.cu`. `kernel_1d.py`, `kernel_2d.py` and `method.py` say for
 each number of axes which stencils are refused, what autotuning may try, and how the kernel is
 compiled. `equations_2d.py` and `equations_3d.py` do so for equations; those of one axis are in
 `method.py`.

@@ -363,7 +363,7 @@ def _arrays(state: DeviceState, box: Box3) -> tuple[Any, ...]:
     return tuple(arrays[name][first:] for name in ("upper_x", "upper_y", "rate"))
 
 
-# A few materials in 3D: tiles as in `kernel_3d.py`, with packed ids beside them (`palette_3d.cu`).
+# A few materials in 3D: tiles as in `method.py`, with packed ids beside them (`palette_3d.cu`).
 
 _WORD_3D = 16  # bytes of a thread's columns
 _MOST_ROWS, _MOST_STEPS = 6, 3

@@ -16,7 +16,7 @@
 //         points all around it.
 // Writes  box, and nothing else.
 // Limits  TS_COLUMNS is whole 16-byte words; with more than one step, radius_y <= TS_ROWS
-//         (neighbours lie in the next warp). Seen to by kernel_3d.py. On an H200 the power limit
+//         (neighbours lie in the next warp). Seen to by method.py. On an H200 the power limit
 //         bounds heat-3d and box-3d27p: at 660 to 685 W the clock falls to 1.4 to 1.7 GHz
 //         (2026-11-21), so fewer operations and bytes count for more than latency.
 // Test    tests/gpu/test_gpu_against_reference.py
@@ -25,7 +25,7 @@
     !defined(TS_RADIUS_X) || !defined(TS_STEPS) || !defined(TS_SCALED) || !defined(TS_FOLDED) || \
     !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_AHEAD) || \
     !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
-#error "stream_3d.cu needs macros that gpu_kernels/stream/kernel_3d.py lists"
+#error "stream_3d.cu needs macros that gpu_kernels/stream/method.py lists"
 #endif
 #include "common.cuh"
 
