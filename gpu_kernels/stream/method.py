@@ -261,8 +261,8 @@ SOLVING = Special(_kernel, _parameters, _refusal, _nothing)
 # (`stream_3d.cu`).
 #
 # They take any list of offsets up to radius 4, as far as registers hold the unfinished sums of a
-# tile that is not all halo. Stencils that are symmetric along all axes are folded: points that share
-# a weight are added first.
+# tile that is not all halo. Stencils that are symmetric along all axes are folded: points that
+# share a weight are added first.
 
 _LARGEST_RADIUS = 4
 _WORD, _SECTOR = 16, 32  # bytes: the widest access, the smallest unit of a memory transfer
