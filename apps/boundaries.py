@@ -46,7 +46,7 @@ from tetris_sim.model.formula import Constant, Node, Variable, evaluate
 from tetris_sim.model.grid import AXIS_NAMES
 
 
-def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:
+def find_face(boundaries: Mapping[str, object], name: str) -> str | None:
     """Find the key that decides about a face: its name before its axis before `*`; None if none
     does.
 

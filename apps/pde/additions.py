@@ -1,4 +1,4 @@
-"""Additions to the equations of a user: signals at points that lie anywhere.
+"""Additions to the equations of a user: signals at points that lie anywhere, and absorbing layers.
 
 A source of a signal s(t) at a place adds s(t) w/V to the equation of its field, with V the volume
 of a cell and w the weights of the interpolation at that place, which sum to 1: the integral of what
@@ -10,23 +10,39 @@ rounding (reciprocity).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from tetris_sim.apps.boundaries import find_face
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.complex import Part
-from tetris_sim.apps.pde.language import Language, Mistake
-from tetris_sim.apps.time_functions import TIME, names_in
+from tetris_sim.apps.pde.language import Language, Mistake, read_constant
+from tetris_sim.apps.pde.schemes import velocity_of
+from tetris_sim.apps.pde.simplify import scalar_value
+from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
+from tetris_sim.config.sections.conditions import FaceCondition, PeriodicFace
 from tetris_sim.config.sections.grid import GridSection
 from tetris_sim.config.sections.quantities import Position, Section
 from tetris_sim.config.sections.schema import POINTS_AROUND, Interpolation
-from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.boundary import Boundary, Neumann, Periodic
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.formula import ExpressionError, Node, Operation, Variable
-from tetris_sim.model.grid import Grid
+from tetris_sim.model.formula import (
+    OPERATIONS,
+    Comparison,
+    Constant,
+    ExpressionError,
+    Node,
+    Operation,
+    Variable,
+    walk,
+)
+from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.slab import Ranges
 from tetris_sim.support.wording import listed, suggestion
 
@@ -133,11 +149,11 @@ def with_sources(
     # Each array is a coefficient like one of the user's, so no kernel knows of points.
     found = dict(trees)
     arrays: dict[str, Callable[[Ranges], Numbers]] = {}
-    for number, ((field, signal), group) in enumerate(alike.items(), 1):
+    for number, ((of, signal), group) in enumerate(alike.items(), 1):
         name = f"{_SPREAD}{number}"
-        arrays[name] = _spread(group, grid, boundaries[field])
+        arrays[name] = _spread(group, grid, boundaries[of])
         pushed = Operation("multiply", (signal, Variable(name)))
-        found[field] = Operation("add", (found[field], pushed))
+        found[of] = Operation("add", (found[of], pushed))
     return found, arrays
 
 
@@ -173,3 +189,239 @@ def _weights_in(every: Sequence[Weights], grid: Grid, box: Ranges) -> Numbers:
             product = np.multiply.outer(product, along)
         found += product
     return found / (grid.cell_volume if grid.is_even else grid.volumes(box))
+
+
+# Layers along faces that absorb waves.
+#
+# A sponge adds -z u to first derivatives by time and -2 z du/dt to second ones; z rises from 0 at
+# the inner edge of the layer, so that a wave of speed c is damped by exp(-integral of z/c). In a
+# perfectly matched layer derivatives along the axis are stretched instead, d/dx -> s/(s + z) d/dx
+# for waves exp(s t), which reflects nothing but what differences make of it: with the fields q and
+# r of
+#     q' = -z (q + du/dx),  r' = -z (r + d2u/dx2 + dq/dx)
+# du/dx becomes du/dx + q, and d2u/dx2 becomes d2u/dx2 + dq/dx + r (D. Komatitsch, R. Martin,
+# Geophysics 72 (2007) SM155; D. Pasalic, R. McGarry, SEG Expanded Abstracts 29 (2010) 2925). They
+# are 0 outside of layers.
+
+_POWER = 3  # of the profile of z
+_REFLECTION = {"sponge": 1e-4, "pml": 1e-8}
+
+
+class AbsorbingLayer(Section):
+    """A layer along a face that absorbs waves."""
+
+    kind: Literal["pml", "sponge"] = "pml"
+    """pml: a perfectly matched layer, with auxiliary fields, for `laplace`, `div_grad` and
+    derivatives; sponge: damping, for all equations.
+    """
+    cells: Annotated[int, Field(ge=2, le=10_000)]
+    """Its width in points of the grid."""
+    speed: Annotated[float | str, BeforeValidator(read_constant)]
+    """The largest speed of waves in it, a number or a formula of constants."""
+    reflection: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """What should come back of a wave that goes straight through, by amplitude, if there were no
+    differences; 1e-8 of a pml, 1e-4 of a sponge if not given.
+    """
+
+
+def layer_mistakes(
+    layers: Mapping[str, AbsorbingLayer],
+    grid: GridSection,
+    boundaries: Mapping[str, FaceCondition],
+    language: Language,
+    trees: Mapping[str, Node],
+) -> Iterator[Mistake]:
+    """Yield what is wrong with absorbing layers."""
+    path: KeyPath = ("model", "absorbing")
+    if layers and grid.system.is_curved:
+        yield path, f"it is for straight axes, without grid.coordinates: {grid.coordinates}", None
+        return
+    for name, it in layers.items():
+        if name != "*" and name.rstrip("+-") not in grid.names:
+            yield (*path, name), f"the grid has no axis {name.rstrip('+-')}", None
+        try:
+            names = names_in(language.read_face(str(it.speed)))
+        except ExpressionError as error:
+            yield (*path, name, "speed"), str(error), error.column
+            continue
+        if names - language.numbers.keys():
+            yield (*path, name, "speed"), "it is a number, or a formula of constants", None
+        elif not scalar_value(language.read_face(str(it.speed)), language.numbers) > 0:
+            yield (*path, name, "speed"), "a speed greater than 0 is wanted", None
+
+    for axis, n in zip(grid.names, grid.shape, strict=True):
+        keys = [key for sign in "-+" if (key := find_face(layers, axis + sign))]
+        face = find_face(boundaries, f"{axis}-")
+        if face is not None and isinstance(boundaries[face], PeriodicFace):
+            # `*` means the faces that there are.
+            told = f"{axis} is periodic, so it has no faces"
+            yield from (((*path, key), told, None) for key in {*keys} - {"*"})
+            continue
+        if sum(layers[key].cells for key in keys) >= n:
+            yield (*path, keys[0], "cells"), f"nothing is left of the {n} points along {axis}", None
+    if any(it.kind == "pml" for it in layers.values()):
+        known = {*_FIRST, *_SECOND, *_MIXED, "laplace", "div_grad"}
+        for of, tree in trees.items():
+            for part in walk(tree):
+                if isinstance(part, Operation) and part.name not in {*known, *OPERATIONS}:
+                    told = f"{part.name} of {of} is not known in a pml; take kind: sponge"
+                    yield path, told, None
+
+
+_FIRST = {f"d{axis}" for axis in AXIS_NAMES}
+_SECOND = {f"d{axis}{axis}" for axis in AXIS_NAMES}
+_MIXED = {f"d{a}{b}" for a, b in itertools.combinations(AXIS_NAMES, 2)}
+
+
+@dataclass
+class _Matched:
+    """Stretches derivatives along axes with layers.
+
+    Attributes:
+        rates: z by axis.
+        halves: of a spacing, by axis, where differences are of second order; else empty.
+        fields: the right-hand sides of auxiliary fields, by name.
+    """
+
+    rates: Mapping[str, Node]
+    halves: Mapping[str, Node]
+    fields: dict[str, Node] = field(default_factory=dict)
+    _known: dict[Node, Node] = field(default_factory=dict)
+
+    def stretch(self, tree: Node) -> Node:
+        """A formula with what layers add to its derivatives."""
+        if isinstance(tree, Comparison):
+            return replace(tree, operands=tuple(map(self.stretch, tree.operands)))
+        if not isinstance(tree, Operation):
+            return tree
+        inner = replace(tree, arguments=tuple(map(self.stretch, tree.arguments)))
+        if inner.name in OPERATIONS:
+            return inner
+        # Equal derivatives share their fields.
+        if inner not in self._known:
+            self._known[inner] = self._stretched(inner)
+        return self._known[inner]
+
+    def _stretched(self, tree: Operation) -> Node:
+        *coefficient, of = tree.arguments
+        if tree.name in _MIXED:
+            inner = Operation(f"d{tree.name[2]}", (of,))
+            return self.stretch(Operation(f"d{tree.name[1]}", (inner,)))
+        if tree.name in _FIRST:
+            axis = tree.name[1]
+            return tree if axis not in self.rates else _plus(tree, self._memory(axis, tree))
+        found: Node = tree
+        for axis in self.rates if tree.name in ("laplace", "div_grad") else tree.name[1]:
+            if axis not in self.rates:
+                continue
+            # Of second order everything lies where the differences of `laplace` have it, on faces.
+            there, back = ("_plus", "_minus") if self.halves else ("", "")
+
+            slope = Operation(f"d{axis}{there}", (of,))
+            flow = self._memory(axis, slope, self.halves.get(axis))
+            second: Node = Operation(f"d{axis}{axis}", (of,))
+            for k in coefficient:
+                rise = Operation(f"d{axis}{there}", (k,))
+                if self.halves:
+                    half = formula("k + s*h", k=k, s=rise, h=self.halves[axis])
+                    second = Operation(f"d{axis}{back}", (formula("k*s", k=half, s=slope),))
+                    flow = formula("k*q", k=half, q=flow)
+                    continue
+                second = formula("k*u + s*f", k=k, u=second, s=rise, f=slope)
+                flow = formula("k*q", k=k, q=flow)
+            more = Operation(f"d{axis}{back}", (flow,))
+            found = _plus(found, _plus(more, self._memory(axis, _plus(second, more))))
+        return found
+
+    def _memory(self, axis: str, of: Node, beyond: Node | None = None) -> Node:
+        """The field q of q' = -z (q + ...); at a distance beyond the points, if one is given."""
+        name = f"pml_{axis}{1 + sum(it.startswith(f'pml_{axis}') for it in self.fields)}"
+        own = Variable(name)
+        rate = self.rates[axis]
+        if beyond is not None:
+            rate = substitute(rate, {axis: _plus(Variable(axis), beyond)})
+        self.fields[name] = formula("-z*(q + u)", z=rate, q=own, u=of)
+        return own
+
+
+def mirrored(boundary: Boundary) -> Boundary:
+    """The faces of auxiliary fields, which are periodic where others are."""
+    return Boundary(
+        tuple(
+            (low, high) if isinstance(low, Periodic) else (Neumann(), Neumann())
+            for low, high in boundary.faces
+        )
+    )
+
+
+def _plus(a: Node, b: Node) -> Node:
+    return Operation("add", (a, b))
+
+
+def with_layers(
+    trees: Mapping[str, Node],
+    second: Collection[str],
+    layers: Mapping[str, AbsorbingLayer],
+    grid: Grid,
+    language: Language,
+    accuracy: int,
+    boundary: Boundary,
+) -> tuple[dict[str, Node], dict[str, Node]]:
+    """The right-hand sides with layers, and those of their auxiliary fields.
+
+    Args:
+        trees: by field, of those that change with time.
+        second: fields with equations of second order.
+        layers: by face.
+        grid: the points.
+        language: of speeds.
+        accuracy: order of the differences.
+        boundary: of any field, for axes that are periodic.
+    """
+    halves = {axis: Constant(h / 2) for axis, h in zip(grid.axis_names, grid.spacing, strict=True)}
+    periodic = [it for k, it in enumerate(grid.axis_names) if boundary.periodic(k)]
+    rates = {kind: _rates(layers, kind, grid, language, periodic) for kind in _REFLECTION}
+    matched, found = _Matched(rates["pml"], halves if accuracy == 2 else {}), dict(trees)
+    if rates["pml"]:
+        found = {name: matched.stretch(tree) for name, tree in found.items()}
+    if not rates["sponge"]:
+        return found, matched.fields
+
+    z = functools.reduce(_plus, rates["sponge"].values())
+    for name, tree in found.items():
+        text = "f - 2*z*v" if name in second else "f - z*u"
+        parts = {"f": tree, "z": z, "u": Variable(name), "v": Variable(velocity_of(name))}
+        found[name] = formula(text, **{key: it for key, it in parts.items() if key in text})
+    return found, matched.fields
+
+
+def _rates(
+    layers: Mapping[str, AbsorbingLayer],
+    kind: str,
+    grid: Grid,
+    language: Language,
+    periodic: Collection[str],
+) -> dict[str, Node]:
+    """The rates z by axis, from the layers of a kind: they grow with the third power of depth."""
+    found: dict[str, Node] = {}
+    for number, axis in enumerate(grid.axis_names):
+        for side, sign in enumerate("-+"):
+            key = find_face(layers, axis + sign)
+            if key is None or layers[key].kind != kind or axis in periodic:
+                continue
+
+            it = layers[key]
+            width = it.cells * grid.spacing[number]
+            # A wave is damped by exp(-integral of z/c) on each of its two ways.
+            through = math.log(1 / (it.reflection or _REFLECTION[kind])) / 2
+            speed = scalar_value(language.read_face(str(it.speed)), language.numbers)
+            depth = "(low + w - x)/w" if side == 0 else "(x - low + w)/w"
+            rate = formula(
+                f"m*clip({depth}, 0, 1)**3",
+                m=Constant((_POWER + 1) * speed * through / width),
+                w=Constant(width),
+                low=Constant(grid.bounds(number)[side]),
+                x=Variable(axis),
+            )
+            found[axis] = rate if axis not in found else _plus(found[axis], rate)
+    return found

@@ -112,6 +112,7 @@ def _parts(part: Node, pairs: Mapping[str, Pair], visit: Callable[[Node], Pair])
             return Comparison(signs, tuple(a for a, _ in map(visit, operands))), None
         case Operation("1j", (number,)):
             return _ZERO, number
+
         # The square of a magnitude needs no root.
         case Operation("power", (Operation("abs", (of,)), Constant(n))) if n in (2.0, 4.0):
             square = _square(*visit(of))
@@ -130,6 +131,7 @@ def _operation(part: Operation, name: str, of: list[Pair]) -> Pair:
         # Equal trees stay one object: what is shared is computed once.
         same = all(it is old for (it, _), old in zip(of, part.arguments, strict=True))
         return (part if same else Operation(name, tuple(it for it, _ in of))), None
+
     if name in ("add", "subtract"):
         return _sum(name, of[0], of[1])
     if name == "multiply":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,16 @@ from tetris_sim.apps.domain import (
     refuse,
     times_of,
 )
-from tetris_sim.apps.pde.additions import PointSource, real_sources, source_mistakes, with_sources
+from tetris_sim.apps.pde.additions import (
+    AbsorbingLayer,
+    PointSource,
+    layer_mistakes,
+    mirrored,
+    real_sources,
+    source_mistakes,
+    with_layers,
+    with_sources,
+)
 from tetris_sim.apps.pde.build import assemble_equations, error_of_a_step
 from tetris_sim.apps.pde.complex import IMAGINARY, PARTS, UNIT, Pair, Part, in_parts
 from tetris_sim.apps.pde.discretise import Space
@@ -54,11 +63,11 @@ from tetris_sim.apps.pde.parts import Parts, WholeNumbers, with_constraints, wit
 from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of
 from tetris_sim.apps.pde.stability import grow_shortest
-from tetris_sim.apps.pde.wholes import Calculus, noise_in
-from tetris_sim.apps.time_functions import TIME, loose_names, names_in
-from tetris_sim.config.sections.conditions import FaceCondition
+from tetris_sim.apps.pde.wholes import Calculus, measure_mistakes, measures_of, noise_in
+from tetris_sim.apps.time_functions import names_in
+from tetris_sim.config.sections.conditions import FaceCondition, FaceName
 from tetris_sim.config.sections.quantities import Section
-from tetris_sim.config.sections.schema import SPLIT, MeasureSection, Request
+from tetris_sim.config.sections.schema import SPLIT, Request
 from tetris_sim.model.formula import (
     OPERATIONS,
     Constant,
@@ -94,6 +103,8 @@ class PdeModel(Section):
     """By name."""
     point_sources: tuple[PointSource, ...] = ()
     """Points anywhere, at which signals over time are added to equations."""
+    absorbing: dict[FaceName, AbsorbingLayer] = Field(default={})
+    """Layers along faces, by the names of `boundaries`, that absorb waves."""
     accuracy: Accuracy = 2
     """Order of the differential operators."""
     advection: Advection = "upwind"
@@ -156,7 +167,7 @@ class PdeModel(Section):
             trees, wrong = self._formulas(language)
             yield from wrong
             yield from self._around(request, trees)
-            yield from _measure_mistakes(request, language)
+            yield from measure_mistakes(request, language)
             for key, condition in request.boundaries.items():
                 kinds = {it.complex for it in self.fields.values()}
                 if False in kinds:
@@ -165,6 +176,10 @@ class PdeModel(Section):
                     face = part_of_face(condition, "real")
                     for mistake in face_mistakes(("boundaries", key), face, language):
                         yield _unwrapped(*mistake)
+            moved = {name: trees[name] for name in (*self._first, *self._second) if name in trees}
+            yield from layer_mistakes(
+                self.absorbing, request.grid, request.boundaries, language, moved
+            )
             yield from source_mistakes(
                 self.point_sources,
                 request.grid,
@@ -199,6 +214,8 @@ class PdeModel(Section):
                         "would read it then; take scheme: rk4"
                     )
                     yield ("model", "fields", name, "equation"), told
+        if time.scheme == "leapfrog" and self._matches:
+            yield ("time", "scheme"), "a pml has fields with equations; take rk4, or kind: sponge"
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
                 ("time", "scheme"),
@@ -289,6 +306,11 @@ class PdeModel(Section):
         return {key: part_of_face(it, which) for key, it in request.boundaries.items()}
 
     @property
+    def _matches(self) -> bool:
+        """Whether a layer has auxiliary fields."""
+        return any(it.kind == "pml" for it in self.absorbing.values())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The fields as they are written, parts and velocities."""
         return tuple(dict.fromkeys((*self.seen_names, *self.fields)))
@@ -352,6 +374,8 @@ class PdeModel(Section):
         first, second = (
             [trees[name] for name in it if name in trees] for it in (self._first, self._second)
         )
+        if self._matches:
+            first.append(Constant(0.0))  # of auxiliary fields
         return simplest_scheme(first, second, adaptive=request.time.tolerance is not None)
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
@@ -408,13 +432,21 @@ class PdeModel(Section):
                 drives[velocity_of(name)] = [replace(one, course=None) for one in drives[name]]
         drives = {name: every for name, every in drives.items() if every}
         signals = real_sources(self.point_sources, self._parts_of)
+        # Layers come first: what they stretch is the equation itself, not what sources add.
+        moved = {name: trees[name] for name in (*self._first, *self._second)}
+        any_faces = next(iter(boundaries.values()))
+        moved, memory = with_layers(
+            *(moved, self._second, self.absorbing, grid, language, self.accuracy, any_faces)
+        )
+        trees |= moved
+        boundaries |= dict.fromkeys(memory, mirrored(any_faces))
         trees, spread = with_sources(trees, signals, grid, boundaries, language)
         system = System(
-            {name: trees[name] for name in self._first},
+            {name: trees[name] for name in self._first} | memory,
             {name: trees[name] for name in self._second},
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection, system=grid.system),
-            order=self.seen_names,
+            order=(*self.seen_names, *memory),
             arrays={
                 name: it.open(grid, name)
                 for name, it in self.constants.items()
@@ -426,14 +458,15 @@ class PdeModel(Section):
         system = replace(system, drives=drives).with_faces(boundaries, grid, givens)
 
         dtype = state_dtype(request.compute.precision)
-        initial = self._initial(request, grid, dtype, continued=continued)
+        initial = self._initial(request, grid, dtype, [*memory], continued=continued)
         return Parts(
             grid=grid,
             system=system,
             scheme=self.scheme(request),
             boundaries=boundaries,
             initial=initial,
-            variables=self._variables(grid.dimensions),
+            variables=self._variables(grid.dimensions)
+            + tuple(variable(it, "1", f"{it} of absorbing layers", grid.ndim) for it in memory),
             dtype=dtype,
         )
 
@@ -447,7 +480,7 @@ class PdeModel(Section):
             ConfigError: a field is read beyond a face where nobody knows it.
         """
         language, _ = self._language(request)
-        trees = {name: language.read(it.formula) for name, it in _measures_of(request).items()}
+        trees = {name: language.read(it.formula) for name, it in measures_of(request).items()}
         # The initial state, whose files may be gone, is none of those that are looked at.
         return WholeNumbers(self._parts(request, continued=True), trees)
 
@@ -499,13 +532,20 @@ class PdeModel(Section):
             )
 
     def _initial(
-        self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool
+        self,
+        request: Request,
+        grid: Grid,
+        dtype: np.dtype[Any],
+        memory: Sequence[str],
+        *,
+        continued: bool,
     ) -> InitialField:
         sections: list[tuple[str, object]] = []
         for name, it in self.real_fields.items():
             sections.append((name, it.initial))
             if it.second_order is not None:
                 sections.append((velocity_of(name), it.initial_velocity))
+        sections += [(name, None) for name in memory]
         numbers = {k: v for k, v in self.constants.items() if isinstance(v, float)}
 
         def make() -> InitialField:
@@ -531,32 +571,6 @@ def _unwrapped(path: KeyPath, told: str, column: int | None) -> Mistake:
         return path, told, None
     column = max(1, column - len("real("))
     return path, _CHARACTER.sub(f"(character {column} of", told), column
-
-
-def _measures_of(request: Request) -> Mapping[str, MeasureSection]:
-    statistics = request.output.statistics
-    return {} if statistics is None else statistics.formulas
-
-
-def _measure_mistakes(request: Request, language: Language) -> Iterator[Mistake]:
-    """Yield what is wrong with the formulas of `output.statistics`."""
-    for name, it in _measures_of(request).items():
-        path: KeyPath = ("output", "statistics", "formulas", name, "formula")
-        try:
-            tree = language.read(it.formula)
-        except ExpressionError as error:
-            yield path, str(error), error.column
-            continue
-
-        # Noise belongs to a step and not to a state.
-        if noise_in(tree):
-            yield path, "noise is not a number of the state; leave it out", None
-        if loose := sorted(loose_names(tree) & {*language.names} - {*language.numbers, TIME}):
-            told = (
-                f"{loose[0]} has a value at every point, and a column has one number; write "
-                f"integral({loose[0]}), mean({loose[0]}), max({loose[0]}) or min({loose[0]})"
-            )
-            yield path, told, it.formula.find(loose[0]) + 1 or None
 
 
 def variable(name: str, unit: str, long_name: str, ndim: int) -> StateVariable:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial import block_box, blocks_of, slices_in
+from tetris_sim.apps.pde.language import Language, Mistake
 from tetris_sim.apps.pde.simplify import has_operators, scalar_value, slope_of
-from tetris_sim.apps.time_functions import formula, names_in, substitute
+from tetris_sim.apps.time_functions import TIME, formula, loose_names, names_in, substitute
+from tetris_sim.config.sections.schema import MeasureSection, Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Reduction, digit_sums, total
@@ -26,6 +29,7 @@ from tetris_sim.model.formula import (
     OPERATIONS,
     Comparison,
     Constant,
+    ExpressionError,
     Node,
     Operation,
     Variable,
@@ -163,6 +167,33 @@ def _reduced(it: Reduction, values: Numbers) -> float:
     parts = np.array_split(values.ravel(), 1 + values.size // _MOST_SUMMED)
     digits = [sum(found) for found in zip(*(digit_sums(it, exponent) for it in parts), strict=True)]
     return it.factor * total(digits, exponent)
+
+
+def measures_of(request: Request) -> Mapping[str, MeasureSection]:
+    """The formulas of `output.statistics`, by the names of their columns."""
+    statistics = request.output.statistics
+    return {} if statistics is None else statistics.formulas
+
+
+def measure_mistakes(request: Request, language: Language) -> Iterator[Mistake]:
+    """Yield what is wrong with the formulas of `output.statistics`."""
+    for name, it in measures_of(request).items():
+        path: KeyPath = ("output", "statistics", "formulas", name, "formula")
+        try:
+            tree = language.read(it.formula)
+        except ExpressionError as error:
+            yield path, str(error), error.column
+            continue
+
+        # Noise belongs to a step and not to a state.
+        if noise_in(tree):
+            yield path, "noise is not a number of the state; leave it out", None
+        if loose := sorted(loose_names(tree) & {*language.names} - {*language.numbers, TIME}):
+            told = (
+                f"{loose[0]} has a value at every point, and a column has one number; write "
+                f"integral({loose[0]}), mean({loose[0]}), max({loose[0]}) or min({loose[0]})"
+            )
+            yield path, told, it.formula.find(loose[0]) + 1 or None
 
 
 # Noise: numbers of a normal distribution at every point and step.
