@@ -27,7 +27,7 @@ from tetris_sim.apps.pde.schemes import velocity_of
 from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute
 from tetris_sim.config.sections.conditions import FaceCondition, PeriodicFace
-from tetris_sim.config.sections.grid import GridSection
+from tetris_sim.config.sections.grid import AxisName, GridSection
 from tetris_sim.config.sections.quantities import Position, Section
 from tetris_sim.config.sections.schema import POINTS_AROUND, Interpolation
 from tetris_sim.model.boundary import Boundary, Neumann, Periodic
@@ -424,4 +424,76 @@ def _rates(
                 x=Variable(axis),
             )
             found[axis] = rate if axis not in found else _plus(found[axis], rate)
+    return found
+
+
+# Grids that move.
+
+
+class MovingFrame(Section):
+    """A grid that moves at constant velocity; x, y and z are places on it."""
+
+    velocity: dict[AxisName, Annotated[float | str, BeforeValidator(read_constant)]]
+    """By axis [m/s]: numbers or formulas of constants."""
+
+
+def frame_mistakes(
+    frame: MovingFrame | None,
+    grid: GridSection,
+    language: Language,
+    second: Sequence[str],
+    *,
+    matched: bool,
+) -> Iterator[Mistake]:
+    """Yield what is wrong with a moving grid.
+
+    Args:
+        frame: as written.
+        grid: the section.
+        language: of velocities.
+        second: fields with equations of second order.
+        matched: whether there is a pml.
+    """
+    path: KeyPath = ("model", "frame")
+    if frame is None:
+        return
+    if grid.system.is_curved:
+        yield path, f"it is for straight axes, without grid.coordinates: {grid.coordinates}", None
+    if second:
+        told = (
+            f"{second[0]} has second_order, whose velocity would be that seen from the grid; "
+            "write it as two equations of first order"
+        )
+        yield path, told, None
+    if matched:
+        yield path, "a pml is for grids that do not move; take kind: sponge", None
+
+    for axis, it in frame.velocity.items():
+        if axis not in grid.names:
+            yield (*path, "velocity", axis), f"the grid has no axis {axis}", None
+        try:
+            names = names_in(language.read_face(str(it)))
+        except ExpressionError as error:
+            yield (*path, "velocity", axis), str(error), error.column
+            continue
+        if names - language.numbers.keys():
+            yield (*path, "velocity", axis), "it is a number, or a formula of constants", None
+
+
+def seen_from(
+    trees: Mapping[str, Node], frame: MovingFrame | None, language: Language
+) -> dict[str, Node]:
+    """The right-hand sides as a moving grid sees them: with v . grad u more.
+
+    Args:
+        trees: by field, of equations of first order.
+        frame: the grid, if it moves.
+        language: of velocities.
+    """
+    found = dict(trees)
+    for axis, it in ({} if frame is None else frame.velocity).items():
+        speed = language.read_face(str(it))
+        for name, tree in found.items():
+            carried = Operation("multiply", (speed, Operation(f"d{axis}", (Variable(name),))))
+            found[name] = _plus(tree, carried)
     return found

@@ -21,10 +21,13 @@ from tetris_sim.apps.domain import (
 )
 from tetris_sim.apps.pde.additions import (
     AbsorbingLayer,
+    MovingFrame,
     PointSource,
+    frame_mistakes,
     layer_mistakes,
     mirrored,
     real_sources,
+    seen_from,
     source_mistakes,
     with_layers,
     with_sources,
@@ -67,7 +70,7 @@ from tetris_sim.apps.pde.wholes import Calculus, measure_mistakes, measures_of, 
 from tetris_sim.apps.time_functions import names_in
 from tetris_sim.config.sections.conditions import FaceCondition, FaceName
 from tetris_sim.config.sections.quantities import Section
-from tetris_sim.config.sections.schema import SPLIT, Request
+from tetris_sim.config.sections.schema import SPLIT, MeasureSection, Request
 from tetris_sim.model.formula import (
     OPERATIONS,
     Constant,
@@ -103,6 +106,8 @@ class PdeModel(Section):
     """By name."""
     point_sources: tuple[PointSource, ...] = ()
     """Points anywhere, at which signals over time are added to equations."""
+    frame: MovingFrame | None = None
+    """A grid that moves through what the equations describe."""
     absorbing: dict[FaceName, AbsorbingLayer] = Field(default={})
     """Layers along faces, by the names of `boundaries`, that absorb waves."""
     accuracy: Accuracy = 2
@@ -177,6 +182,9 @@ class PdeModel(Section):
                     for mistake in face_mistakes(("boundaries", key), face, language):
                         yield _unwrapped(*mistake)
             moved = {name: trees[name] for name in (*self._first, *self._second) if name in trees}
+            yield from frame_mistakes(
+                self.frame, request.grid, language, [*self._second], matched=self._matches
+            )
             yield from layer_mistakes(
                 self.absorbing, request.grid, request.boundaries, language, moved
             )
@@ -434,6 +442,7 @@ class PdeModel(Section):
         signals = real_sources(self.point_sources, self._parts_of)
         # Layers come first: what they stretch is the equation itself, not what sources add.
         moved = {name: trees[name] for name in (*self._first, *self._second)}
+        moved = seen_from(moved, self.frame, language)
         any_faces = next(iter(boundaries.values()))
         moved, memory = with_layers(
             *(moved, self._second, self.absorbing, grid, language, self.accuracy, any_faces)
@@ -470,6 +479,15 @@ class PdeModel(Section):
             dtype=dtype,
         )
 
+    def measured(self, request: Request) -> Mapping[str, MeasureSection]:
+        """The formulas of `output.statistics`, and where a moving grid is, by column."""
+        found = measures_of(request)
+        if self.frame is None or request.output.statistics is None:
+            return found
+        places = {f"frame_{axis}": f"({it})*t" for axis, it in self.frame.velocity.items()}
+        where = {k: MeasureSection(formula=it, unit="m") for k, it in places.items()}
+        return {**found, **where}
+
     def measures(self, request: Request) -> WholeNumbers:
         """The formulas of `output.statistics`, for any state.
 
@@ -480,7 +498,7 @@ class PdeModel(Section):
             ConfigError: a field is read beyond a face where nobody knows it.
         """
         language, _ = self._language(request)
-        trees = {name: language.read(it.formula) for name, it in measures_of(request).items()}
+        trees = {name: language.read(it.formula) for name, it in self.measured(request).items()}
         # The initial state, whose files may be gone, is none of those that are looked at.
         return WholeNumbers(self._parts(request, continued=True), trees)
 

@@ -110,7 +110,7 @@ def make_outputs(
                 implicit=implicit,
                 meter=meter,
                 over=over,
-                measured=_measured(request, section.statistics.formulas),
+                measured=_measured(request),
             )
         )
     if section.pictures:
@@ -119,9 +119,12 @@ def make_outputs(
 
 
 def _measured(
-    request: Any, formulas: Mapping[str, MeasureSection]
+    request: Any,
 ) -> tuple[Sequence[str], Measured]:
     """The columns of formulas, and their values at a state."""
+    # An optional hook: only equations have formulas.
+    given = hasattr(request.model, "measured")
+    formulas: Mapping[str, MeasureSection] = request.model.measured(request) if given else {}
     columns = [f"{name} [{it.unit}]" for name, it in formulas.items()]
     if not formulas:
         return columns, lambda _: ()
