@@ -48,6 +48,20 @@ def test_bodies_burn_steadily_below_the_critical_number_only(shape: str, device:
         solve_steady(above, start(above)[0], device, tolerance=1e-10)
 
 
+def test_what_explodes_ends_a_run_with_the_reason(device: Solver) -> None:  # noqa: F811
+    time = {"scheme": "implicit", "dt": 0.05, "steps": 100}
+    problem = build(**{**explosion("sphere", 5.0, 20), "time": time})
+    steps, reached = ImplicitSteps(problem, device, 1e-8), [start(problem)[0].astype(np.float64)]
+
+    def explode() -> None:
+        for number in range(problem.steps):
+            reached.append(steps.advance(reached[-1], number))
+
+    with pytest.raises(NumericsError, match=r"at 0\.\d+ s no step is short.*thermal runaway"):
+        explode()
+    assert reached[-1].max() > 2
+
+
 def test_a_cylinder_is_as_warm_as_the_formula_says(device: Solver) -> None:  # noqa: F811
     # exp(T) = 8 B / (delta (1 + B r^2)^2), with the smaller root of 8 B = delta (1 + B)^2.
     delta, errors = 1.8, []

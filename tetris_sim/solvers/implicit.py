@@ -37,7 +37,7 @@ from tetris_sim.solvers.assembly import HERE, Spans, Where, instant
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
-from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbalanced
+from tetris_sim.solvers.steady import GROWS, best_constant, changes, rounding_of, unbalanced
 from tetris_sim.solvers.surface_flows import joules_of
 
 # Constants g, a and w of the formulas above.
@@ -154,8 +154,12 @@ class ImplicitSteps:
         kept = self.kept
         try:
             return self._advance(u, span)
-        except NumericsError:
-            if halvings == 0 or self.balance(self.at(span.begin), u).is_linear:
+        except NumericsError as error:
+            made = self.balance(self.at(span.begin), u)
+            if halvings == 0 and made.frozen is not None:
+                msg = f"at {span.begin:g} s no step is short enough: {GROWS} or end before"
+                raise NumericsError(msg) from error
+            if halvings == 0 or made.is_linear:
                 raise
 
         # Newton's method begins nearer to the answer of a shorter step.
@@ -402,18 +406,14 @@ class ImplicitSteps:
         return slope * self._settle(made, sought, storage * slope, tolerance)
 
     def _settle(
-        self,
-        made: LinearSystem,
-        sought: tuple[Numbers, Numbers],
-        storage: Numbers,
-        tolerance: float,
+        self, made: LinearSystem, sought: tuple[Numbers, Numbers], storage: Numbers, aim: float
     ) -> Numbers:
         guess, heat = sought
         found, solved = settle(
             made,
             guess,
             self.solver,
-            tolerance=tolerance,
+            tolerance=aim,
             scale=1.0,
             limit=_LIMIT,
             storage=storage,

@@ -69,10 +69,13 @@ class Mixture:
 _LIMIT = 1000  # iterations
 _OUTER = 50  # linearisations
 _FORCING = 1e-3  # how much better a linearised balance is solved than the last one was
+GROWS = (
+    "what the sources give grows faster with temperature than the body can lose it (thermal "
+    "runaway); let them give less, cool the body better"
+)
 _RUNAWAY = (
-    "no steady state was found: what the sources give grows faster with temperature than the body "
-    "can lose it (thermal runaway); let them give less, cool the body better or begin nearer to a "
-    "state that lasts, or compute it over time (time.scheme: implicit)"
+    f"no steady state was found: {GROWS} or begin nearer to a state that lasts, or compute it over "
+    "time (time.scheme: implicit)"
 )
 _ROUNDING = 1e-9  # of all heat: by how much heats that cancel may differ
 
