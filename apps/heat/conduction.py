@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
+from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.lumps import make_network, read_lumps
 from tetris_sim.apps.heat.materials import in_potentials
@@ -43,6 +44,7 @@ from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import MIRROR, TEMPERATURE, Conduction, Ids, Medium, Numbers
 from tetris_sim.model.equations import LumpNetwork
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.radiation import Enclosures
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
@@ -272,8 +274,9 @@ class Body:
         limiting: name of the material that sets it.
         signals: that controllers decide, by the name of the controller.
         flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
-            moves and there are no lumps.
+            moves and nothing but its own cells exchanges heat with it.
         network: of the lumps that exchange heat with it.
+        enclosures: voids in it whose surfaces radiate.
     """
 
     grid: Grid
@@ -286,6 +289,7 @@ class Body:
     signals: Mapping[str, Signal] = field(default_factory=dict)
     flows: tuple[Numbers, ...] | None = None
     network: LumpNetwork | None = None
+    enclosures: Enclosures | None = None
 
     @property
     def only_substance(self) -> Substance | None:
@@ -424,16 +428,18 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         limiting = found.fillings[number].name
         graded = by_potential(graded, found) if found.enthalpy else graded
     flows = _flows(model, found, per_volume=graded is None)
-    if flows is None and model.lumps:
+    body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
+    joules = 1.0 if graded is not None else grid.cell_volume
+    enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
+    if flows is None and (model.lumps or enclosures is not None):
         flows = tuple(
             np.zeros([n + (k == axis) for k, n in enumerate(grid.shape)])
             for axis in range(grid.ndim)
         )
-    body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
+    body = replace(body, flows=flows, enclosures=enclosures)
     if not model.lumps:
         return body
     numbers = {it.name: number for number, it in enumerate(regions) if it.name is not None}
-    joules = 1.0 if graded is not None else grid.cell_volume
     lumps = read_lumps(model.lumps, numbers, found, body.conduction(), joules)
     network = make_network(model.lumps, lumps, joules, times)
     more = {signal.name: signal for it in lumps for signal in (it.mean, it.now)}

@@ -304,15 +304,17 @@ class HeatModel(Section):
         if body is None:
             return ()
         found = body.found
-        moving = () if not self.velocities else (self._carrying(body).note,)
-        return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving)
+        still = not self.velocities or body.flows is None
+        moving = () if still else (self._carrying(body).note,)
+        inside = () if body.enclosures is None else body.enclosures.notes
+        return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving, *inside)
 
     def _carrying(self, body: Body) -> Carrying:
         """Return how the heat of a body that moves is carried."""
         assert body.flows is not None
         made = body.conduction()
-        limit, network = body.dt_limit, body.network
-        return carry(body.grid, made, body.flows, self.advection, limit, network)
+        around = body.network, body.enclosures
+        return carry(body.grid, made, body.flows, self.advection, body.dt_limit, *around)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.

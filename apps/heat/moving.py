@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -36,10 +36,19 @@ from tetris_sim.model.conduction import (
     Parameter,
     Rule,
 )
-from tetris_sim.model.equations import Equations, LumpNetwork, Moving, Stage, tap
+from tetris_sim.model.equations import (
+    Elliptic,
+    Equations,
+    LumpNetwork,
+    Moving,
+    Stage,
+    Substeps,
+    tap,
+)
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, passage
+from tetris_sim.model.radiation import Enclosures
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.model.step_control import Signal
@@ -51,6 +60,7 @@ _SHORTER = {"central": 0.0, "upwind": 1.0}
 _MOST_CODES = 64  # of which a number that changes with time may have one each
 _GIVEN = 1e-9  # by which a ghost that is given may follow its mirror point, per degree
 _NEW, _RATE = "temperature_new", "temperature_rate"
+_SEEN, _RADIATED = "temperature_seen", "radiated"
 OfBox = Callable[[Ranges], Numbers]
 
 
@@ -64,6 +74,7 @@ class Carrying:
         peclet: the largest cell Peclet number, F / K of a face.
         dt_limit: largest stable time step [s].
         network: of lumps that exchange heat with cells.
+        enclosures: voids whose surfaces radiate.
     """
 
     flows: tuple[Numbers, ...]
@@ -71,6 +82,7 @@ class Carrying:
     peclet: float
     dt_limit: float
     network: LumpNetwork | None = None
+    enclosures: Enclosures | None = None
 
     @property
     def note(self) -> str:
@@ -95,6 +107,7 @@ def carry(
     wanted: Advection,
     still: float,
     network: LumpNetwork | None = None,
+    enclosures: Enclosures | None = None,
 ) -> Carrying:
     """Choose how heat is carried, and find the largest stable step.
 
@@ -108,6 +121,7 @@ def carry(
         wanted: the scheme; auto is central where that does not oscillate, else van_leer.
         still: the largest stable step at rest [s].
         network: of lumps that exchange heat with cells.
+        enclosures: voids whose surfaces radiate.
     """
     whole: Ranges = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
@@ -131,8 +145,10 @@ def carry(
     most = max(most, float(steep.max()) if advection == "central" else 0.0)
     for it in () if network is None else network.lumps:
         most += float((it.takes * rates).max())
+    if enclosures is not None:
+        most += float((enclosures.takes * rates).max())
     limit = 1 / most if most > 0 else math.inf
-    return Carrying(flows, advection, peclet, limit, network)
+    return Carrying(flows, advection, peclet, limit, network, enclosures)
 
 
 def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Problem:
@@ -147,15 +163,22 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         ConfigError: something enters the domain whose temperature is not given.
     """
     central = carrying.advection == "central"
-    moving = Moving(rest.body, rest.boundary, carrying.flows, central, carrying.network)
+    around = carrying.network, carrying.enclosures
+    moving = Moving(rest.body, rest.boundary, carrying.flows, central, *around)
     made = _Terms(rest, moving)
     tree = made.right_side(carrying.advection)
-    name, rates = _NEW, None
+    name, rates, before, apart = _NEW, None, list[Stage](), dict[str, Any]()
     if time.solves:
         name = _RATE
         rates = integration(time, rest.dtype, made.numbers, adaptive=time.is_adaptive)
     else:
         made.parameters.append(Parameter("dt", np.array([rest.dt])))
+        if (inside := carrying.enclosures) is not None:
+            # What surfaces see of each other is looked at between two stages.
+            before = [Stage({_SEEN: formula("u + 0", u=made.here)})]
+            solve = Elliptic({_RADIATED: _SEEN}, {}, lambda seen, _, __: [inside.heat(seen[0])])
+            apart = {"elliptic": (solve,), "substeps": made.one_step}
+            tree = formula("t + r*q", t=tree, r=made.rate, q=made.array(_RADIATED, made.nothing))
         tree = formula("u + dt*r", u=made.here, dt=Variable("dt"), r=tree)
 
     # Faces of the domain are part of the right-hand side: nothing flows to ghosts.
@@ -163,13 +186,14 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
     field_name = rest.variables[0].name
     equations = Equations(
         (field_name,),
-        (Stage({name: tree}),),
+        (*before, Stage({name: tree})),
         {field_name: name},
         {field_name: mirrors},
         tuple(made.parameters),
         made.coefficients,
         frozenset(made.outside),
         rates=rates,
+        **apart,
     )
     return replace(
         rest,
@@ -210,10 +234,21 @@ class _Terms:
         self._whole: Ranges = tuple((0, n) for n in shape)
         # What faces and sources give at 0 degrees, and what they take per degree.
         self._heat, self._exchange = np.zeros(shape), np.zeros(shape)
+        self.nothing, self.rate = np.zeros(shape), cast("Node", self.here)
 
     def numbers(self, moment: float) -> Numbers:
         """Return the parameters at a time [s]."""
         return np.array([float(it.during(moment, moment)[0]) for it in self.parameters])
+
+    @property
+    def one_step(self) -> Substeps:
+        """A step of the given length, between whose stages something is looked at."""
+
+        def numbers(begin: float, length: float, found: Any) -> Numbers:
+            del found  # no numbers of the whole grid are made
+            return np.array([it.during(begin, begin + length)[0] for it in self.parameters])
+
+        return Substeps({}, 1, 1.0, self.rest.dt, numbers)
 
     def right_side(self, advection: str) -> Node:
         """Return dT/dt as a formula."""
@@ -227,16 +262,17 @@ class _Terms:
                 total = self._with_face(total, axis, side)
         total = self._with_lumps(self._with_sources(total))
 
-        h, d = self._array("heat", self._heat), self._array("exchange", self._exchange)
+        h, d = self.array("heat", self._heat), self.array("exchange", self._exchange)
         total = formula("t + (h - d*u)", t=total, h=h, d=d, u=self.here)
-        rate = self._coefficient("rate", lambda box: body.rates(1.0, box))
-        return formula("r*t", r=rate, t=total)
+        self.rate = self._coefficient("rate", lambda box: body.rates(1.0, box))
+        return formula("r*t", r=self.rate, t=total)
 
     def _coefficient(self, name: str, values: OfBox) -> Node:
         self.coefficients[name] = values
         return tap(name, self._centre)
 
-    def _array(self, name: str, values: Numbers) -> Node:
+    def array(self, name: str, values: Numbers) -> Node:
+        """Return a coefficient of the numbers of all cells."""
         return self._coefficient(name, lambda box: values[tuple(slice(*it) for it in box)])
 
     def _at(self, name: str, axis: int, shift: int) -> Node:
@@ -357,11 +393,11 @@ class _Terms:
         name = f"{'-+'[1 - down]}{axis}".replace("-", "low").replace("+", "high")
         spread = planar(codes.astype(np.float64)).astype(np.int64)
         ghost = self._inlined(face.rule, name, spread, np.unique(codes))
-        parts = {"g": ghost, "u": self.here, "k": self._array(f"k_{name}", planar(k))}
+        parts = {"g": ghost, "u": self.here, "k": self.array(f"k_{name}", planar(k))}
         term = formula("k*(g - u)", **parts)
         if entering.any():
-            arriving = self._array(f"in_{name}", planar(np.maximum(entering, 0.0)))
-            gone = self._array(f"out_{name}", planar(np.minimum(entering, 0.0)))
+            arriving = self.array(f"in_{name}", planar(np.maximum(entering, 0.0)))
+            gone = self.array(f"out_{name}", planar(np.minimum(entering, 0.0)))
             leaving = formula("(g + u)/2" if moving.central else "u", g=ghost, u=self.here)
             more = formula("i*(g + u)/2 + o*l", i=arriving, o=gone, l=leaving, g=ghost, u=self.here)
             term = formula("a + b", a=term, b=more)
@@ -395,7 +431,7 @@ class _Terms:
             self._heat -= lump.offset
             self._exchange += lump.takes
             self.parameters.append(Parameter(name, _decided(lump.mean)))
-            gives = self._array(f"g_{name}", lump.gives)
+            gives = self.array(f"g_{name}", lump.gives)
             total = formula("t + g*w", t=total, g=gives, w=Variable(name))
         return total
 
@@ -411,7 +447,7 @@ class _Terms:
             self._heat += np.asarray(rule.parameters[0].values)[ids] * cells
             return total
         strength = self._inlined(rule, "source", ids, np.arange(body.medium.n_ids))
-        return formula("t + v*s", t=total, v=self._array("volume", cells), s=strength)
+        return formula("t + v*s", t=total, v=self.array("volume", cells), s=strength)
 
     def _inlined(self, rule: Rule, name: str, codes: Any, occurring: Any) -> Node:
         """Return the program of a rule with numbers by cell for those by code."""
@@ -422,7 +458,7 @@ class _Terms:
             if not callable(it.values):
                 flat = np.asarray(it.values, np.float64)
                 several = flat.size > 1
-                values[it.name] = self._array(own, flat[codes]) if several else Constant(flat[0])
+                values[it.name] = self.array(own, flat[codes]) if several else Constant(flat[0])
                 continue
             if first.size == 1:
                 self.parameters.append(Parameter(own, it.values, it.knots))
@@ -438,7 +474,7 @@ class _Terms:
             # One number of time for each code, where that is.
             total: Node = Constant(0.0)
             for code in occurring:
-                here = self._array(f"{own}_at_{code}", (codes == code).astype(np.float64))
+                here = self.array(f"{own}_at_{code}", (codes == code).astype(np.float64))
                 column = _column(it, int(code))
                 self.parameters.append(Parameter(f"{own}_{code}", column, it.knots))
                 total = formula("t + x*w", t=total, x=Variable(f"{own}_{code}"), w=here)

@@ -20,7 +20,8 @@ from pydantic import (
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.heat.joints import ContactSection, FluidSection
+from tetris_sim.apps.heat.enclosures import VoidSection, enclosure_mistakes
+from tetris_sim.apps.heat.joints import ContactSection, Emissivity, FluidSection
 from tetris_sim.apps.heat.lumps import lump_mistakes
 from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fastest, make_melting
 from tetris_sim.apps.heat.motion import Velocity, motion_mistakes
@@ -86,6 +87,7 @@ class Substance:
         properties: curves along x, if they depend on temperature or the material melts; the other
             attributes are then the largest conductivity, the smallest capacity and the largest
             diffusivity, which bound the stable time step.
+        emissivity: of its surfaces in voids that radiate, if it is known.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Substance:
     capacity: float
     diffusivity: tuple[float, ...]
     properties: MaterialCurves | None = None
+    emissivity: float | None = None
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -150,6 +153,8 @@ class MaterialSection(Section):
     """Where melting begins [degC]; that of `liquidus` if not given."""
     liquidus: Temperature | None = None
     """Where melting ends [degC]; that of `solidus` if not given."""
+    emissivity: Emissivity | None = None
+    """Of its surfaces around voids that radiate."""
 
     @model_validator(mode="after")
     def _enough(self) -> MaterialSection:
@@ -183,7 +188,7 @@ class MaterialSection(Section):
         # Constant properties need no curves: the state stays temperature.
         if melting is None and not any(isinstance(it, TemperatureTable) for it in (k, c)):
             diffusivity = tuple(number / density / c for number in along)
-            found = Substance(name, along, density * c, diffusivity)
+            found = Substance(name, along, density * c, diffusivity, emissivity=self.emissivity)
         else:
             properties = MaterialCurves(
                 _rows(k if isinstance(k, TemperatureTable) else along[0]),
@@ -261,8 +266,10 @@ class RegionSection(Location):
     """A key of `materials`, or a name of the table."""
     fluid: FluidSection | None = None
     """Instead of a material."""
-    void: bool = False
-    """Instead of a material: nothing, with insulated walls."""
+    void: bool | VoidSection = False
+    """Instead of a material: nothing, with insulated walls, or with walls that radiate to each
+    other.
+    """
     labels: str | None = None
     """A file of a whole number per point: .npy or HDF5 of the grid's shape (z, y, x), a greyscale
     picture of x and y (0 to 255), or a closed surface (.stl), which is 1 inside and 0 outside. With
@@ -285,7 +292,7 @@ class RegionSection(Location):
     def _one_filling(self) -> RegionSection:
         given = [
             name for name in ("material", "fluid", "materials") if getattr(self, name) is not None
-        ] + ["void"] * self.void
+        ] + ["void"] * bool(self.void)
         if len(given) != 1:
             msg = (
                 f"{' and '.join(given) or 'no filling'} given; give one of material, fluid, void: "
@@ -410,6 +417,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
 
     yield from motion_mistakes(model, request)
     yield from lump_mistakes(model, request)
+    yield from enclosure_mistakes(model, request)
     yield from _over(model, request)
     yield from _contacts(model.contacts, known)
     for number, source in enumerate(model.sources):

@@ -27,6 +27,7 @@ from tetris_sim.model.boundary import Boundary, Side
 from tetris_sim.model.conduction import Conduction, Numbers, Parameter, repeated
 from tetris_sim.model.formula import Node, Variable, walk
 from tetris_sim.model.program import Programs
+from tetris_sim.model.radiation import Enclosures
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
 
@@ -547,6 +548,7 @@ class Moving:
         central: whether the temperature of a face is the mean of both sides, also where material
             leaves the domain.
         network: lumps that exchange heat with its cells, if there are any.
+        enclosures: voids in it whose surfaces radiate.
     """
 
     conduction: Conduction
@@ -554,6 +556,7 @@ class Moving:
     flows: tuple[Numbers, ...]
     central: bool
     network: LumpNetwork | None = None
+    enclosures: Enclosures | None = None
 
     @property
     def lumps(self) -> tuple[Lump, ...]:

@@ -18,11 +18,15 @@ cell enters the other one.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.errors import NumericsError
 from tetris_sim.model.formula import Node, Operation, Variable, compile_expression, evaluate
 from tetris_sim.model.program import Program
 
@@ -125,3 +129,207 @@ def radiated(
     x, y = (1 / contact + 4 * radiance * t**3 for t in surfaces)
     steep = own * x + other * y + 1
     return RadiatedFlow(flow, x / steep, y / steep)
+
+
+# Enclosures: surfaces that see many others.
+
+_CONVERGED = 1e-12  # of the largest flux: by how much a round may change fluxes
+_ROUNDED = 1e-15  # of what is emitted: the rounding of its differences
+_ROUNDS = 5000
+_FEW, _NEWTON_ROUNDS = 300, 12  # patches whose fluxes Newton's method finds, and its rounds
+_MOST_SURFACES = 4000  # patches of an enclosure whose slopes are solved for
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """Surfaces around a void, grey and diffuse, in patches of one flux each.
+
+    With the matrix F of view factors, the radiosities J = e E + (1 - e) F J, and q = J - F J leaves
+    each area (M. F. Modest, Radiative Heat Transfer, 3rd ed., 2013, section 5.3): q = M E, where
+    E is the mean of sigma t^4 over the faces of a patch, and t = T - r q of a face lies r from the
+    centre of its cell. A M is symmetric and its rows add up to 0, so nothing is lost.
+
+    Attributes:
+        name: of the configuration.
+        cells: flat number of the cell behind each face, (n_faces,).
+        patch: of each face, (n_faces,).
+        area: of each face [m^2].
+        resistance: from the centre of the cell to the face [m^2 K/W].
+        areas: of patches, (n,) [m^2].
+        emissivity: of patches.
+        seen: A_i F_ij, symmetric (n, n) [m^2].
+        seconds: that it took to find them.
+    """
+
+    name: str
+    cells: npt.NDArray[np.int64]
+    patch: npt.NDArray[np.int64]
+    area: Numbers
+    resistance: Numbers
+    areas: Numbers
+    emissivity: Numbers
+    seen: Numbers
+    seconds: float = 0.0
+
+    @functools.cached_property
+    def exchange(self) -> Numbers:
+        """A M, (n, n) [m^2]: one dense factorisation."""
+        factors = self.seen / self.areas[:, None]
+        one = np.eye(len(self.areas))
+        radiosity = np.linalg.solve(
+            one - (1 - self.emissivity)[:, None] * factors, np.diag(self.emissivity)
+        )
+        found = self.areas[:, None] * ((one - factors) @ radiosity)
+        found = (found + found.T) / 2
+        np.fill_diagonal(found, 0.0)
+        np.fill_diagonal(found, -found.sum(axis=1))
+        return np.asarray(found)
+
+    def fluxes(self, temperatures: Numbers) -> tuple[Numbers, Numbers]:
+        """Return (what leaves each patch [W/m^2], temperatures of faces [K]).
+
+        Args:
+            temperatures: of the cells behind the faces [degC].
+
+        Raises:
+            NumericsError: they are not found.
+        """
+        kelvin, n = temperatures + KELVIN, len(self.areas)
+        if not np.isfinite(kelvin).all():
+            return np.full(n, np.nan), kelvin  # the run ends by itself
+        q, surface = np.zeros(n), kelvin
+        matrix = self.exchange / self.areas[:, None]
+        diagonal = np.diag(matrix)
+
+        share = self.area / self.areas[self.patch]
+        for number in range(_ROUNDS):
+            surface = np.maximum(kelvin - self.resistance * q[self.patch], 0.0)
+            emitted = np.bincount(self.patch, share * STEFAN_BOLTZMANN * surface**4, n)
+            # Of differences only, so that what is the same everywhere does not round.
+            new = self.exchange @ (emitted - emitted.mean()) / self.areas
+            change = new - q
+            if abs(change).max() <= _CONVERGED * abs(new).max() + _ROUNDED * emitted.max():
+                return np.asarray(new), np.asarray(surface)
+            steep = np.bincount(
+                self.patch, share * self.resistance * 4 * STEFAN_BOLTZMANN * surface**3, n
+            )
+            if n <= _FEW and number < _NEWTON_ROUNDS:
+                q = q + np.linalg.solve(np.eye(n) + matrix * steep, change)
+                continue
+            # A contraction, whatever the resistances are: rows of M add up to 0.
+            q = q + change / (1 + diagonal * steep)
+        msg = (
+            f"the radiation in {self.name} is not found: after {_ROUNDS} rounds fluxes still "
+            f"change by {abs(change).max():.3g} W/m^2; take finer cells behind its surfaces"
+        )
+        raise NumericsError(msg)
+
+    def slopes(self, temperatures: Numbers) -> tuple[Numbers, Numbers]:
+        """Return (K, w): by how much more leaves each patch per degree of the mean that w, weights
+        of faces, make of a patch, (n, n) [W/(m^2 K)].
+        """
+        if len(self.areas) > _MOST_SURFACES:
+            msg = (
+                f"{self.name} has {len(self.areas):,} patches, and implicit and steady solutions "
+                f"take at most {_MOST_SURFACES:,}; let patches be larger, or take explicit steps"
+            )
+            raise NumericsError(msg)
+        _, surface = self.fluxes(temperatures)
+        weights = self.area / self.areas[self.patch] * 4 * STEFAN_BOLTZMANN * surface**3
+        steep = np.bincount(self.patch, weights * self.resistance, len(self.areas))
+        matrix = self.exchange / self.areas[:, None]
+        k = np.linalg.solve(np.eye(len(steep)) + matrix * steep, matrix)
+        return np.asarray(k, np.float64), weights
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Derivatives of rates by temperatures, as a product of three matrices.
+
+    Attributes:
+        left: from fluxes of patches to rates of cells, sparse (n_cells, n_patches).
+        middle: from temperatures of patches to their fluxes, (n_patches, n_patches).
+        right: from temperatures of cells to those of patches, sparse (n_patches, n_cells).
+        own: about what each cell does to itself, (n_cells,).
+    """
+
+    left: Any
+    middle: Numbers
+    right: Any
+    own: Numbers
+
+    @property
+    def matrix(self) -> Any:
+        """The product, sparse."""
+        from scipy.sparse import csr_matrix
+
+        return self.left @ csr_matrix(self.middle) @ self.right
+
+    def along(self, v: Numbers) -> Numbers:
+        """Return how rates change with temperatures v of all cells."""
+        return np.asarray(self.left @ (self.middle @ (self.right @ v)))
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosures:
+    """The enclosures of a body, as heat that its cells exchange.
+
+    Attributes:
+        each: of them.
+        rates: of a cell: degrees per second that a heat of 1 changes it by, of the grid's shape.
+        joules: what a heat of a cell is in watts.
+    """
+
+    each: tuple[Enclosure, ...]
+    rates: Numbers
+    joules: float
+
+    @property
+    def takes(self) -> Numbers:
+        """The most that a cell exchanges per degree: as if its surfaces resisted nothing."""
+        found = np.zeros(self.rates.size)
+        for it in self.each:
+            found += np.bincount(it.cells, it.area / it.resistance, found.size)
+        return found.reshape(self.rates.shape) / self.joules
+
+    def heat(self, state: Numbers) -> Numbers:
+        """Return what each cell of a state gets, of its shape."""
+        flat, found = np.asarray(state, np.float64).reshape(-1), np.zeros(state.size)
+        for it in self.each:
+            q, _ = it.fluxes(flat[it.cells])
+            found -= np.bincount(it.cells, it.area * q[it.patch], found.size)
+        return found.reshape(state.shape) / self.joules
+
+    def added_to(
+        self, rates: Callable[[Numbers, float], Numbers]
+    ) -> Callable[[Numbers, float], Numbers]:
+        """Return the rates of a state (1, n0, ...) at a time, with those of the radiation."""
+        return lambda u, time: rates(u, time) + (self.heat(u[0]) * self.rates)[np.newaxis]
+
+    def slopes(self, state: Numbers) -> Slopes:
+        """Return the derivatives of the rates of all cells by their temperatures."""
+        from scipy.linalg import block_diag
+        from scipy.sparse import csr_matrix, vstack
+
+        flat = np.asarray(state, np.float64).reshape(-1)
+        left, middle, right = list[Any](), list[Numbers](), list[Any]()
+        own = np.zeros(flat.size)
+        for it in self.each:
+            k, weights = it.slopes(flat[it.cells])
+            shape = (len(it.areas), flat.size)
+            given = -it.area * self.rates.reshape(-1)[it.cells] / self.joules
+            left.append(csr_matrix((given, (it.patch, it.cells)), shape))
+            right.append(csr_matrix((weights, (it.patch, it.cells)), shape))
+            middle.append(k)
+            own += np.bincount(it.cells, given * np.diag(k)[it.patch] * weights, flat.size)
+        return Slopes(vstack(left).T.tocsr(), block_diag(*middle), vstack(right).tocsr(), own)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say how many patches there are, and what they cost."""
+        return tuple(
+            f"{it.name} radiates between {len(it.areas):,} patches: view factors took "
+            f"{it.seconds:.2g} s and {2 * 8 * len(it.areas) ** 2 / 1e6:.3g} MB with what is made "
+            "of them; the whole state is looked at in every step, one step at a time"
+            for it in self.each
+        )

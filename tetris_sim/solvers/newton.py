@@ -15,6 +15,7 @@ diagonal; where faces do not allow those, with the sparse matrix and an incomple
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ from tetris_sim.model.linearisation import (
     tangent,
 )
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.radiation import Slopes
 from tetris_sim.model.step_control import Counted
 from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.spectral.exponential import (
@@ -96,39 +98,37 @@ class Systems:
         Raises:
             SolveFailedError: the matrix is singular, or not finite.
         """
-        if u.size <= _DIRECT or self._problem.grid.ndim == 1:
-            return self._factorised(self.jacobian(u, time), tau, u.shape)
-        try:
-            return self._by_waves(u, time, tau)
-        except FaceError:
-            return self._incomplete(self.jacobian(u, time), tau, u.shape)
+        moving = self._problem.moving
+        more = moving.enclosures.slopes(u[0]) if moving and moving.enclosures else None
+        few = u.size <= _DIRECT or self._problem.grid.ndim == 1
+        if not few and not more:
+            with contextlib.suppress(FaceError):
+                return self._by_waves(u, time, tau)
+        return self._by_matrix(self.jacobian(u, time), tau, u.shape, more, few=few)
 
-    def _factorised(self, jacobian: Any, tau: float, shape: tuple[int, ...]) -> Solve:
-        from scipy.sparse import identity
-        from scipy.sparse.linalg import splu
+    def _by_matrix(
+        self, jacobian: Any, tau: float, shape: tuple[int, ...], more: Slopes | None, *, few: bool
+    ) -> Solve:
+        """Solve by factors of a sparse matrix, exact ones of few unknowns."""
+        from scipy.sparse import diags, identity
+        from scipy.sparse.linalg import LinearOperator, spilu, splu
 
-        matrix = (identity(jacobian.shape[0], format="csc") - tau * jacobian).tocsc()
+        one = identity(jacobian.shape[0], format="csc")
+        matrix = (one - tau * (jacobian + more.matrix if more and few else jacobian)).tocsc()
         if not np.isfinite(matrix.data).all():
             raise SolveFailedError
+        # Of what surfaces of voids do to each other only what each does to itself is factorised.
+        near = (matrix - tau * diags(more.own)).tocsc() if more and not few else matrix
         try:
-            factors = splu(matrix)
+            factors = splu(near) if few else spilu(near, drop_tol=_DROP, fill_factor=_FILL)
         except RuntimeError as error:
             raise SolveFailedError from error
-        return lambda b: _by_field(factors.solve(_by_point(b)), shape)
-
-    def _incomplete(self, jacobian: Any, tau: float, shape: tuple[int, ...]) -> Solve:
-        from scipy.sparse import identity
-        from scipy.sparse.linalg import LinearOperator, spilu
-
-        matrix = (identity(jacobian.shape[0], format="csc") - tau * jacobian).tocsc()
-        if not np.isfinite(matrix.data).all():
-            raise SolveFailedError
-        try:
-            factors = spilu(matrix, drop_tol=_DROP, fill_factor=_FILL)
-        except RuntimeError as error:
-            raise SolveFailedError from error
-        inverse = LinearOperator(matrix.shape, factors.solve)
-        return lambda b: _by_field(self._gmres(matrix, _by_point(b), inverse), shape)
+        if few:
+            return lambda b: _by_field(factors.solve(_by_point(b)), shape)
+        inverse, whole = LinearOperator(matrix.shape, factors.solve), matrix
+        if more:
+            whole = LinearOperator(matrix.shape, lambda v: matrix @ v - tau * more.along(v))
+        return lambda b: _by_field(self._gmres(whole, _by_point(b), inverse), shape)
 
     def _by_waves(self, u: Numbers, time: float, tau: float) -> Solve:
         from scipy.sparse.linalg import LinearOperator
@@ -283,6 +283,13 @@ class Systems:
         return where.reshape(-1), np.broadcast_to(factor, grid.shape).reshape(-1)
 
 
+def right_sides(problem: Problem, arrays: Any) -> Callable[[Numbers, float], Numbers]:
+    """Compile right-hand sides, with what surfaces of voids exchange."""
+    rates: Callable[[Numbers, float], Numbers] = arrays.rates(problem)
+    moving = problem.moving
+    return moving.enclosures.added_to(rates) if moving and moving.enclosures else rates
+
+
 def _by_point(values: Numbers) -> Numbers:
     return np.ascontiguousarray(np.moveaxis(values, 0, -1)).reshape(-1)
 
@@ -423,7 +430,7 @@ class TrBdf2:
     def __init__(self, problem: Problem, arrays: Any) -> None:
         assert problem.rates is not None
         self._rates: Rates = problem.rates
-        self._f, self._systems = arrays.rates(problem), Systems(problem, arrays)
+        self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
         self._solve: tuple[float, Solve] | None = None
         self.solutions = 0
 
@@ -514,8 +521,8 @@ def newton_steps(problem: Problem, arrays: Any) -> DividedSteps:
 
 _FIRST = 0.1  # of the largest value: by how much the first step may change a state
 _GROWS = 10.0  # most by which a step is longer than the one before
-_SHRINKS = 0.1
-_LEAST_GROWTH = 1.5
+_SHRINKS, _LEAST_GROWTH = 0.1, 1.5
+_SETTLED = 1e-8  # of the largest value: a last change of what radiates
 _LONGEST = 1e15  # of the first step: nothing is steady that still changes after it
 _MOST = 500  # steps
 
@@ -537,7 +544,8 @@ class SteadyState:
     def __init__(self, problem: Problem, arrays: Any) -> None:
         assert problem.rates is not None
         self._tolerance = problem.rates.tolerance
-        self._f, self._systems = arrays.rates(problem), Systems(problem, arrays)
+        self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
+        self._radiates = bool(problem.moving and problem.moving.enclosures)
         self.notes: tuple[str, ...] = ()
 
     def advance(self, u: Any, step: int) -> Any:
@@ -552,13 +560,14 @@ class SteadyState:
         begun = size = float(np.linalg.norm(f))
         largest = float(np.abs(f).max())
         tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
-        first = tau
+        # Beside what is conducted at first, radiation is small: temperatures have to stay too.
+        first, moved = tau, math.inf if self._radiates else 0.0
         for number in range(_MOST):
             if self.heard():
                 raise LeftOffError
             if tau > _LONGEST * first:
                 break
-            if size <= self._tolerance * begun:
+            if size <= self._tolerance * begun and moved <= _SETTLED:
                 self.notes = (
                     f"Steady state: {number} steps of Newton's method, the right-hand sides are "
                     f"{size / begun if begun else 0:.2g} of what they were.",
@@ -577,6 +586,7 @@ class SteadyState:
             # As far as rounding lets it shrink; a shorter step would show nothing.
             change, largest = float(np.abs(new - u).max()), float(np.abs(u).max())
             still = tau >= first and change <= _ROUNDING * largest
+            moved = change / max(largest, 1e-300) if self._radiates else 0.0
             # In inverse proportion to what is left, and longer wherever that shrinks.
             ratio = size / now if now > 0 else _GROWS
             tau *= min(max(ratio, 1.0 if ratio < 1 else _LEAST_GROWTH), _GROWS)

@@ -224,7 +224,188 @@ def _burning(shape: str, delta: float, curved: int) -> Standard:
     return Standard(f"{shape} that burns", _FRANK, explosion(shape, delta, 200), look)
 
 
+# Enclosures: voids whose surfaces see each other.
+
+_INCROPERA = "F. P. Incropera et al., Fundamentals of Heat and Mass Transfer, 6th ed. (2007)"
+_VOID = {"radiates": True}
+_FAST = 1e5  # a conductivity with which a wall has one temperature [W/(m K)]
+
+
+def _enclosures() -> Iterator[Standard]:
+    for name in ("plates", "cylinders", "spheres"):
+        yield _shells(name)
+    yield _cold_tube(shielded=False)
+    yield _cold_tube(shielded=True)
+    yield _duct()
+    yield _furnace()
+
+
+def _grey(emissivity: float) -> dict[str, float]:
+    return {**_solid(_FAST), "emissivity": emissivity}
+
+
+def _shells(name: str) -> Standard:
+    inner, outer, hot, cold, e = 0.1, 0.25, 1000.0, 300.0, (0.8, 0.3)
+    axis, begin = ("x", 0.0) if name == "plates" else ("r", inner - 0.01)
+    grid: dict[str, Any] = {"shape": [17], "size": [0.17]}
+    if axis == "r":
+        system = {"cylinders": "cylindrical", "spheres": "spherical"}[name]
+        grid |= {"coordinates": system, "axes": ["r"], "origin": {"r": begin}}
+    void = {"name": "gap", "void": _VOID, "box": {axis: [begin + 0.01, begin + 0.16]}}
+    sections = {
+        "grid": grid,
+        "model": {
+            "type": "heat",
+            "materials": {"inner": _grey(e[0]), "outer": _grey(e[1])},
+            "regions": [
+                {"material": "inner"},
+                {"material": "outer", "box": {axis: [begin + 0.05, 1]}},
+                void,
+            ],
+        },
+        "boundaries": {f"{axis}-": _fixed(hot), f"{axis}+": _fixed(cold)},
+        "time": _STEADY,
+    }
+    power = {"plates": 0, "cylinders": 1, "spheres": 2}[name]
+    area = (1.0, 2 * math.pi * inner, 4 * math.pi * inner**2)[power]
+    ratio = (inner / outer) ** power
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        resisted = 1 / e[0] + ratio * (1 / e[1] - 1)
+        flow = area * STEFAN_BOLTZMANN * (hot**4 - cold**4) / resisted
+        found = answer.flows()[f"{axis}-"]
+        yield StandardRow("heat across the void [W]", flow, 3e-5 * flow, found)
+
+    return Standard(f"void between {name}", _MODEST, sections, look)
+
+
+def _cold_tube(*, shielded: bool) -> Standard:
+    # A tube at 77 K in one at 300 K, with and without a shield between them.
+    e = {"tube": 0.02, "shell": 0.05, "shield": 0.02}
+    regions: list[dict[str, Any]] = [
+        {"material": "shell"},
+        {"name": "vacuum", "void": _VOID, "box": {"r": ["10 mm", "25 mm"]}},
+        {"material": "tube", "box": {"r": ["8 mm", "10 mm"]}},
+    ]
+    if shielded:
+        regions.append({"material": "shield", "box": {"r": ["17.4 mm", "17.6 mm"]}})
+    sections = {
+        "grid": {
+            "coordinates": "cylindrical",
+            "axes": ["r"],
+            "shape": [85],
+            "size": ["17 mm"],
+            "origin": {"r": "9 mm"},
+        },
+        "model": {
+            "type": "heat",
+            "materials": {
+                name: {**_solid(50.0), "emissivity": it}
+                for name, it in e.items()
+                if shielded or name != "shield"
+            },
+            "regions": regions,
+        },
+        "boundaries": {"r-": _fixed(77), "r+": _fixed(300)},
+        "time": _STEADY,
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        printed = 0.25 if shielded else 0.50
+        yield StandardRow("heat gain [W/m]", printed, 0.005, -answer.flows()["r-"])
+
+    said = "with" if shielded else "without"
+    source = f"{_INCROPERA}, example 13.5"
+    return Standard(f"cryogenic tube {said} a shield", source, sections, look)
+
+
+def _walls(ndim: int, e: tuple[float, float, float]) -> dict[str, Any]:
+    """A square or cubic void of 1 m between walls of one cell, with nothing in the corners: one
+    hot, the one opposite cold, the others between.
+    """
+    names = "xyz"[:ndim]
+    inside = {name: [0.1, 1.1] for name in names}
+    regions: list[dict[str, Any]] = [{"void": True}]
+    for name in names:
+        for low, high in ((0.0, 0.1), (1.1, 1.2)):
+            which = "side" if name != "x" else ("hot" if low == 0 else "cold")
+            regions.append({"material": which, "box": {**inside, name: [low, high]}})
+
+    regions.append({"void": {"radiates": True, "patch": 1.0}, "box": inside})
+    return {
+        "grid": {"shape": [12] * ndim, "size": [1.2] * ndim},
+        "model": {
+            "type": "heat",
+            "materials": {
+                name: _grey(it) for name, it in zip(("hot", "cold", "side"), e, strict=True)
+            },
+            "regions": regions,
+        },
+        "time": _STEADY,
+    }
+
+
+def _duct() -> Standard:
+    # Both sides are insulated: what they radiate is what they receive.
+    hot, cold, e = 1200.0, 500.0, (0.8, 0.4, 0.6)
+    sections = _walls(2, e)
+    sections["boundaries"] = {"x-": _fixed(hot), "x+": _fixed(cold), "*": _INSULATED}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        opposite = math.sqrt(2) - 1
+        # Directly, and by way of both sides, which have one radiosity for reasons of symmetry.
+        seen = opposite + (1 - opposite) / 2
+        resisted = (1 - e[0]) / e[0] + 1 / seen + (1 - e[1]) / e[1]
+
+        def emitted(flow: float) -> tuple[float, float]:
+            # Walls of 0.1 m conduct what is radiated between them.
+            lost = flow * 0.1 / _FAST
+            return STEFAN_BOLTZMANN * (hot - lost) ** 4, STEFAN_BOLTZMANN * (cold + lost) ** 4
+
+        flow = root(lambda q: emitted(q)[0] - emitted(q)[1] - q * resisted, 0.0, 1e6)
+        yield StandardRow("heat [W/m]", flow, 1e-5 * flow, answer.flows()["x-"])
+        high, low = emitted(flow)
+        ends = high - flow * (1 - e[0]) / e[0], low + flow * (1 - e[1]) / e[1]
+        side = (sum(ends) / 2 / STEFAN_BOLTZMANN) ** 0.25 - KELVIN
+        yield StandardRow("insulated side [degC]", side, 0.05, answer.temperature(0.6, 0.05))
+
+    source = f"{_INCROPERA}, section 13.3.5, with crossed strings"
+    return Standard("square duct with reradiating sides", source, sections, look)
+
+
+def _furnace() -> Standard:
+    hot, cold, e = 1200.0, 500.0, (0.8, 0.4, 0.6)
+    sections = _walls(3, e)
+    sections["boundaries"] = {"x-": _fixed(hot), "*": _fixed(cold)}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        import numpy as np
+
+        # Radiosities of the hot face, of that opposite and of the four others.
+        across, beside = 0.199825, 0.200044
+        view = np.array(
+            [
+                [0, across, 4 * beside],
+                [across, 0, 4 * beside],
+                [beside, beside, across + 2 * beside],
+            ]
+        )
+        share = np.array(e)
+        matrix = np.eye(3) - (1 - share)[:, None] * view
+
+        def flows(given: Any) -> Any:
+            emitted = STEFAN_BOLTZMANN * (np.array([hot, cold, cold]) - given * 0.1 / _FAST) ** 4
+            radiosity = np.linalg.solve(matrix, share * emitted)
+            return (emitted - radiosity) * share / (1 - share)
+
+        flow = float(flows(flows(flows(np.zeros(3))))[0])
+        yield StandardRow("heat of the hot face [W]", flow, 1e-5 * flow, answer.flows()["x-"])
+
+    return Standard("cubic furnace", f"{_MODEST}, with view factors of a cube", sections, look)
+
+
 _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _radiation,
+    _enclosures,
     _reactions,
 )
