@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import make_each
-from tetris_sim.apps.heat.joints import ContactSection
+from tetris_sim.apps.heat.materials import ContactSection
 from tetris_sim.apps.heat.sections import (
     RegionSection,
     Substance,

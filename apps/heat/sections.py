@@ -21,9 +21,17 @@ from pydantic import (
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.heat.enclosures import VoidSection, enclosure_mistakes
-from tetris_sim.apps.heat.joints import ContactSection, Emissivity, FluidSection
 from tetris_sim.apps.heat.lumps import lump_mistakes
-from tetris_sim.apps.heat.materials import MATERIALS, MaterialCurves, Table, fastest, make_melting
+from tetris_sim.apps.heat.materials import (
+    MATERIALS,
+    ContactSection,
+    Emissivity,
+    FluidSection,
+    MaterialCurves,
+    Table,
+    fastest,
+    make_melting,
+)
 from tetris_sim.apps.heat.motion import Velocity, motion_mistakes
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (

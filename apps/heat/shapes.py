@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.joints import FluidSection
+from tetris_sim.apps.heat.materials import FluidSection
 from tetris_sim.apps.heat.sections import (
     BoxSection,
     Location,

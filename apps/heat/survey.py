@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.geometry import RasterizedBody, States
-from tetris_sim.apps.heat.joints import ContactSection
-from tetris_sim.apps.heat.materials import enthalpy_of
+from tetris_sim.apps.heat.materials import ContactSection, enthalpy_of
 from tetris_sim.apps.heat.shapes import Filling
 from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
