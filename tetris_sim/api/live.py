@@ -558,7 +558,15 @@ _OFFERED = {
     "setpoint",
 }
 _ALL_OF = {"constants", "path"}
-_PLACES = {"box", "initial", "at", "offset", "centre", "between"}  # no arguments of kernels
+_PLACES = {
+    "box",
+    "initial",
+    "at",
+    "offset",
+    "centre",
+    "between",
+    "initial_velocity",
+}  # no arguments of kernels
 
 
 def knobs(config: Config) -> list[dict[str, Any]]:

@@ -215,7 +215,7 @@ class SteeredRun:
                 self.config,
                 resume="never" if beginning is None else beginning.start(self.config),
                 overwrite=overwrite,
-                adapt=None if problem is None else lambda _: problem,
+                built=problem,
                 stopping=self._stopping,
             )
         )

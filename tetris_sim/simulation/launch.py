@@ -7,6 +7,7 @@ rank 0, and the others are told; where one fails, all end alike.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import uuid
@@ -17,7 +18,7 @@ from pathlib import Path
 from tetris_sim.apps.time_functions import StopCondition, read_condition
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, StopRequested
-from tetris_sim.model.problem import Problem
+from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
@@ -148,6 +149,7 @@ def underway(
     vary: Vary | None = None,
     stopping: Stopping | None = None,
     strict: bool = False,
+    built: Problem | None = None,
 ) -> Iterator[Underway]:
     """Get a configuration ready to be advanced inside the block, and report after it.
 
@@ -164,10 +166,11 @@ def underway(
         vary: how the simulation opens one like it with other faces.
         stopping: reasons to stop that are listened for elsewhere; if not given, signals are heard
             in the whole block.
+        built: the problem, where the caller has built it.
     """
     clock, ranks = clock or PhaseClock(), ranks or Alone()
     with _begin(config, resume, clock, ranks, overwrite=overwrite, heard=stopping) as launched:
-        prepared = _prepare(launched, use_cache=use_cache, adapt=adapt)
+        prepared = _prepare(launched, use_cache=use_cache, adapt=adapt, built=built)
         problem, plan = prepared.problem, prepared.plan
         if launched.start.begins:
             log.info("%s", launched.start.begins)
@@ -287,7 +290,9 @@ def _open(path: Path | None) -> Checkpoint | None:
     return None if path is None else open_checkpoint(path, verify=False)
 
 
-def _prepare(launched: Launched, *, use_cache: bool, adapt: Adapt | None) -> PreparedRun:
+def _prepare(
+    launched: Launched, *, use_cache: bool, adapt: Adapt | None, built: Problem | None
+) -> PreparedRun:
     """Plan the run, and refuse it if its files do not fit on the disk."""
     with launched.clock.phase("plan"), _interruptible(launched):
         prepared = prepare(
@@ -298,6 +303,7 @@ def _prepare(launched: Launched, *, use_cache: bool, adapt: Adapt | None) -> Pre
             use_cache=use_cache,
             adapt=adapt,
             begun=launched.start.state,
+            built=built,
         )
     on_root(launched.ranks, lambda: _refuse_full_disk(launched, prepared.problem))
     launched.stopping.margin = _saving_seconds(prepared.problem, prepared.plan)
@@ -403,7 +409,7 @@ def _make_writers(
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
     # A steady state is all that its run writes.
     written = start.state is None and plan.scheme != "steady"
-    first = None if written else config.build(dt=problem.dt).initial
+    first = None if written else _first_state(config, problem.dt)
     seen_first = None if first is None else problem.see(first)
     outputs = make_outputs(
         config,
@@ -427,6 +433,12 @@ def _make_writers(
         divided=divided,
     )
     return outputs, saving
+
+
+def _first_state(config: Config, dt: float) -> InitialField:
+    """The state at step 0, built when it is asked for: not every run draws it."""
+    built = functools.cache(lambda: config.build(dt=dt).initial)
+    return lambda slab: built()(slab)
 
 
 def _nothing() -> None:

@@ -333,6 +333,7 @@ def prepare(
     compare: bool = False,
     adapt: Adapt | None = None,
     begun: RunState | None = None,
+    built: Problem | None = None,
 ) -> PreparedRun:
     """Build the problem, look at the machine, plan.
 
@@ -345,11 +346,12 @@ def prepare(
         compare: whether schemes are looked at that are not asked for.
         adapt: changes the problem before it is planned; for one process.
         begun: the state that it continues from without a checkpoint; its method is kept too.
+        built: the problem, where the caller has built it; for one process.
 
     Raises:
         TetrisError: it cannot be done here, or does not fit.
     """
-    problem = _build_the_same(config, checkpoint, ranks)
+    problem = built or _build_the_same(config, checkpoint, ranks)
     if adapt is not None:
         problem = adapt(problem)
     machine = everywhere(ranks, find_machine)
