@@ -34,7 +34,7 @@ from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.outputs.sampling import CrossSection, default_cuts, sample
 from tetris_sim.support.stopping import Stopping, StopReason
 
-_FRAME = 1 / 30  # seconds between two pictures
+_FRAME = 1 / 36  # seconds between two pictures; 30 a second are wanted, and blocks may take longer
 _UNSEEN = 0.25  # seconds between two looks at the queue while nobody sees
 _CURVE = 2000  # points of a curve; every other one is dropped where there are more
 _MOST_SHOWN = 4096  # points of a picture per axis, whatever a page asks for
@@ -404,7 +404,7 @@ class Session:
     def _show(self, run: SteeredRun, *, now: bool = False) -> None:
         """Make the pictures that are waited for."""
         clock = time.perf_counter()
-        if not self._viewers or (clock - self._shown < _FRAME * 0.9 and not now):
+        if not self._viewers or (clock - self._shown < _FRAME * 0.6 and not now):
             return
         self._shown = clock
 
