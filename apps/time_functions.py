@@ -19,7 +19,6 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.config.sections.varying import SURFACE, Given, TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
-from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import (
     Comparison,
     Constant,
@@ -31,7 +30,7 @@ from tetris_sim.model.formula import (
     evaluate,
     walk,
 )
-from tetris_sim.model.grid import Grid
+from tetris_sim.model.grid import PLACES, Grid
 from tetris_sim.model.step_control import Signal
 
 # Names reserved in formulas: time [s] and the coordinates [m].

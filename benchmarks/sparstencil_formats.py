@@ -40,7 +40,7 @@ from tetris_sim.bench.timing import (  # noqa: E402
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import compile_source  # noqa: E402
-from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32  # noqa: E402
+from tetris_sim.gpu_kernels.fused.kernel import BFLOAT16, TFLOAT32  # noqa: E402
 from tetris_sim.gpu_kernels.fused.method import FusedMethod  # noqa: E402
 from tetris_sim.gpu_kernels.tensor_cores.sparse import KINDS, MADE_OF  # noqa: E402
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters  # noqa: E402

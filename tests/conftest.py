@@ -68,7 +68,7 @@ def keep_compiled_code(cache: Path) -> None:
     and the processor apart, so nothing stale can be used. One digest of sources has one folder;
     folders that no run has begun with for a day go, or edits would fill the disk.
     """
-    from tetris_sim.support.cache import digest_of
+    from tetris_sim.support.files import digest_of
 
     tops = (KEPT.parent / top for top in ("cpu_kernels", "gpu_kernels", "tetris_sim/model"))
     files = sorted(path for top in tops for path in top.rglob("*"))

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 #
 # Through the face between cells a and b, of area A, flows A (u_b - u_a) / (d_a / (2 k_a) + R_ab +
 # d_b / (2 k_b)); beyond a face of the domain lies a cell like the one inside. Around an axis or a
-# centre, areas and volumes are those of bodies of revolution (`coordinates.py`).
+# centre, areas and volumes are those of bodies of revolution (`grid.py`).
 
 
 Places = npt.NDArray[np.signedinteger[Any]]

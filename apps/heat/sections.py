@@ -58,9 +58,8 @@ from tetris_sim.config.sections.varying import (
     VaryingLength,
     VaryingPower,
 )
-from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import ExpressionError, compile_expression
-from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.grid import AXIS_NAMES, PLACES
 from tetris_sim.support.wording import describe, listed, suggestion
 
 if TYPE_CHECKING:

@@ -49,7 +49,6 @@ from tetris_sim.apps.pde.simplify import (
 )
 from tetris_sim.apps.time_functions import formula, names_in
 from tetris_sim.errors import ConfigError
-from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.equations import as_tap, tap
 from tetris_sim.model.formula import (
     OPERATIONS,
@@ -60,7 +59,7 @@ from tetris_sim.model.formula import (
     Variable,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.grid import AXIS_NAMES, CARTESIAN, Coordinates
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16

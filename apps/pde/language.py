@@ -29,7 +29,6 @@ from tetris_sim.config.sections.units import UnitError, to_si
 from tetris_sim.config.sections.varying import COMPLEX_FUNCTIONS
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.coordinates import CARTESIAN, Coordinates
 from tetris_sim.model.formula import (
     Constant,
     ExpressionError,
@@ -41,7 +40,7 @@ from tetris_sim.model.formula import (
     usable_name,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import AXIS_NAMES, CARTESIAN, Coordinates, Grid
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.model.stencils.entry import along, central, compose
@@ -179,7 +178,7 @@ def rewritten(
 
 
 # Around an axis or a centre. The Laplacian is the difference of what flows through the faces of a
-# cell by its volume, all exact (`coordinates.py`). With h the spacing along r, that is around an
+# cell by its volume, all exact (`grid.py`). With h the spacing along r, that is around an
 # axis the same as central differences in d_rr u + d_r u / r; around a centre, where 3 r^2 + h^2/4
 # is the volume of a shell by h, they get factors that are 1 for small h. Beyond the axis lies the
 # mirror point with weight 0.

@@ -161,9 +161,7 @@ class PaddedField:
         return allocate_aligned(self.n_bytes, self.dtype, offset)
 
     def geometry(self, problem: Problem, slab: Slab) -> Geometry:
-        """Describe the layout; see `geometry.py`. A ring has as many ghosts as the margin has room
-        for.
-        """
+        """Describe the layout. A ring has as many ghosts as the margin has room for."""
         first, last = self.first[2], self.first[2] + self.count[2] - 1
         last_axis = len(self.axis_of) - 1
         links: Links = []
@@ -240,6 +238,12 @@ def pad(
         tail=tail,
     )
 
+
+# Geometry: numeric description of a slab for the compiled time loops.
+#
+# `axes` has a row per padded axis with the columns defined below. `links` names ghosts: along axes
+# 0 and 1 the padded index of a ghost plane and of the plane it mirrors, along axis 2 the elements
+# of a row; `faces` has (a, b) for each, and the ghost takes a + b * source.
 
 Links = list[
     tuple[tuple[int, int], Reflection]

@@ -33,7 +33,7 @@ from tetris_sim.model.slab import Slab, slices
 # before it overwrites them. No point is computed twice, and every one by the same operations as in
 # one part.
 #
-# Layout: both are rows of `axes` (`geometry.py`) with other numbers: a compiled loop computes
+# Layout: both are rows of `axes` (`layout.py`) with other numbers: a compiled loop computes
 # FIRST - left * SHRINK .. FIRST + COUNT + left * SHRINK when `left` steps are to come. So the
 # interior ends `steps` radii away from the side, and the inner side of a rim has a negative SHRINK.
 #
@@ -329,6 +329,8 @@ class CpuStepper:
         self._rest()
         self._current = self._next = np.empty(0, dtype=self._weights.dtype)
 
+
+# ThreadTeam: a fixed number of persistent threads that all call the same function.
 
 Task = Callable[[int], None]  # called with the thread's number
 

@@ -20,7 +20,7 @@ from tetris_sim.model import grid
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import arithmetic_of
 from tetris_sim.model.stencil import Offset, chain_order
-from tetris_sim.support.cache import digest_of, generated_module
+from tetris_sim.support.files import digest_of, generated_module
 
 _ROOMS = Path(__file__).parents[1]
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"

@@ -24,7 +24,7 @@ from tetris_sim.model.formula import COMPARISONS
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Instruction
-from tetris_sim.support.cache import generated_module
+from tetris_sim.support.files import generated_module
 
 # Vector instructions of the kernel of a stage, register by register.
 #

@@ -3,7 +3,7 @@ others, again.
 
 Idea    As in `sweep.py`, but the update of a row reads the ids of its points, and ghosts follow
         from the program of their side with the numbers of the step. Corners are never read.
-Layout  u, v: flat arrays of one padded box. `axes` has the columns of `geometry.py`, `sides` too, a
+Layout  u, v: flat arrays of one padded box. `axes` has the columns of `layout.py`, `sides` too, a
         row per side with ghosts. `arrays`, `numbers` and `places` are those of `medium.py`; the
         ghosts of a block's step number k are made with row k of the tables.
 Limits  Never refuses. What stands between the two markers is an example, one material along one

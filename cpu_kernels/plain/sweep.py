@@ -4,7 +4,7 @@ Idea    One call advances many steps, so Python is not in the loop. Threads own 
         meet at one barrier per step: whoever computed the points that a ghost mirrors also writes
         that ghost.
 Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (slowest first;
-        missing axes have one point and no ghosts). `axes[d]` holds the columns of `geometry.py`.
+        missing axes have one point and no ghosts). `axes[d]` holds the columns of `layout.py`.
         Axis d has `axes[d, LINKS]` planes of ghosts; number k lies at padded index `links[d, k, 0]`
         and takes a + b * u at index `links[d, k, 1]`, with (a, b) = `faces[d, k]`. A periodic ghost
         has b = 1 and a = -0.0, which leaves every bit as it is. A side with SHRINK is owned by a

@@ -29,7 +29,7 @@ import numpy as np
 from tetris_sim.cpu_kernels.compiled.generate import sources_digest
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.stencil import Offset, chain_order
-from tetris_sim.support.cache import generated_module
+from tetris_sim.support.files import generated_module
 
 _KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(RECORD)), cache=True)"
 _NUMBERS = "    n = record_at(numbers)"  # see `numbers.py`

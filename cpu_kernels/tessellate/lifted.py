@@ -106,7 +106,7 @@ class LiftedField:
         return allocate_aligned(self.n_bytes, self.dtype, offset)
 
     def geometry(self, problem: Problem, slab: Slab) -> Geometry:
-        """See `geometry.py`. Along the last axis every row is a ring of `stride` vectors, whatever
+        """See `layout.py`. Along the last axis every row is a ring of `stride` vectors, whatever
         its faces are.
         """
         last = len(self.axis_of) - 1

@@ -76,7 +76,7 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> TileAxis:
     their own, because its one tile is complete after each step.
 
     Args:
-        numbers: one row of `axes`, see `geometry.py`.
+        numbers: one row of `axes`, see `layout.py`.
         tile: points a tile is wide at least; 0 if the axis is not to be cut.
         steps: of this block.
         later: after it.

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.support.cache import cache_directory
-from tetris_sim.support.files import atomic_bytes
+from tetris_sim.support.files import atomic_bytes, cache_directory
 
 _ROOMS = Path(__file__).parents[1]
 # Without contraction to fused multiply-adds, so that sources alone decide how results are rounded.

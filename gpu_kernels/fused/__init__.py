@@ -2,5 +2,5 @@
 
 Begin with `kernel.py`: a `FusedKernel` says how a kernel is compiled and launched, and
 `StreamedAxis` how blocks of threads share an axis. `method.py` makes a method of kernel families.
-`formats.py` has the reduced-precision formats of tensor cores and weights rounded to them.
+Formats of reduced precision follow the kernels there.
 """

@@ -28,16 +28,19 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused.formats import (
+from tetris_sim.gpu_kernels.fused.kernel import (
     FLOAT16,
+    FusedKernel,
     SharedTile,
+    StreamedAxis,
     blocks_beside,
+    braces,
     half_refusal,
     operand_weights,
     refuse_bad_rounding,
+    round_up,
     rounds_well,
 )
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     DEPTHS,

@@ -29,18 +29,21 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused.formats import (
+from tetris_sim.gpu_kernels.fused.kernel import (
     FLOAT16,
     FORMATS,
+    FusedKernel,
     SharedTile,
+    StreamedAxis,
     blocks_beside,
+    braces,
     half_refusal,
     operand_weights,
     refuse_bad_rounding,
+    round_up,
     rounded,
     rounds_well,
 )
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tensor_cores.tcstencil_windows import (
     CHUNK,

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused.formats import FLOAT16, TFLOAT32, Format, rounded
+from tetris_sim.gpu_kernels.fused.kernel import FLOAT16, TFLOAT32, Format, rounded
 from tetris_sim.model.stencil import Stencil
 
 # Weights that remain after rounding, and their matrices in the registers of `mma`.

@@ -27,9 +27,15 @@ from tetris_sim.scheduler.facts.shares import (
 )
 from tetris_sim.scheduler.machine.machine import Gpu, Kind
 from tetris_sim.scheduler.plan.cost import divide_block, responsive_block
-from tetris_sim.scheduler.plan.partition import halo_points, is_slabs
+from tetris_sim.scheduler.plan.partition import (
+    Lane,
+    fewest_pieces,
+    halo_points,
+    is_slabs,
+    largest_piece,
+    streaming_with,
+)
 from tetris_sim.scheduler.plan.search import ProcessGrid, without
-from tetris_sim.scheduler.plan.streaming import Lane, fewest_pieces, largest_piece, streaming_with
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.scheduler.tuning.measure import steps_per_block

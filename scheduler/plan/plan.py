@@ -51,9 +51,8 @@ from tetris_sim.scheduler.plan.offer import (
     host_bytes,
     refuse_shortages,
 )
-from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan.partition import Lane, choose_streaming, cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members
-from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
 from tetris_sim.support.wording import gib, listed
 
 _NOT_ALIKE = (

@@ -28,8 +28,7 @@ from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
-from tetris_sim.support.cache import cache_directory, digest_of
-from tetris_sim.support.files import atomic_text
+from tetris_sim.support.files import atomic_text, cache_directory, digest_of
 from tetris_sim.version import __version__
 
 # Methods known to be the fastest on certain GPUs: such a method is tried first, and taken where

@@ -261,6 +261,12 @@ def _look_up(
     return sides[wanted]
 
 
+# Transfers between GPUs of different ranks: through NCCL, or through memory that two processes on
+# one computer share.
+#
+# All ranks open one NCCL group together, once per process, since that takes seconds
+# (docs/decisions/0047).
+
 log = logging.getLogger("tetris_sim")
 
 # Time to open an NCCL group [s]: runs of two ranks with an H200 each took this much longer to start

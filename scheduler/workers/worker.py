@@ -27,7 +27,7 @@ from tetris_sim.model.slab import Ranges, Slab, batches, slices
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Share, Streaming
 from tetris_sim.scheduler.machine.placement import ComputeResource
-from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, largest_piece, needed_later
+from tetris_sim.scheduler.plan.partition import Piece, cut_into_pieces, largest_piece, needed_later
 from tetris_sim.scheduler.workers.queued import QueuedStepper, told_as_failure
 from tetris_sim.scheduler.workers.simulated import (
     EmulatedChunkPipeline,

@@ -17,7 +17,7 @@ from tests.gpu.test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, 
 from tests.support.cases import CUSTOM, stencil_of
 from tests.support.emulator.half_emulation import EPS, HALF, compare, emulated, small, weighted
 from tetris_sim.gpu_kernels.common.device import compile_source
-from tetris_sim.gpu_kernels.fused.formats import round_weights
+from tetris_sim.gpu_kernels.fused.kernel import round_weights
 from tetris_sim.gpu_kernels.tensor_cores.sparse import (
     sparse_kernel,
     sparse_parameters,

@@ -14,7 +14,7 @@ from tests.support.cases import make_problem, mixed_boundaries, run, stencil_of
 from tests.support.emulator.half_emulation import emulated, faces, launches_of
 from tests.support.emulator.host_gpu import HostGpu
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.fused.formats import round_weights
+from tetris_sim.gpu_kernels.fused.kernel import round_weights
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters, sparse_refusal
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary

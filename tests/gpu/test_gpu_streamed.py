@@ -21,7 +21,7 @@ from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Streaming
-from tetris_sim.scheduler.plan.streaming import largest_piece
+from tetris_sim.scheduler.plan.partition import largest_piece
 from tetris_sim.scheduler.workers.worker import StreamedStepper
 
 STREAM = METHODS[0]

@@ -18,7 +18,7 @@ from tests.gpu.test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, 
 from tests.support.cases import CUSTOM, stencil_of
 from tests.support.emulator.half_emulation import HALF, compare, emulated, small, weighted
 from tetris_sim.gpu_kernels.common.device import compile_source
-from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
+from tetris_sim.gpu_kernels.fused.kernel import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.tensor_cores.tcstencil import (
     tcstencil_kernel,
     tcstencil_parameters,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.cases import make_problem
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.fused.formats import (
+from tetris_sim.gpu_kernels.fused.kernel import (
     BFLOAT16,
     TFLOAT32,
     Format,

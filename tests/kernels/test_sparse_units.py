@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.papers.sparstencil.reading import compressed_of, decompress
-from tetris_sim.gpu_kernels.fused.formats import round_weights
+from tetris_sim.gpu_kernels.fused.kernel import round_weights
 from tetris_sim.gpu_kernels.tensor_cores.sparse import unit_plan, unit_width
 from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
     INSTRUCTIONS,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.kernels.test_trapezoid_numerics import apply_directly, stencils
 from tests.papers.tcstencil.windows import apply_bands
-from tetris_sim.gpu_kernels.fused.formats import (
+from tetris_sim.gpu_kernels.fused.kernel import (
     BFLOAT16,
     FLOAT16,
     FORMATS,

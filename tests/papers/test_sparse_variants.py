@@ -16,7 +16,7 @@ from tests.gpu.test_gpu_sparse import agrees
 from tests.papers.sparstencil.variants import variant_kernel
 from tests.support.emulator.half_emulation import HALF, Array, compare, emulated, small, weighted
 from tetris_sim.gpu_kernels.common.device import compile_source
-from tetris_sim.gpu_kernels.fused.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
+from tetris_sim.gpu_kernels.fused.kernel import FORMATS, TFLOAT32, Format, operand_weights, rounded
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters
 from tetris_sim.model.stencil import Stencil
 

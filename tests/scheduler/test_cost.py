@@ -17,9 +17,8 @@ import pytest
 
 from tetris_sim.scheduler.facts.shares import Capacity, Domain, Link, WorkEstimate
 from tetris_sim.scheduler.plan.cost import Decomposition, WorkerTable, forecast, seconds_per_step
-from tetris_sim.scheduler.plan.partition import has_whole_rows
+from tetris_sim.scheduler.plan.partition import Lane, choose_streaming, has_whole_rows
 from tetris_sim.scheduler.plan.search import cut_into, divide, fastest_grid, predict
-from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
 
 RECORDED: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("predictions.json").read_text()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.scheduler.facts.shares import Capacity, Division, Link, WorkEstimate
+from tetris_sim.scheduler.plan.partition import blocks_in_flight
 from tetris_sim.scheduler.plan.search import divide, without
-from tetris_sim.scheduler.plan.streaming import blocks_in_flight
 
 PLATE = WorkEstimate(n_planes=10240, plane_points=10240, plane_bytes=81920, radius=1)
 PCIE, MEMORY = Link(3e-5, 1 / 10e9), Link(1e-5, 1 / 5e9)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import WorkEstimate
-from tetris_sim.scheduler.plan.streaming import (
+from tetris_sim.scheduler.plan.partition import (
     Lane,
     choose_streaming,
     cut_into_pieces,

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.papers.sparstencil.variants import variant_kernel
 from tests.support.cases import make_problem, run
-from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32
+from tetris_sim.gpu_kernels.fused.kernel import BFLOAT16, TFLOAT32
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tensor_cores.sparse import sparse_parameters
 from tetris_sim.gpu_kernels.tensor_cores.tcstencil import tcstencil_kernel, tcstencil_parameters

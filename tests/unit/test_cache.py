@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tetris_sim.commands.doctor import _whether_kept
-from tetris_sim.support.cache import cache_directory, generated_module, why_not_kept
+from tetris_sim.support.files import cache_directory, generated_module, why_not_kept
 
 
 def test_a_cache_that_cannot_be_written_to_is_said_once_and_shown_by_doctor(

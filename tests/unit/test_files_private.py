@@ -17,12 +17,12 @@ from tetris_sim.__main__ import main
 from tetris_sim.commands import init
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.outputs import results
-from tetris_sim.support import cache
+from tetris_sim.support import files as cache
 
 COMPILE = """
 import os, numba
 os.umask({umask})
-from tetris_sim.support.cache import cache_directory, generated_module
+from tetris_sim.support.files import cache_directory, generated_module
 source = '''
 import numba
 @numba.njit(cache=True)

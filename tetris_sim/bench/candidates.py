@@ -50,7 +50,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import available_memory, find_machine
-from tetris_sim.support.cache import generated_module
+from tetris_sim.support.files import generated_module
 from tetris_sim.support.wording import gib
 
 # What a user would write by hand with Numba: the loops that our kernels are compared with.

@@ -32,7 +32,7 @@ from tetris_sim.model.equations import Equations
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.support.cache import generated_module
+from tetris_sim.support.files import generated_module
 
 Bound = Literal["memory", "arithmetic"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from tetris_sim.errors import ExitCode
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.simulation.report import package_versions
-from tetris_sim.support.cache import cache_directory, caching, why_not_kept
+from tetris_sim.support.files import cache_directory, caching, why_not_kept
 from tetris_sim.support.wording import gib
 
 HELP = "say what was found on this machine, for bug reports"

@@ -464,7 +464,7 @@ def rounding_error(
     the value. A step by itself rounds its result and the ghosts that it reads, u (1 + gain). Fused
     steps round once together, but their weights are float16 too; they are rounded so that their sum
     stays, and their errors add up to at most 3 u times the sum of their magnitudes
-    (`gpu_kernels/fused/formats.py`). So no launch adds more than u (1 + 4 gain). Magnitudes of
+    (`gpu_kernels/fused/kernel.py`). So no launch adds more than u (1 + 4 gain). Magnitudes of
     fused weights can add up to gain to the power of the steps; those of a stable stencil hardly
     exceed gain, which is used for them.
 

@@ -31,8 +31,7 @@ import numpy.typing as npt
 
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.config.yaml import write_yaml
-from tetris_sim.model.coordinates import CARTESIAN, Coordinates
-from tetris_sim.model.grid import Grid
+from tetris_sim.model.grid import CARTESIAN, Coordinates, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, StateVariable
 from tetris_sim.outputs.materials import CellMap, cell_maps

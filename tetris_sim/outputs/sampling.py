@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.model.coordinates import Coordinates
-from tetris_sim.model.grid import Grid
+from tetris_sim.model.grid import Coordinates, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.outputs.regions import blocks
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.config import make_config
-from tetris_sim.gpu_kernels.fused.formats import round_weights, without_bits
+from tetris_sim.gpu_kernels.fused.kernel import round_weights, without_bits
 from tetris_sim.model import reference
 from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.model.problem import Field, Problem

@@ -20,8 +20,12 @@ import numpy.typing as npt
 
 from tests.papers.sparstencil.dense_plans import dense_patch_plan, dense_unit_plan
 from tests.papers.sparstencil.patches import patch_plan
-from tetris_sim.gpu_kernels.fused.formats import FORMATS, operand_weights, refuse_bad_rounding
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.fused.kernel import (
+    FORMATS,
+    FusedKernel,
+    operand_weights,
+    refuse_bad_rounding,
+)
 from tetris_sim.gpu_kernels.tensor_cores.sparse import (
     KINDS,
     plan_kernel,

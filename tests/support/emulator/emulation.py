@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common import device
-from tetris_sim.support.cache import cache_directory
-from tetris_sim.support.files import atomic_text
+from tetris_sim.support.files import atomic_text, cache_directory
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
 NO_COMPILER = "there is no C++ compiler"

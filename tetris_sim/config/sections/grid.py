@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from tetris_sim.config.sections.conditions import AxisFace, FaceCondition, PeriodicFace
 from tetris_sim.config.sections.quantities import Position, PositivePosition, Section
-from tetris_sim.model.coordinates import AXES, CARTESIAN, Coordinates, Kind
+from tetris_sim.model.grid import AXES, CARTESIAN, Coordinates, Kind
 from tetris_sim.support.wording import describe, listed
 
 AxisName = Annotated[

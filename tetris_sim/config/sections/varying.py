@@ -33,8 +33,8 @@ from tetris_sim.config.sections.quantities import (
     Section,
     looks_like_quantity,
 )
-from tetris_sim.model.coordinates import PLACES
 from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, Operators, compile_expression
+from tetris_sim.model.grid import PLACES
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
 
