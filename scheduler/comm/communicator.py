@@ -304,7 +304,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
             if ours:
                 mpi.Init_thread(mpi.THREAD_FUNNELED)
             ranks = MpiCommunicator(mpi, heart)
-            _refuse_other_library(ranks, n_ranks, mpi)
+            _refuse_other_library(ranks.size, n_ranks, mpi)
             heart.join(ranks.rank, ranks.size, ranks.collect)
 
         try:
@@ -323,6 +323,43 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
                     mpi.Finalize()
 
 
+@contextlib.contextmanager
+def open_executor(n_ranks: int) -> Iterator[Any]:
+    """Rank 0 gets an Executor of mpi4py.futures whose workers are the other ranks; these serve it
+    inside this call and get None once it is shut down.
+
+    Workers of one computer that a launcher left unbound share its cores out among themselves.
+
+    Args:
+        n_ranks: how many the launcher started, at least 2.
+
+    Raises:
+        UnsupportedError: there is no MPI library, or not the one of the launcher.
+    """
+    mpi = _import_mpi(n_ranks)
+    # The thread that hands work out is not the one that has it made.
+    if ours := not mpi.Is_initialized():
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    try:
+        _refuse_other_library(mpi.COMM_WORLD.size, n_ranks, mpi)
+        node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+        cores = sorted(os.sched_getaffinity(0))
+        beside = node.allgather((mpi.COMM_WORLD.rank, cores))
+        node.Free()
+        workers = [rank for rank, allowed in beside if rank and allowed == cores]
+        if mpi.COMM_WORLD.rank and len(workers) > 1:
+            own = cores[workers.index(mpi.COMM_WORLD.rank) % len(cores) :: len(workers)]
+            os.sched_setaffinity(0, own)
+
+        from mpi4py.futures import MPICommExecutor
+
+        with MPICommExecutor(mpi.COMM_WORLD, root=0) as executor:
+            yield executor
+    finally:
+        if ours:
+            mpi.Finalize()
+
+
 def _not_all_here(moment: str) -> str:
     return (
         f"rank {launched_rank()} on {platform.node()}: MPI waits for ever for other ranks at its "
@@ -330,13 +367,13 @@ def _not_all_here(moment: str) -> str:
     )
 
 
-def _refuse_other_library(ranks: Communicator, n_ranks: int, mpi: Any) -> None:
+def _refuse_other_library(seen: int, n_ranks: int, mpi: Any) -> None:
     # With a library that is not the launcher's, each process usually becomes rank 0 of 1.
-    if ranks.size != n_ranks:
+    if seen != n_ranks:
         library = mpi.Get_library_version().splitlines()[0].strip(" \t,\0")
         msg = (
             f"an MPI launcher started {n_ranks} ranks, but the library that mpi4py found "
-            f"({library}) sees {ranks.size}: the two do not belong together. Use the library's own "
+            f"({library}) sees {seen}: the two do not belong together. Use the library's own "
             "launcher (mpiexec beside the Python of this environment, if the library came with "
             f"{_INSTALL})."
         )

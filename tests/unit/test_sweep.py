@@ -222,18 +222,18 @@ DEAF = """
 import signal, sys, time
 from tetris_sim.api import sweep_workers
 
-def hang(order):
+def hang(**order):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("begun", file=sys.stderr, flush=True)
     time.sleep(600)
 
 sweep_workers._LEAVING = 1.0
-sweep_workers._obey = {obey}
+sweep_workers.make_runs = {obey}
 sweep_workers._serve([{core}])
 """
 
 
-@pytest.mark.parametrize("obey", ["hang", "lambda order: {}"])
+@pytest.mark.parametrize("obey", ["hang", "lambda **order: {}"])
 def test_a_process_of_a_sweep_ends_with_its_parent(obey: str) -> None:
     """Also one that is deaf, and one that finds nobody to reply to."""
     core = min(os.sched_getaffinity(0))
@@ -248,7 +248,7 @@ def test_a_process_of_a_sweep_ends_with_its_parent(obey: str) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        process.stdin.write('{"run": ""}\n')
+        process.stdin.write('{"texts": [""]}\n')
         process.stdin.flush()
         process.stdout.close()
         if obey == "hang":

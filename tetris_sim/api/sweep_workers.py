@@ -459,15 +459,15 @@ class ProcessPool:
 
     def plan(self, config: Config) -> None:
         """Find the fastest method for a run, so that others find it in the cache."""
-        self._ask({"plan": config.resolved_text()})
+        self._ask([config], plans=True)
 
     def run(self, config: Config) -> dict[str, Any]:
         """Make a run, or go on with it; how it `ended` or what `error` it ended with."""
-        return self._ask({"run": config.resolved_text()})
+        return self._ask([config])
 
     def run_together(self, configs: Sequence[Config]) -> dict[str, Any]:
         """The same of runs that are made as planes of one grid."""
-        return self._ask({"together": json.dumps([it.resolved_text() for it in configs])})
+        return self._ask(configs)
 
     def close(self) -> None:
         """End the process; a run that is under way is saved first."""
@@ -481,8 +481,9 @@ class ProcessPool:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def _ask(self, order: dict[str, str]) -> dict[str, Any]:
+    def _ask(self, configs: Sequence[Config], *, plans: bool = False) -> dict[str, Any]:
         process = self._begin()
+        order = {"texts": [it.resolved_text() for it in configs], "plans": plans}
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -545,7 +546,7 @@ def _serve(cores: Sequence[int]) -> None:
     threading.Thread(target=listen, daemon=True).start()
     while (line := orders.get()) is not None:
         running.set()
-        reply = _obey(json.loads(line))
+        reply = make_runs(base=os.getcwd(), **json.loads(line))
         running.clear()
         try:
             replies.write(json.dumps(reply) + "\n")
@@ -554,27 +555,32 @@ def _serve(cores: Sequence[int]) -> None:
             os._exit(int(ExitCode.REQUEUE))
 
 
-def _read(text: str) -> Config:
+def make_runs(texts: Sequence[str], base: str, *, plans: bool = False) -> dict[str, Any]:
+    """Make a run, or go on with it; several are made together as planes of one grid.
+
+    Args:
+        texts: the configurations, resolved.
+        base: directory of their relative paths.
+        plans: only find the fastest method, so that others find it in the cache.
+
+    Returns:
+        How it `ended` or what `error` it ended with, and its `exit_code`.
+    """
     from tetris_sim.config import read_config
-
-    return read_config(text, name="the sweep", base=Path.cwd(), environ={})
-
-
-def _obey(order: dict[str, str]) -> dict[str, Any]:
     from tetris_sim.scheduler.comm.communicator import Alone
     from tetris_sim.simulation.launch import launch
     from tetris_sim.simulation.preparation import prepare
 
-    ((verb, text),) = order.items()
     try:
-        if verb == "together":
-            texts = json.loads(text)
-            return launch_batch([_read(it) for it in texts])
-        config = _read(text)
-        if verb == "plan":
-            prepare(config, Alone())
+        configs = [
+            read_config(text, name="the sweep", base=Path(base), environ={}) for text in texts
+        ]
+        if plans:
+            prepare(configs[0], Alone())
             return {}
-        report = launch(config, resume="auto")
+        if len(configs) > 1:
+            return launch_batch(configs)
+        report = launch(configs[0], resume="auto")
         return {"ended": report.ended, "exit_code": report.exit_code}
     except StopRequested as stopped:
         return {"ended": f"Stopped early: {stopped}", "exit_code": int(stopped.exit_code)}

@@ -7,6 +7,7 @@ goes on from its checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -15,7 +16,9 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from tetris_sim.api.sweep_workers import (
     SweepResult,
     find_seats,
     make_batches,
+    make_runs,
     read_row,
     row_of,
 )
@@ -40,14 +44,17 @@ from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Sour
 from tetris_sim.config.overrides import Override
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import StatisticsSection
-from tetris_sim.errors import ConfigError, TetrisError
+from tetris_sim.errors import ConfigError, ExitCode, TetrisError
 from tetris_sim.outputs import results
 from tetris_sim.support.files import atomic_text
+from tetris_sim.support.wording import first_line
 
 log = logging.getLogger("tetris_sim")
 
 _MOST_RUNS = 100_000
 _TABLES = 10  # times as long as writing a table of all runs takes, until it is written again
+_MOST_LOSSES = 3  # of workers with one run: it may be the run that ends them
+_ASKED = 0.5  # seconds until a job that says nothing by itself is asked again
 _NEVER = Every(2.0**53, "steps")  # first and last record only
 PLAN, RUNS = "sweep.json", "runs"
 
@@ -61,6 +68,7 @@ def sweep(
     zipped: bool = False,
     directory: str | Path | None = None,
     processes: int | None = None,
+    executor: Executor | None = None,
     part: tuple[int, int] = (1, 1),
     overrides: Sequence[str | Override] = (),
     overwrite: bool = False,
@@ -77,6 +85,10 @@ def sweep(
         zipped: the first value of each key together, then the second; else each with each.
         directory: where everything goes; sweeps/<name of the file> if not given.
         processes: how many runs at a time; one per GPU or core that is free if not given.
+        executor: makes the runs instead of processes on this computer, on workers that see the
+            directory: of `concurrent.futures`, Dask (`client.get_executor()`), mpi4py.futures,
+            loky or submitit. A run uses what its worker may use. Only with `processes`, here the
+            number of workers, are runs made together. The caller shuts it down.
         part: (k, n) makes every n-th run, beginning with the k-th, so that n jobs share a sweep.
         overrides: changes that hold for all runs.
         overwrite: whether another sweep that is there may be replaced.
@@ -93,7 +105,7 @@ def sweep(
     if overwrite and n > 1:
         msg = "a part of a sweep replaces nothing: what other jobs have made would go with it"
         raise ConfigError(msg)
-    place = Path(directory) if directory is not None else _default(config)
+    place = Path(directory) if directory is not None else default_directory(config)
     lists = {key: list(values) for key, values in over.items()}
     cases = make_cases(config, lists, place, zipped=zipped, overrides=overrides)
     settle(place, lists, cases, zipped=zipped, overwrite=overwrite)
@@ -108,14 +120,23 @@ def sweep(
 
     due = 0.0
     if left:
-        seats = find_seats([case.config for case in left], processes)
-        batches, how = make_batches(left, len(seats))
+        bar = _bar(len(cases), len(left), progress)
+        if executor is None:
+            seats = find_seats([case.config for case in left], processes)
+            batches, how = make_batches(left, len(seats))
+            at_once = "one" if len(seats) == 1 else str(len(seats))
+            replies = _run_all(batches, seats, bar)
+        else:
+            batches, how = make_batches(left, processes or len(left))
+            at_once = "as many as there are workers"
+            replies = _run_with(executor, batches, bar)
+
         log.info(
             "%d runs, %d of them still to be made, %s at a time; results in %s",
-            *(len(cases), len(left), "one" if len(seats) == 1 else len(seats), place),
+            *(len(cases), len(left), at_once, place),
         )
         log.info("%s", how)
-        for case, reply in _run_all(batches, seats, _bar(len(cases), len(left), progress)):
+        for case, reply in replies:
             told[case.number] = reply
             if time.monotonic() > due:
                 begun = time.monotonic()
@@ -308,6 +329,73 @@ def _run_all(
             crew.close()
 
 
+def _run_with(
+    executor: Executor, batches: Sequence[tuple[SweepCase, ...]], bar: Callable[[str], None]
+) -> Iterator[tuple[SweepCase, Row]]:
+    """The same on the workers of an executor; what one had that is lost is given to another."""
+    base = str(Path.cwd())
+    ended: queue.SimpleQueue[tuple[Any, tuple[SweepCase, ...]]] = queue.SimpleQueue()
+    waiting: dict[int, tuple[Any, tuple[SweepCase, ...]]] = {}  # by the future's id
+    losses: Counter[int] = Counter()
+
+    def submit(batch: tuple[SweepCase, ...]) -> None:
+        texts = [case.config.resolved_text() for case in batch]
+        try:
+            future: Any = executor.submit(make_runs, texts, base)
+        except Exception as error:  # noqa: BLE001 - counts as a worker that is lost
+            future = Future()
+            future.set_exception(error)
+        waiting[id(future)] = future, batch
+        if hasattr(future, "add_done_callback"):
+            future.add_done_callback(lambda it: ended.put((it, batch)))
+
+    try:
+        if len(batches[0]) == 1:
+            text = batches[0][0].config.resolved_text()
+            with contextlib.suppress(Exception):  # the run itself will say what is wrong
+                executor.submit(make_runs, [text], base, plans=True).result()
+        for batch in batches:
+            submit(batch)
+        while waiting:
+            future, batch = _next_ended(ended, waiting)
+            del waiting[id(future)]
+            try:
+                reply = future.result()
+            except Exception as error:  # noqa: BLE001 - what runs raise is in their replies
+                losses.update(case.number for case in batch)
+                reply = {
+                    ERROR: f"its worker was lost ({type(error).__name__}: {first_line(error)})",
+                    "exit_code": int(ExitCode.INTERNAL),
+                }
+                again = losses[batch[0].number] < _MOST_LOSSES
+            else:
+                again = ERROR in reply and len(batch) > 1
+            for case in batch:
+                if again:
+                    submit((case,))
+                    continue
+                bar(_label(case))
+                yield case, reply
+    finally:
+        for future, _ in waiting.values():
+            future.cancel()
+        bar("")
+
+
+def _next_ended(
+    ended: queue.SimpleQueue[tuple[Any, tuple[SweepCase, ...]]],
+    waiting: Mapping[int, tuple[Any, tuple[SweepCase, ...]]],
+) -> tuple[Any, tuple[SweepCase, ...]]:
+    """A future that has ended, with its runs; jobs of submitit, which call nobody, are asked."""
+    asked = [it for it in waiting.values() if not hasattr(it[0], "add_done_callback")]
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return ended.get(timeout=_ASKED if asked else None)
+        for it in asked:
+            if it[0].done():
+                return it
+
+
 def _bar(total: int, left: int, wanted: bool) -> Callable[[str], None]:
     """Return a callback for the progress bar, called with the name of each ended run and at the end
     with "".
@@ -333,5 +421,6 @@ def _label(case: SweepCase) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in case.chosen.items())
 
 
-def _default(config: Config | Mapping[str, Any] | str | Path) -> Path:
+def default_directory(config: Config | Mapping[str, Any] | str | Path) -> Path:
+    """Where a sweep goes if nothing else is said."""
     return Path("sweeps") / (Path(config).stem if isinstance(config, str | Path) else "sweep")

@@ -4,23 +4,56 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tetris_sim.commands.arguments import add_config_arguments, overrides
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import ConfigError
-from tetris_sim.support.wording import describe
+from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.scheduler.comm.communicator import open_executor
+from tetris_sim.scheduler.comm.peers import count_ranks
+from tetris_sim.support.files import atomic_text
+from tetris_sim.support.wording import describe, printable_lines
+
+if TYPE_CHECKING:
+    from tetris_sim.api.sweep_workers import SweepResult
 
 HELP = "run a configuration with many values of some keys"
 _SHOWN = 20  # rows of the table
 
+# As examples/slurm_sweep.sh, with one sweep's command in it.
+_ARRAY = """\
+#!/bin/bash
+# Made by `tetris-sim sweep --slurm-array`. Add what your cluster wants: cores, GPUs, account.
+#SBATCH --job-name=tetris-sim-sweep
+#SBATCH --array=1-{jobs}
+#SBATCH --ntasks=1
+#SBATCH --signal=TERM@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%A_%a.out
+
+cd {here} || exit
+export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}}
+srun {command} --part "$SLURM_ARRAY_TASK_ID/{jobs}"
+code=$?
+
+if [ "$code" -eq 75 ]; then
+    echo "stopped with a checkpoint: job $SLURM_JOB_ID goes back into the queue"
+    scontrol requeue "$SLURM_JOB_ID"
+    exit 0
+fi
+exit "$code"
+"""
 _RANGE = re.compile(r"([^:,\[\]{}]+):([^:,\[\]{}]+):(\d{1,6})(log)?")
 _NUMBER = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*")
 
@@ -64,13 +97,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make every N-th run, beginning with the K-th: N jobs share a sweep",
     )
     parser.add_argument(
+        "--slurm-array",
+        type=int,
+        metavar="N",
+        help="make no run; write slurm_array.sh, N jobs of Slurm that share the sweep",
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace another sweep that is there"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check all runs, make those that are not there, print the table."""
-    from tetris_sim.api.sweep_workers import ERROR, TABLE
     from tetris_sim.api.sweeping import sweep
 
     over = {}
@@ -89,17 +127,62 @@ def run(args: argparse.Namespace) -> int:
         msg = f"--part {args.part}: K/N is wanted, such as 2/8"
         raise ConfigError(msg)
 
-    result = sweep(
-        args.config,
-        over,
-        zipped=args.zip,
-        directory=args.output,
-        processes=args.processes,
-        part=(int(part[1]), int(part[2])),
-        overrides=overrides(args),
-        overwrite=args.overwrite,
-        progress=sys.stderr.isatty() and not args.quiet and not args.no_progress,
-    )
+    def make(executor: Executor | None = None) -> SweepResult:
+        return sweep(
+            args.config,
+            over,
+            zipped=args.zip,
+            directory=args.output,
+            processes=args.processes if executor is None else n_ranks - 1,
+            executor=executor,
+            part=(int(part[1]), int(part[2])),
+            overrides=overrides(args),
+            overwrite=args.overwrite,
+            progress=sys.stderr.isatty() and not args.quiet and not args.no_progress,
+        )
+
+    if args.slurm_array is not None:
+        return _write_array(args, over)
+
+    n_ranks = count_ranks()
+    if n_ranks == 1:
+        return _tell(args, make())
+    with open_executor(n_ranks) as executor:
+        return ExitCode.OK if executor is None else _tell(args, make(executor))
+
+
+def _write_array(args: argparse.Namespace, over: dict[str, list[Any]]) -> int:
+    """Check all runs, and write the script of an array of jobs that make them."""
+    from tetris_sim.api.sweeping import default_directory, make_cases, settle
+
+    if args.slurm_array < 1 or args.part != "1/1":
+        msg = "--slurm-array wants a number of jobs, 1 or more, and gives each its --part itself"
+        raise ConfigError(msg)
+    place = args.output or default_directory(args.config)
+    cases = make_cases(args.config, over, place, zipped=args.zip, overrides=overrides(args))
+    settle(place, over, cases, zipped=args.zip, overwrite=args.overwrite)
+
+    words = [sys.executable, "-m", "tetris_sim", "sweep", str(args.config), "-o", str(place)]
+    for flag, given in (("--over", args.over), ("--set", args.set)):
+        words += [word for text in given for word in (flag, text)]
+    for flag, value in (("--device", args.device), ("--threads", args.threads)):
+        words += [flag, value] if value is not None else []
+    words += ["--zip"] if args.zip else []
+    path = place / "slurm_array.sh"
+    jobs = min(args.slurm_array, len(cases))
+    text = _ARRAY.format(jobs=jobs, here=shlex.quote(os.getcwd()), command=shlex.join(words))
+    atomic_text(path, text)
+    if args.json:
+        print(json.dumps({"script": str(path), "jobs": jobs, "runs": len(cases)}))
+    elif not args.quiet:
+        print(printable_lines(f"{len(cases)} runs in {jobs} jobs: sbatch {path}"))
+    return ExitCode.OK
+
+
+def _tell(args: argparse.Namespace, result: SweepResult) -> int:
+    """Print the table and what failed; the exit code."""
+    from tetris_sim.api.sweep_workers import ERROR, TABLE
+
     table = result.directory / TABLE
     if args.json:
         print(json.dumps({"table": str(table), "rows": list(result.rows)}, indent=1))
