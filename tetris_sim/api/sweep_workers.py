@@ -38,6 +38,7 @@ from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Output, Snapshot
+from tetris_sim.outputs.sweep_table import ENDED, ERROR
 from tetris_sim.outputs.tables import LEADING, read_audit, read_table
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.scheduler.facts.shares import Plan
@@ -52,9 +53,6 @@ from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, first_line
 
 # What became of the runs of a sweep: a row for each, as CSV, pandas and xarray.
-
-TABLE = "table.csv"
-ENDED, ERROR = "ended", "error"
 
 Row = dict[str, Any]
 

@@ -25,9 +25,6 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.api.sweep_workers import (
-    ENDED,
-    ERROR,
-    TABLE,
     ProcessPool,
     ProcessSlot,
     Row,
@@ -46,6 +43,7 @@ from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import StatisticsSection
 from tetris_sim.errors import ConfigError, ExitCode, TetrisError
 from tetris_sim.outputs import results
+from tetris_sim.outputs.sweep_table import ENDED, ERROR, PLAN, TABLE
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import first_line
 
@@ -56,7 +54,7 @@ _TABLES = 10  # times as long as writing a table of all runs takes, until it is 
 _MOST_LOSSES = 3  # of workers with one run: it may be the run that ends them
 _ASKED = 0.5  # seconds until a job that says nothing by itself is asked again
 _NEVER = Every(2.0**53, "steps")  # first and last record only
-PLAN, RUNS = "sweep.json", "runs"
+RUNS = "runs"
 
 Values = Sequence[Any]
 

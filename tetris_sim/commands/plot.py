@@ -1,4 +1,4 @@
-"""`plot FILE|DIRECTORY`: draw a field, or a table over time."""
+"""`plot FILE|DIRECTORY`: draw a field, a table over time, or what came out of a sweep."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tetris_sim.outputs.materials import sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state, draw_table
 from tetris_sim.outputs.sampling import sample
 from tetris_sim.outputs.series import Series
+from tetris_sim.outputs.sweep_table import draw_sweep, is_sweep, read_sweep
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.support.wording import listed, printable_lines
 
-HELP = "draw a field, or a table over time"
+HELP = "draw a field, a table over time, or what came out of a sweep"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         sources.refuse_other_suffix(args.output, (".png",))
         sources.refuse_existing(args.output, overwrite=args.overwrite)
 
+    if is_sweep(args.source):
+        return _plot_sweep(args)
     if args.source.suffix == ".csv":
         return _plot_table(args)
     with sources.open_series(args.source) as series:
@@ -67,10 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plot_table(args: argparse.Namespace) -> int:
     """Draw a probe's table or that of the statistics over time."""
-    chosen = args.step is not None or args.time is not None or args.last
-    if chosen or args.slice:
-        msg = "--step, --time, --last and --slice are for fields; a table is drawn whole"
-        raise ConfigError(msg)
+    _refuse_moments(args)
     columns, rows = read_table(args.source)
     if not rows:
         msg = f"{args.source} holds no row yet"
@@ -90,6 +90,33 @@ def _plot_table(args: argparse.Namespace) -> int:
     else:
         print(printable_lines(f"{output}: {listed(names, 'and')}, {len(rows)} rows"))
     return ExitCode.OK
+
+
+def _plot_sweep(args: argparse.Namespace) -> int:
+    """Draw what came out over the keys that were varied."""
+    _refuse_moments(args)
+    table = read_sweep(args.source)
+    names = table.choose(args.variable)
+    output = args.output or Path(f"{table.name}.png")
+    sources.refuse_existing(output, overwrite=args.overwrite)
+    draw_sweep(table, names).save(output)
+    if args.json:
+        print(json.dumps({"picture": str(output), "columns": names, "runs": len(table.rows)}))
+    else:
+        keys = listed([axis.key for axis in table.axes], "and")
+        print(printable_lines(f"{output}: {len(table.rows)} runs over {keys}"))
+    return ExitCode.OK
+
+
+def _refuse_moments(args: argparse.Namespace) -> None:
+    """Refuse to choose records of a table.
+
+    Raises:
+        ConfigError: one is asked for.
+    """
+    if args.step is not None or args.time is not None or args.last or args.slice:
+        msg = "--step, --time, --last and --slice are for fields; a table is drawn whole"
+        raise ConfigError(msg)
 
 
 def draw_record(

@@ -1,4 +1,4 @@
-"""`report RESULTS [RESULTS]`: one page about a run, or about two beside each other.
+"""`report RESULTS [RESULTS]`: one page about a run, about two beside each other, or about a sweep.
 
 What it shows is gathered as plain data from the files of the run alone.
 """
@@ -33,12 +33,20 @@ from tetris_sim.outputs.preview import draw_preview
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.scene import Scene
 from tetris_sim.outputs.series import Series
+from tetris_sim.outputs.sweep_table import (
+    ENDED,
+    ERROR,
+    SweepTable,
+    draw_sweep,
+    is_sweep,
+    read_sweep,
+)
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.simulation.report import read_report
 from tetris_sim.support.files import atomic_text, read_given
 from tetris_sim.support.wording import format_duration, format_time, gib, listed
 
-HELP = "make a page about a run, or about two beside each other"
+HELP = "make a page about a run, about two beside each other, or about a sweep"
 _PHYSICS = ("model", "initial", "time")
 _DPI = 110  # of the preview
 
@@ -50,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="RESULTS",
-        help="the results directory of a run; two are compared",
+        help="the results directory of a run, two to compare, or the folder of a sweep",
     )
 
     parser.add_argument(
@@ -71,7 +79,13 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(msg)
     refuse_other_suffix(args.output, (".html",))
     refuse_existing(args.output, overwrite=args.overwrite)
-    atomic_text(args.output, page([gather(path) for path in args.results]))
+    if is_sweep(args.results[0]):
+        if len(args.results) > 1:
+            msg = "a sweep has a page of its own; only runs are compared"
+            raise ConfigError(msg)
+        atomic_text(args.output, sweep_page(read_sweep(args.results[0])))
+    else:
+        atomic_text(args.output, page([gather(path) for path in args.results]))
     n_bytes = args.output.stat().st_size
     if args.json:
         print(json.dumps({"file": str(args.output), "bytes": n_bytes}))
@@ -98,8 +112,6 @@ def page(runs: Sequence[Facts]) -> str:
         )
         raise UnsupportedError(msg) from error
 
-    page = files("tetris_sim.commands").joinpath("templates/report.html")
-    template = page.read_text(encoding="utf-8")
     shown = {
         "runs": [
             {"name": it["name"], "fields": it["fields"], "tables": it["tables"]} for it in runs
@@ -112,8 +124,63 @@ def page(runs: Sequence[Facts]) -> str:
         "DATA": json.dumps(shown, allow_nan=True).replace("<", "\\u003c").replace("NaN", "null"),
         "PLOTLY": get_plotlyjs(),
     }
+    return _filled(parts)
+
+
+def sweep_page(table: SweepTable) -> str:
+    """The page of a sweep: what came out over what was varied, and every run.
+
+    Args:
+        table: what the sweep left.
+
+    Raises:
+        CheckpointError: no run has ended.
+    """
+    names = table.choose(None)
+    picture = base64.b64encode(draw_sweep(table, names).png(_DPI)).decode()
+    keys = [axis.key for axis in table.axes]
+    shown = ["run", *keys, ENDED, *table.results]
+    header = "".join(f"<th>{escape(name)}</th>" for name in shown)
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td>{escape(_short(row.get(name, '')))}</td>" for name in shown)
+        + "</tr>"
+        for row in table.rows
+    )
+
+    failed = [row for row in table.rows if row.get(ERROR)]
+    said = f"{len(table.rows)} runs over {listed(keys, 'and')}, {len(failed)} failed"
+    errors = _list([f"run {row['run']}: {row[ERROR]}" for row in failed])
+    body = (
+        f'<article><header><h1>{escape(table.name)}</h1><p class="ended">{escape(said)}</p>'
+        "</header>"
+        + _section(
+            "What came out",
+            f'<figure class="preview"><img alt="{escape(listed(names, "and"))} over '
+            f'{escape(listed(keys, "and"))}" src="data:image/png;base64,{picture}"></figure>',
+        )
+        + (_section("What failed", errors) if failed else "")
+        + _section("Runs", f'<div class="wide"><table><tr>{header}</tr>{rows}</table></div>')
+        + "</article>"
+    )
+    return _filled(
+        {"TITLE": escape(table.name), "BODY": body, "DATA": '{"runs": []}', "PLOTLY": ""}
+    )
+
+
+def _short(text: str) -> str:
+    """A number as people read it; any other text as it is."""
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:
+        return text
+
+
+def _filled(parts: Mapping[str, str]) -> str:
+    """The template of a page with its parts."""
+    page = files("tetris_sim.commands").joinpath("templates/report.html")
     # At once: a text of somebody else may hold such a name.
-    return re.sub("@@([A-Z]+)@@", lambda found: parts[found[1]], template)
+    return re.sub("@@([A-Z]+)@@", lambda found: parts[found[1]], page.read_text(encoding="utf-8"))
 
 
 def _title(facts: Facts) -> str:

@@ -19,6 +19,7 @@ from tetris_sim.commands.arguments import add_config_arguments, overrides
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.outputs.sweep_table import ERROR, TABLE
 from tetris_sim.scheduler.comm.communicator import open_executor
 from tetris_sim.scheduler.comm.peers import count_ranks
 from tetris_sim.support.files import atomic_text
@@ -181,8 +182,6 @@ def _write_array(args: argparse.Namespace, over: dict[str, list[Any]]) -> int:
 
 def _tell(args: argparse.Namespace, result: SweepResult) -> int:
     """Print the table and what failed; the exit code."""
-    from tetris_sim.api.sweep_workers import ERROR, TABLE
-
     table = result.directory / TABLE
     if args.json:
         print(json.dumps({"table": str(table), "rows": list(result.rows)}, indent=1))
