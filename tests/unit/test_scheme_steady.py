@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tetris_sim
 from tests.support.body_samples import heat_model, settings, settle
+from tetris_sim.__main__ import main
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.simulation.launch import launch
-from tetris_sim.simulation.report import Report
+from tetris_sim.simulation.report import Report, pace_of
 
 BODY: dict[str, Any] = {
     "grid": {"shape": [20, 10], "size": [0.2, 0.1]},
@@ -54,6 +56,34 @@ def test_a_steady_run_writes_the_answer_once_and_heat_balances(tmp_path: Path) -
     assert not any("stored" in name for name in report.heat)
     assert sum(flows) + 30 == pytest.approx(0, abs=1e-7)
     assert json.loads((tmp_path / "run" / "report.json").read_text())["scheme"] == "steady"
+
+
+@pytest.mark.parametrize(
+    ("time", "wanted", "text"),
+    [
+        (STEADY, "", "steady state of 200 points"),
+        ({"scheme": "implicit", "dt": 2.0, "steps": 3}, "3 steps in ", "3 steps in "),
+        ({"steps": 3}, "GStencil/s", "GStencil/s while computing"),
+    ],
+)
+def test_rates_are_told_only_where_every_step_is_a_sweep(
+    tmp_path: Path, time: dict[str, Any], wanted: str, text: str
+) -> None:
+    """An implicit step is no sweep, and a steady state has neither steps nor a time."""
+    config = make_config(settings(**BODY | {"time": time, "output": outputs(tmp_path / "run")}))
+    result = tetris_sim.run(config)
+    said = pace_of(result.report.as_json())
+    assert (wanted in said) if wanted else (said == "")
+    page = result._repr_html_()
+    for shown in (result.report.as_text(), page):
+        assert ("GStencil/s" in shown) == (wanted == "GStencil/s")
+    assert text in result.report.as_text()
+    assert ("step 1" in page) is False
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")]) == 0
+    tiles = (tmp_path / "page.html").read_text().partition('<dl class="tiles">')[2]
+    tiles = tiles.partition("</dl>")[0]
+    assert ("<dt>steps</dt>" in tiles) == (time is not STEADY)
+    assert ("GStencil/s" in tiles) == (wanted == "GStencil/s")
 
 
 def test_an_implicit_run_goes_on_where_it_was(tmp_path: Path) -> None:

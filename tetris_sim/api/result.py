@@ -39,7 +39,7 @@ from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_field
 from tetris_sim.outputs.tables import FILE as STATISTICS
 from tetris_sim.outputs.tables import FOLDER as PROBES
 from tetris_sim.outputs.tables import read_table
-from tetris_sim.simulation.report import Report, read_report
+from tetris_sim.simulation.report import Report, pace_of, read_report
 from tetris_sim.simulation.resuming import newest_checkpoint
 from tetris_sim.support.wording import format_time, listed, suggestion, table
 
@@ -407,12 +407,18 @@ class Result:
         return f"Result({self.report.headline!r}, directory='{self.directory}')"
 
     def _repr_html_(self) -> str:
-        report = self.report
-        rows = [
+        report, pace = self.report, pace_of(self.report.as_json())
+        rows_of_end = [
             ("ended", f"{report.ended}, step {report.step} of {report.steps}"),
             ("simulated time", format_time(report.time_s)),
+        ]
+        # A steady state has one step and no time, which are numbers of the solver alone.
+        if report.scheme == "steady":
+            rows_of_end = [("ended", f"{report.ended}, steady state")]
+        rows = [
+            *rows_of_end,
             ("points", f"{report.points:,} of {report.precision}"),
-            ("computed", f"{report.points_per_second / 1e9:.3g} GStencil/s, {report.wall_s:.2g} s"),
+            ("computed", ", ".join(filter(None, (pace, f"{report.wall_s:.2g} s in all")))),
             ("method", ", ".join(sorted(set(report.methods.values())))),
             ("directory", str(self.directory)),
         ]

@@ -19,7 +19,7 @@ from tetris_sim.outputs.field_file import FOLDER, INDEX
 from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.tables import read_table
-from tetris_sim.simulation.report import read_report
+from tetris_sim.simulation.report import pace_of, read_report
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import format_duration, format_time, gib, printable_lines, spread
 
@@ -279,8 +279,8 @@ def as_lines(facts: Facts) -> Iterator[str]:
 def _result_lines(facts: Facts) -> Iterator[str]:
     report = facts.get("report")
     if report:
-        rate = f"{report['points_per_second'] / 1e9:.3g} GStencil/s"
-        yield f"  last run     {report['ended']}, {rate}, {format_duration(report['wall_s'])}"
+        said = (report["ended"], pace_of(report), format_duration(report["wall_s"]))
+        yield f"  last run     {', '.join(filter(None, said))}"
     if facts["checkpoints"]:
         names = [Path(saved["path"]).name for saved in facts["checkpoints"]]
         yield f"  checkpoints  {', '.join(names)}"

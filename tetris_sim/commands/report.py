@@ -42,7 +42,7 @@ from tetris_sim.outputs.sweep_table import (
     read_sweep,
 )
 from tetris_sim.outputs.tables import LEADING, read_table
-from tetris_sim.simulation.report import read_report
+from tetris_sim.simulation.report import pace_of, read_report, sweeps
 from tetris_sim.support.files import atomic_text, read_given
 from tetris_sim.support.wording import format_duration, format_time, gib, listed
 
@@ -246,13 +246,13 @@ def _tiles(facts: Facts) -> str:
     report, grid = facts["report"], facts["config"].get("grid", {})
     tiles = {"points": " x ".join(map(str, grid.get("shape", ())))}
     if report:
-        tiles |= {
-            "steps": f"{report['step'] - report['first_step']:,}",
-            "simulated": format_time(report["time_s"]),
-            "took": format_duration(report["wall_s"]),
-            "rate": f"{report['points_per_second'] / 1e9:.3g} GStencil/s",
-            "precision": report["precision"],
-        }
+        if report.get("scheme") != "steady":
+            tiles["steps"] = f"{report['step'] - report['first_step']:,}"
+            tiles["simulated"] = format_time(report["time_s"])
+        tiles["took"] = format_duration(report["wall_s"])
+        if sweeps(report):
+            tiles["rate"] = pace_of(report)
+        tiles["precision"] = report["precision"]
 
     return (
         '<dl class="tiles">'
@@ -308,11 +308,12 @@ def _performance(report: Facts) -> str:
     )
 
     methods = ", ".join(f"{worker}: {it}" for worker, it in report["methods"].items())
-    said = (
-        f"{methods}. {report['points_per_second'] / 1e9:.3g} GStencil/s while computing, "
-        f"{report['points_per_second_overall'] / 1e9:.3g} over all; "
-        f"{report['effective_bytes_per_second'] / 1e9:.3g} GB/s effective."
-    )
+    said = f"{methods}. {pace_of(report)}"
+    if sweeps(report):
+        said += (
+            f" while computing, {report['points_per_second_overall'] / 1e9:.3g} over all; "
+            f"{report['effective_bytes_per_second'] / 1e9:.3g} GB/s effective."
+        )
     return _section("Performance", f'<p>{escape(said)}</p><table class="phases">{bars}</table>')
 
 

@@ -124,9 +124,11 @@ class Report:
                 "write per point and step)"
             ),
         ]
+        if not sweeps(self.as_json()):
+            rates = [f"  {it}" for it in [pace_of(self.as_json())] if it]
         lines = [
             self.headline,
-            *(() if self.scheme == "steady" else rates),
+            *rates,
             f"  {_listed(self.methods)}; {self.machine['device']}",
             *(f"  {note}" for note in self.notes),
             *(f"  {row}" for row in self.workers),
@@ -159,6 +161,35 @@ class Report:
             f"exchanging {min(exchanging):.3g} to {max(exchanging):.3g} s, {messages} messages, "
             f"{n_bytes / 1e6:.4g} MB"
         ]
+
+
+def sweeps(report: Mapping[str, Any]) -> bool:
+    """Whether every step passed over all points, so that their number measures work.
+
+    Args:
+        report: as of `as_json`.
+    """
+    transforms = any(it.endswith(".spectral") for it in report.get("methods", {}).values())
+    return report.get("scheme", "explicit") == "explicit" and not transforms
+
+
+def pace_of(report: Mapping[str, Any]) -> str:
+    """How fast it went: a rate where every step is a sweep, else steps in what time; "" for none.
+
+    >>> pace_of({"scheme": "implicit", "first_step": 0, "step": 40, "phases_s": {"compute": 2.0}})
+    '40 steps in 2.0 s of computing'
+
+    Args:
+        report: as of `as_json`.
+    """
+    if sweeps(report):
+        return f"{report['points_per_second'] / 1e9:.3g} GStencil/s"
+    if report.get("scheme") == "steady":
+        return ""
+    phases = report["phases_s"]
+    computing = phases["compute"] + phases.get("exchange", 0.0)
+    done = report["step"] - report["first_step"]
+    return f"{done} steps in {format_duration(computing)} of computing"
 
 
 def lines_of_heat(heat: Mapping[str, float]) -> list[str]:
