@@ -123,7 +123,12 @@ def test_flash_method_from_a_noisy_trace(
     words = ["fit", str(tmp_path / "flash.yaml"), "--data", str(tmp_path / "data.csv")]
     words += ["--vary", "conductivity=5 W/(m K):80 W/(m K)", "--processes", "1", "--json"]
     assert main([*words, "-o", str(tmp_path / "fit")]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["parameters"]
+    out, err = capsys.readouterr()
+    (found,) = json.loads(out)["parameters"]
+    # One line for each batch of runs, and nothing of the sweeps that make them.
+    told = err.splitlines()
+    assert all("off at best" in line for line in told)
+    assert 2 <= len(told) <= json.loads(out)["runs"]
     assert abs(found["value"] - 20) < 2 * found["error"]
     # A. J. Parker's estimate of the diffusivity, from the half of the rise.
     rear, times = rows[:, 2], rows[:, 1] - 0.005  # from the middle of the pulse on

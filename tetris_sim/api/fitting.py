@@ -8,11 +8,12 @@ Seber, C. J. Wild, Nonlinear Regression, 1989, section 2.1): the noise is taken 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,18 @@ def read_data(path: str | Path) -> dict[str, Numbers]:
     return data
 
 
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what each sweep says of its runs to those who asked for all: a fit makes dozens."""
+    level = log.level
+    if log.getEffectiveLevel() == logging.INFO:
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 class _Runs:
     """Runs of a configuration, side by side, and what their probes say at the measured times."""
 
@@ -226,7 +239,8 @@ class _Runs:
                 for k, parameter in enumerate(self._ranges)
             }
             directory = self._place / "runs" / f"{self._batches:03}"
-            made = sweep(self._config, values, zipped=True, directory=directory, **self._given)
+            with _quietly():
+                made = sweep(self._config, values, zipped=True, directory=directory, **self._given)
 
             # Without one of its runs a derivative would be of something else.
             self.count += len(new)
@@ -236,6 +250,8 @@ class _Runs:
                 raise UnsupportedError(msg)
             for number, it in enumerate(new, 1):
                 self._known[it.tobytes()] = self._off(directory / "runs" / f"{number:04}")
+            least = min(float(np.sqrt(np.mean(off**2))) for off in self._known.values())
+            log.info("%d runs, %.4g off at best (root of the mean square)", self.count, least)
         return [self._known[it.tobytes()] for it in shares]
 
     def _off(self, directory: Path) -> Numbers:
