@@ -24,7 +24,7 @@ from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
-from tetris_sim.apps.heat.lumps import make_network, read_lumps
+from tetris_sim.apps.heat.lumps import Currents, find_currents, make_network, read_lumps
 from tetris_sim.apps.heat.materials import in_potentials
 from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
@@ -277,6 +277,7 @@ class Body:
             moves and nothing but its own cells exchanges heat with it.
         network: of the lumps that exchange heat with it.
         enclosures: voids in it whose surfaces radiate.
+        currents: through it, which heat it.
     """
 
     grid: Grid
@@ -290,6 +291,7 @@ class Body:
     flows: tuple[Numbers, ...] | None = None
     network: LumpNetwork | None = None
     enclosures: Enclosures | None = None
+    currents: Currents | None = None
 
     @property
     def only_substance(self) -> Substance | None:
@@ -431,12 +433,13 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
-    if flows is None and (model.lumps or enclosures is not None):
+    currents = find_currents(model, found)
+    if flows is None and (model.lumps or enclosures or currents):
         flows = tuple(
             np.zeros([n + (k == axis) for k, n in enumerate(grid.shape)])
             for axis in range(grid.ndim)
         )
-    body = replace(body, flows=flows, enclosures=enclosures)
+    body = replace(body, flows=flows, enclosures=enclosures, currents=currents)
     if not model.lumps:
         return body
     numbers = {it.name: number for number, it in enumerate(regions) if it.name is not None}

@@ -29,7 +29,7 @@ from tetris_sim.apps.domain import (
 )
 from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
-from tetris_sim.apps.heat.lumps import Lumps
+from tetris_sim.apps.heat.lumps import ElectricSection, Lumps
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
@@ -111,6 +111,8 @@ class HeatModel(Section):
     """By name: parts of one temperature, such as sinks, tanks and rooms, that exchange heat with
     faces, regions and fluids, with surroundings and with each other.
     """
+    electric: ElectricSection | None = None
+    """Currents between electrodes, which heat the body."""
     velocity: Velocity | None = None
     """How the material moves through the cells, which stay, in the frame of a tool for example: [x,
     y, z], speeds or formulas of place [m/s], or {omega, centre, axis} of a rotation. Regions may
@@ -305,14 +307,17 @@ class HeatModel(Section):
         found = body.found
         still = not self.velocities or body.flows is None
         moving = () if still else (self._carrying(body).note,)
-        inside = () if body.enclosures is None else body.enclosures.notes
+        inside = body.enclosures.notes if body.enclosures else ()
+        inside += body.currents.notes if body.currents else ()
         return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving, *inside)
 
     def _carrying(self, body: Body) -> Carrying:
         """Return how the heat of a body that moves is carried."""
         assert body.flows is not None
         made = body.conduction()
-        around = body.network, body.enclosures
+        joules = 1.0 if made.coefficients is not None else body.grid.cell_volume
+        heated = body.currents.heated(joules) if body.currents else None
+        around = body.network, body.enclosures, heated
         return carry(body.grid, made, body.flows, self.advection, body.dt_limit, *around)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
@@ -352,7 +357,7 @@ class HeatModel(Section):
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""
-        still = self.velocity is None and not self.lumps
+        still = self.velocity is None and not self.lumps and not self.electric
         return self._of_one and still and not self.sources and self._is_even(request)
 
     def _is_constant(self, body: Body, request: Request) -> bool:

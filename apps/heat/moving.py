@@ -39,6 +39,7 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.equations import (
     Elliptic,
     Equations,
+    Heated,
     LumpNetwork,
     Moving,
     Stage,
@@ -75,6 +76,7 @@ class Carrying:
         dt_limit: largest stable time step [s].
         network: of lumps that exchange heat with cells.
         enclosures: voids whose surfaces radiate.
+        heated: what cells are given.
     """
 
     flows: tuple[Numbers, ...]
@@ -83,6 +85,7 @@ class Carrying:
     dt_limit: float
     network: LumpNetwork | None = None
     enclosures: Enclosures | None = None
+    heated: Heated | None = None
 
     @property
     def note(self) -> str:
@@ -108,6 +111,7 @@ def carry(
     still: float,
     network: LumpNetwork | None = None,
     enclosures: Enclosures | None = None,
+    heated: Heated | None = None,
 ) -> Carrying:
     """Choose how heat is carried, and find the largest stable step.
 
@@ -122,6 +126,7 @@ def carry(
         still: the largest stable step at rest [s].
         network: of lumps that exchange heat with cells.
         enclosures: voids whose surfaces radiate.
+        heated: what cells are given.
     """
     whole: Ranges = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
@@ -148,7 +153,7 @@ def carry(
     if enclosures is not None:
         most += float((enclosures.takes * rates).max())
     limit = 1 / most if most > 0 else math.inf
-    return Carrying(flows, advection, peclet, limit, network, enclosures)
+    return Carrying(flows, advection, peclet, limit, network, enclosures, heated)
 
 
 def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Problem:
@@ -163,7 +168,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         ConfigError: something enters the domain whose temperature is not given.
     """
     central = carrying.advection == "central"
-    around = carrying.network, carrying.enclosures
+    around = carrying.network, carrying.enclosures, carrying.heated
     moving = Moving(rest.body, rest.boundary, carrying.flows, central, *around)
     made = _Terms(rest, moving)
     tree = made.right_side(carrying.advection)
@@ -425,7 +430,11 @@ class _Terms:
             raise ConfigError(msg)
 
     def _with_lumps(self, total: Node) -> Node:
-        """Add what lumps give, whose mean temperatures over a step are known when it begins."""
+        """Add what lumps give, whose mean temperatures over a step are known when it begins, and
+        what cells are given.
+        """
+        if self.moving.heated is not None:
+            self._heat += self.moving.heated.heat
         for number, lump in enumerate(self.moving.lumps):
             name = f"lump{number}"
             self._heat -= lump.offset

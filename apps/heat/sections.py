@@ -21,7 +21,7 @@ from pydantic import (
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.heat.enclosures import VoidSection, enclosure_mistakes
-from tetris_sim.apps.heat.lumps import lump_mistakes
+from tetris_sim.apps.heat.lumps import electric_mistakes, lump_mistakes
 from tetris_sim.apps.heat.materials import (
     MATERIALS,
     ContactSection,
@@ -425,6 +425,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
     yield from motion_mistakes(model, request)
     yield from lump_mistakes(model, request)
     yield from enclosure_mistakes(model, request)
+    yield from electric_mistakes(model, request)
     yield from _over(model, request)
     yield from _contacts(model.contacts, known)
     for number, source in enumerate(model.sources):

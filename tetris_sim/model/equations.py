@@ -535,6 +535,19 @@ class LumpNetwork:
 
 
 @dataclass(frozen=True, eq=False)
+class Heated:
+    """Heat that each cell is given, whatever its temperature: in the units of `Moving.flows`."""
+
+    name: str
+    heat: Numbers
+
+    def given(self, state: Numbers, time: float) -> float:
+        """Return the heat of all cells."""
+        del state, time
+        return float(self.heat.sum())
+
+
+@dataclass(frozen=True, eq=False)
 class Moving:
     """A body whose heat equations move: what it is like at rest, what crosses its faces, and the
     lumps around it.
@@ -549,6 +562,7 @@ class Moving:
             leaves the domain.
         network: lumps that exchange heat with its cells, if there are any.
         enclosures: voids in it whose surfaces radiate.
+        heated: what its cells are given.
     """
 
     conduction: Conduction
@@ -557,6 +571,7 @@ class Moving:
     central: bool
     network: LumpNetwork | None = None
     enclosures: Enclosures | None = None
+    heated: Heated | None = None
 
     @property
     def lumps(self) -> tuple[Lump, ...]:

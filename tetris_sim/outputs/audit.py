@@ -12,6 +12,7 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.heat_flows import (
     Sources,
     flow_through,
+    givers_of,
     heat_column,
     lumps_of,
     openings,
@@ -301,12 +302,12 @@ class Audit:
     ) -> list[float]:
         through = [flow_through(it, snapshot, now=self._now) for it in self._openings]
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []
-        lumps, time, given = lumps_of(self._problem), snapshot.time, list[float]()
-        if lumps:  # which read the whole state
+        givers, time, given = givers_of(self._problem), snapshot.time, list[float]()
+        if givers:  # which read the whole state
             state = snapshot.hidden(tuple((0, n) for n in self._problem.grid.shape))[0]
-            given = [it.given(state, time) * joules_of(self._problem) for it in lumps]
+            given = [it.given(state, time) * joules_of(self._problem) for it in givers]
         flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
-        temperatures = [float(it.now.at(np.array(time))) for it in lumps]
+        temperatures = [float(it.now.at(np.array(time))) for it in lumps_of(self._problem)]
         power = 0.0 if self._sources is None else self._sources.power(snapshot)
         powers = self._powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
@@ -329,7 +330,7 @@ class Audit:
     def _names_of_flows(self) -> list[str]:
         faces = [f"{FLOW} {opening.name}" for opening in self._openings]
         pairs = [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
-        return [*faces, *pairs, *(f"{FLOW} {it.name}" for it in lumps_of(self._problem))]
+        return [*faces, *pairs, *(f"{FLOW} {it.name}" for it in givers_of(self._problem))]
 
     def _surfaces(self) -> dict[str, tuple[list[str], dict[str, int]]]:
         """The surfaces of everything that is not held: by column, the names under which steps count
@@ -338,7 +339,7 @@ class Audit:
         found: dict[str, tuple[list[str], dict[str, int]]] = {
             f"{THROUGH} {it.name}": ([it.name], {f"{FLOW} {it.name}": 1}) for it in self._openings
         }
-        for it in lumps_of(self._problem):
+        for it in givers_of(self._problem):
             found[f"{FROM} {it.name}"] = ([it.name], {f"{FLOW} {it.name}": 1})
         if self._body is None:
             return found

@@ -17,7 +17,7 @@ import numpy as np
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Neumann, Side
 from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
-from tetris_sim.model.equations import Lump
+from tetris_sim.model.equations import Heated, Lump
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
@@ -96,6 +96,12 @@ def openings(problem: Problem) -> Iterator[Opening]:
 def lumps_of(problem: Problem) -> tuple[Lump, ...]:
     """Return the lumps around a body."""
     return () if problem.moving is None else problem.moving.lumps
+
+
+def givers_of(problem: Problem) -> tuple[Lump | Heated, ...]:
+    """Return what gives heat to cells of a body by itself."""
+    heated = None if problem.moving is None else problem.moving.heated
+    return (*lumps_of(problem), *([heated] if heated else []))
 
 
 def flow_through(opening: Opening, snapshot: Snapshot, *, now: bool = False) -> float:

@@ -31,7 +31,7 @@ from tetris_sim.model.conduction import AFFINE, MIRROR, Ids, Numbers, Parameter,
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.problem import Passage, Problem, passage
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.outputs.heat_flows import Sources, flow_through, lumps_of, openings
+from tetris_sim.outputs.heat_flows import Sources, flow_through, givers_of, openings
 from tetris_sim.outputs.materials import BodyMaterials
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
@@ -79,7 +79,7 @@ class Meter:
             if self._body.conduction.source is not None:
                 sources = Sources(self._body.conduction.source, self._body)
                 self._sources = None if sources.adds_up else sources
-        self.asks = bool(self._openings or self._shores or self._sources or lumps_of(problem))
+        self.asks = bool(self._openings or self._shores or self._sources or givers_of(problem))
 
     def begin(self, snapshot: Snapshot) -> dict[str, float]:
         """Begin to count with a state."""
@@ -103,10 +103,10 @@ class Meter:
                 self._add_shore(found, shore, state)
         if self._sources is not None:
             found[SOURCES] = self._sources.power(snapshot)
-        state = snapshot.field()[0] if lumps_of(self._problem) else None
-        for lump in lumps_of(self._problem):
+        state = snapshot.field()[0] if givers_of(self._problem) else None
+        for it in givers_of(self._problem):
             assert state is not None
-            found[lump.name] = lump.given(state, snapshot.time) * joules_of(self._problem)
+            found[it.name] = it.given(state, snapshot.time) * joules_of(self._problem)
         return found
 
     def replaced(self, before: Snapshot, after: Snapshot) -> dict[str, float]:
