@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
+from tetris_sim.apps.heat.electric import Currents, find_currents
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
-from tetris_sim.apps.heat.lumps import Currents, find_currents, make_network, read_lumps
+from tetris_sim.apps.heat.lumps import make_network, read_lumps
 from tetris_sim.apps.heat.materials import in_potentials
 from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source

@@ -29,7 +29,8 @@ from tetris_sim.apps.domain import (
 )
 from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
-from tetris_sim.apps.heat.lumps import ElectricSection, Lumps
+from tetris_sim.apps.heat.electric import ElectricSection
+from tetris_sim.apps.heat.lumps import Lumps
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion

@@ -20,8 +20,9 @@ from pydantic import (
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.heat.electric import electric_mistakes
 from tetris_sim.apps.heat.enclosures import VoidSection, enclosure_mistakes
-from tetris_sim.apps.heat.lumps import electric_mistakes, lump_mistakes
+from tetris_sim.apps.heat.lumps import lump_mistakes
 from tetris_sim.apps.heat.materials import (
     MATERIALS,
     ContactSection,

@@ -11,7 +11,7 @@ import pytest
 
 import tetris_sim as ts
 from tetris_sim.apps.heat.conduction import examine
-from tetris_sim.apps.heat.lumps import Currents
+from tetris_sim.apps.heat.electric import Currents
 from tetris_sim.apps.heat.model import HeatModel
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
