@@ -91,7 +91,7 @@ def test_factors_and_iterations_find_the_same(monkeypatch: pytest.MonkeyPatch) -
     electrodes = {"face": "y-", "where": "x < 0.03", "voltage": 1}, ENDS[1]
     direct = currents(*electrodes)
     few = dict.fromkeys((1, 2, 3), 0)
-    monkeypatch.setattr("tetris_sim.apps.heat.lumps._FACTORISED", few)
+    monkeypatch.setattr("tetris_sim.apps.heat.electric._FACTORISED", few)
     sections = {"initial": {"type": "constant", "value": 21}, "time": {"t_end": 2e-3}}
     np.testing.assert_allclose(currents(*electrodes, **sections).heat, direct.heat, rtol=1e-7)
 
