@@ -79,6 +79,8 @@ class GradedCoefficients:
         radiances: of the same, effective emissivity times the Stefan-Boltzmann constant
             [W/(m^2 K^4)].
         periodic: per axis.
+        openings: area of faces per area of those of cells, by axis (ndim, n_ids, n_ids), if cells
+            are cut.
     """
 
     grid: Grid
@@ -88,19 +90,27 @@ class GradedCoefficients:
     resistance: Numbers
     radiances: Numbers
     periodic: Sequence[bool]
+    openings: Numbers | None = None
 
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         """Of the upper face along an axis of the points of a box [W/K]."""
         below, above, contact = self._in_series(axis, box)
         with np.errstate(divide="ignore"):
             per_area = 1 / (below + above + contact)
-        return np.asarray(per_area * self.grid.areas(axis, box))
+        return np.asarray(per_area * self._areas(axis, box))
+
+    def _areas(self, axis: int, box: Ranges) -> Numbers:
+        """Of the same faces, as far as they are open [m^2]."""
+        areas = self.grid.areas(axis, box)
+        return (
+            areas if self.openings is None else areas * self.openings[axis][self.sides(axis, box)]
+        )
 
     def series(self, axis: int, box: Ranges) -> Numbers:
         """The parts of the resistance of the same faces: below, above and of the contact
         (..., 3) [K/W]; where the state is the enthalpy, as of a conductivity of 1.
         """
-        parts, areas = self._in_series(axis, box), self.grid.areas(axis, box)
+        parts, areas = self._in_series(axis, box), self._areas(axis, box)
         # Through a face that is only a line, the axis, nothing flows.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.stack([np.where(areas > 0, it / areas, np.inf) for it in parts], axis=-1)
@@ -170,7 +180,7 @@ def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients
         beyond: what lies beyond the faces.
     """
     grid, fillings = found.painting.grid, found.fillings
-    shares = found.painting.shares()[found.of_id].T
+    shares = found.painting.cuts.shares()[found.of_id].T
     conductivity = np.zeros((grid.ndim, len(fillings)))
     film = np.full((grid.ndim, len(fillings)), np.nan)
     for number, filling in enumerate(fillings):
@@ -187,8 +197,11 @@ def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients
     )
     outside = np.array([it.substance is None for it in fillings])
     resistance[:, np.logical_and.outer(outside, outside)] = math.inf
+    openings = found.openings
+    if openings is not None:
+        openings = openings[:, found.of_id][:, :, found.of_id]
     return GradedCoefficients(
-        grid, found.medium(), conductivity, film, resistance, radiances, beyond.periodic
+        grid, found.medium(), conductivity, film, resistance, radiances, beyond.periodic, openings
     )
 
 
@@ -309,7 +322,8 @@ class Body:
         if self.heatings:
             extents = {n: self.found.extent(n) for n in self.heatings}
             here = MIRROR if enthalpy is None else TEMPERATURE
-            source = make_source_rule(self.heatings, self.found.sources, extents, here)
+            held = self.found.fullness[self.found.of_id]
+            source = make_source_rule(self.heatings, self.found.sources, extents, here, held)
         return Conduction(medium, source, self.coefficients, enthalpy)
 
     @property

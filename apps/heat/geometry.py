@@ -5,15 +5,13 @@ filling and the set of sources over it. States are numbered in the order in whic
 grid finds them, block by block (`survey.py`); afterwards the numbers are fixed. Blocks are anchored
 to global indices, so a point's state does not depend on the domain decomposition.
 
-Cells beside a surface that is not parallel to the axes have fillings of their own, which know how
-much of the stairs is surface, and how much of the cells is body.
+Cells beside a surface that is not the faces of cells have fillings of their own (`cut_cells.py`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import make_each
+from tetris_sim.apps.heat.cut_cells import CutCells
 from tetris_sim.apps.heat.materials import ContactSection
 from tetris_sim.apps.heat.sections import (
     RegionSection,
@@ -28,16 +27,8 @@ from tetris_sim.apps.heat.sections import (
     VolumeSource,
 )
 from tetris_sim.apps.heat.shapes import Filling, Layer, Place, open_labels
-from tetris_sim.apps.heat.surfaces import (
-    CrossedFaces,
-    Crossings,
-    Mask,
-    Places,
-    Surfaces,
-    changes,
-    direction_of,
-    unique_rows,
-)
+from tetris_sim.apps.heat.subgrid import Shapes, Subgrid
+from tetris_sim.apps.heat.surfaces import Mask, Surfaces
 from tetris_sim.apps.initial import (
     BLOCK_POINTS,
     block_box,
@@ -50,10 +41,8 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
-Numbers = npt.NDArray[np.float64]
 States = npt.NDArray[np.int32]
 _KEPT_BLOCKS, _MOST_KEPT = 8, 256  # of 2^18 states each
-_LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _NOTHING = -1
 
 
@@ -61,17 +50,12 @@ class RasterizedBody:
     """The state of every point, computed block by block and cached.
 
     Attributes:
-        fillings: of the points, by number; those of cells beside inclined surfaces are added as
-            they are found.
-        bases: by filling, the number of the one that it is a variant of.
-        states: (filling, numbers of the sources) by number.
+        fillings: of the points, by number; variants of those of cells beside surfaces that are not
+            the faces of cells are added as they are found.
         covered: numbers of the regions and of the sources found at some point so far.
         left: numbers of the regions that no later one covers at some point so far.
         mistakes: found so far, by key.
-        gains: by filling that is no variant, the volume between its true surface and the faces of
-            its cells [m^3].
-        areas: of surfaces, by the pair of fillings that meet there, as the true surface and as the
-            faces of cells [m^2]; only where some surface is not parallel to the axes.
+        cuts: the cells that surfaces cut.
     """
 
     def __init__(
@@ -121,39 +105,20 @@ class RasterizedBody:
         ]
         self._numbers = {state: n for n, state in enumerate(self.states)}
 
-        n = len(self.fillings)
-        self.bases = list(range(n))
-        self._exchanges = self._exchanging(contacts)
-        # Of two fillings that exchange heat, a fluid knows the direction of the surface, or the
-        # first material of the two.
-        fluid = np.array([it.fluid is not None for it in self.fillings], np.bool_)
-        first = np.arange(n)[:, None] < np.arange(n)
-        self._carriers = fluid[:, None] | (~np.logical_or.outer(fluid, fluid) & first)
-        # Whether heat is stored, and as a temperature: heat contents keep the volumes of cells.
-        radiates = any(it.emissivity for it in contacts)
-        radiates |= any(it.fluid is not None and it.fluid.emissivity > 0 for it in self.fillings)
-        self._stores = np.array(
-            [it.substance is not None and it.substance.properties is None for it in self.fillings],
-            np.bool_,
-        ) & np.bool_(not radiates)
-        self._variants: dict[tuple[Any, ...], int] = {}
-        self._share_sums: list[Numbers] = []  # of each variant, (2, ndim): sums and counts
-        self.gains, self._cut_volumes = np.zeros((2, n))
-        self._source_gains = dict.fromkeys((number for number, _ in sources), 0.0)
-        self._counted: set[tuple[int, ...]] = set()
-        self.areas: dict[tuple[int, int], Numbers] = {}
-        # Surfaces in one dimension, and those of boxes, are parallel to the axes.
-        is_of_boxes = all(
-            place.is_aligned and labels is None
-            for place, labels in (*self._shapes, *((place, None) for place in places))
+        # Without walls off the faces of cells, segments of axes are all there is to know.
+        self._given = regions, sources
+        shapes = self._shapes_on(grid, self._shapes, [it for _, it, _ in self._sources])
+        self._is_cut = not (shapes.are_boxes and shapes.are_whole)
+        fine = None if shapes.are_whole else Subgrid(shapes, self._reopened)
+        self.cuts = CutCells(
+            shapes, self.fillings, contacts, fine, look=self.layers_in, state_of=self._state
         )
-        self._is_inclined = grid.ndim > 1 and not is_of_boxes
+        self._counted: set[tuple[int, ...]] = set()
         # Where the segments of each axis begin: between two of them nothing changes.
         self.segments: list[npt.NDArray[np.int64]] | None = None
-        if is_of_boxes:
-            every = [place for place, _ in self._shapes] + places
+        if not self._is_cut:
             self.segments = [
-                np.unique([0, n, *(np.clip(it, 0, n) for place in every for it in place.walls(k))])
+                np.unique([0, n, *(np.clip(it, 0, n) for at in shapes.places for it in at.span(k))])
                 for k, n in enumerate(grid.shape)
             ]
 
@@ -245,51 +210,26 @@ class RasterizedBody:
         whole = tuple((0, n) for n in self.grid.shape)
         return (inside for _, inside in blocks_of(self.grid.shape, whole))
 
-    def shares(self) -> Numbers:
-        """By filling and axis, the area of the surface that a face of its cells stands for, per
-        area of the face, (n_fillings, ndim): the mean over such faces, once every block was seen.
-        """
-        found = np.ones((len(self.fillings), self.grid.ndim))
-        for filling, (total, count) in zip(
-            range(len(self.gains), len(found)), self._share_sums, strict=True
-        ):
-            found[filling] = np.divide(total, count, out=np.ones_like(total), where=count > 0)
-        return found
+    def _shapes_on(
+        self,
+        grid: Grid,
+        regions: Sequence[tuple[Place, Surfaces | None]],
+        sources: Sequence[Place],
+    ) -> Shapes:
+        """The shapes on a grid."""
+        own = [
+            (number, place, of_layer)
+            for (number, _, of_layer), place in zip(self._sources, sources, strict=True)
+        ]
+        return Shapes(grid, self.layers, self._filling_of_layer, regions, own)
 
-    def fullness(self) -> Numbers:
-        """By filling, the volume of its substance in its cells per volume of the cells, once every
-        block was seen, (n_fillings,): what lies on the wrong side of the faces of cells is put
-        into the cells that the surface cuts.
-        """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.nan_to_num(self.gains / self._cut_volumes, nan=0.0, posinf=0.0, neginf=0.0)
-        of_base = np.clip(1 + ratio, _LEAST_FULL, 1 / _LEAST_FULL)
-        cut = np.array([it.is_cut for it in self.fillings])
-        return np.where(cut, of_base[self.bases], 1.0)
-
-    def source_gain(self, source: int) -> float:
-        """By how much the true volume of a source exceeds that of its cells [m^3]."""
-        return self._source_gains[source]
-
-    def carrier(self, a: int, b: int) -> int | None:
-        """Which of two fillings knows the direction of the surface between them; None if neither a
-        film nor a contact is there.
-        """
-        own, other = self.bases[a], self.bases[b]
-        if not self._exchanges[own, other]:
-            return None
-        return a if self._carriers[own, other] else b
-
-    def _exchanging(self, contacts: Sequence[ContactSection]) -> npt.NDArray[np.bool_]:
-        """Pairs of fillings with a film or a contact between them, (n, n)."""
-        fluid = np.array([it.fluid is not None for it in self.fillings], np.bool_)
-        solid = np.array([it.substance is not None for it in self.fillings], np.bool_)
-        found = np.logical_and.outer(fluid, solid)
-        names = [it.name if it.substance is not None else None for it in self.fillings]
-        for contact in contacts:
-            first, second = (np.array([it == name for it in names]) for name in contact.between)
-            found |= np.logical_and.outer(first, second)
-        return np.asarray(found | found.T)
+    def _reopened(self, grid: Grid) -> Shapes:
+        """The shapes on another grid; labels are those of cells."""
+        regions, sources = self._given
+        places = [Place(it, grid, f"model.regions.{n}") for n, it in enumerate(regions)]
+        heated = [Place(it, grid, f"model.sources.{n}") for n, it in sources]
+        labels = [it for _, it in self._shapes]
+        return self._shapes_on(grid, list(zip(places, labels, strict=True)), heated)
 
     def _open(self, number: int, region: RegionSection) -> tuple[Place, Surfaces | None]:
         """Open the shape of a region, and number its layers."""
@@ -411,48 +351,13 @@ class RasterizedBody:
 
         layers, heated = self._layered(index)
         states = self._filling_of_layer[layers]
-        if self._is_inclined:
-            self._vary(index, states)
+        is_new = index not in self._counted
+        self._counted.add(index)
+        self.cuts.vary(block_box(self.grid.shape, index), states, is_new=is_new)
         for (number, *_), inside in zip(self._sources, heated, strict=True):
             if inside is not None:
                 states[inside] = self._with_source(states[inside], number)
         return states
-
-    def _vary(self, index: tuple[int, ...], states: States) -> None:
-        """Give cells beside inclined surfaces the states of variants of their fillings; the first
-        time that a block is seen, its surfaces are added up.
-        """
-        grid, box = self.grid, block_box(self.grid.shape, index)
-        is_new = index not in self._counted
-        self._counted.add(index)
-        # Of cells beside faces, a cell more than once: number, axis (-1: is cut) and share.
-        seen: list[tuple[Places, npt.NDArray[np.int64], Numbers]] = []
-
-        for axis in range(grid.ndim):
-            (low, high), n = box[axis], grid.shape[axis]
-            wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
-            layers, heated = self.layers_in(wide)
-            if is_new:
-                self._add_sources(axis, wide, layers, heated, low)
-            faces, pair = self._crossed(axis, wide, layers)
-            if is_new:
-                self._add_up(faces, pair, faces.below[:, axis] >= low)
-
-            # What a face means to the cells on both sides of it.
-            share = faces.crossings.share
-            is_cut = (share < 1) & np.isfinite(faces.crossings.place)
-            exchanges = self._exchanges[pair[0], pair[1]]
-            for side in (0, 1):
-                at = faces.below - np.array(box)[:, 0]
-                at[:, axis] += side
-                here = (at[:, axis] >= 0) & (at[:, axis] < states.shape[axis])
-                number = np.ravel_multi_index(tuple(at.T), states.shape, mode="clip")
-                cut = here & is_cut & self._stores[pair[side]]
-                carries = here & exchanges & self._carriers[pair[side], pair[1 - side]]
-                for marked, kind in ((cut, -1), (carries, axis)):
-                    cells = number[marked]
-                    seen.append((cells, np.full(len(cells), kind), share[marked]))
-        self._number(states, seen, box if is_new else None)
 
     def layers_in(self, box: Box) -> tuple[States, list[Mask]]:
         """Layers and sources of a box, from the blocks that it touches."""
@@ -467,120 +372,6 @@ class RasterizedBody:
                 if mark is not None:
                     whole[target] = mark[part]
         return layers, heated
-
-    def _crossed(self, axis: int, box: Box, layers: States) -> tuple[CrossedFaces, list[States]]:
-        """The faces within a box across which fillings change, and the fillings on both sides."""
-        places, step = changes(layers, axis)
-        ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
-        pair = [self._filling_of_layer[it] for it in ends]
-        differ = pair[0] != pair[1]
-        below, upper = (places + np.array(box)[:, 0])[differ], np.maximum(*ends)[differ]
-        faces = self._faces(axis, below, self._surface(axis, below, upper))
-        return faces, [it[differ] for it in pair]
-
-    def _faces(self, axis: int, below: Places, crossings: Crossings) -> CrossedFaces:
-        grid = self.grid
-        area = grid.areas_at(axis, below)
-        beyond = np.nan_to_num(crossings.place - grid.ends(axis)[below[:, axis] + 1])
-        beyond *= grid.scale_at(axis, below)
-        # The squares of the shares of all axes add up to 1 on a surface, and where a surface is
-        # hardly seen along an axis its place is inaccurate and its share small.
-        return CrossedFaces(below, crossings, area, crossings.share**2 * beyond * area)
-
-    def _surface(self, axis: int, below: Places, upper: States) -> Crossings:
-        """The surface of the later of two regions that meet; `upper` are its layers."""
-        share, place = np.ones(len(below)), np.full(len(below), np.nan)
-        for layer in np.unique(upper):
-            of = self.layers[layer]
-            its_place, labels = self._shapes[of.region]
-            here = upper == layer
-            if its_place.is_aligned and labels is None:
-                continue
-            found = its_place.crossings(axis, below[here], None)
-            if labels is not None:
-                found = found.sharper(labels.crossings(axis, below[here], of.label))
-            share[here], place[here] = found.share, found.place
-        return Crossings(share, place)
-
-    def _add_up(self, faces: CrossedFaces, pair: Sequence[States], own: Mask) -> None:
-        """Add the areas of surfaces, and the volumes between them and the faces of cells."""
-        for a, b in np.unique(np.stack(pair)[:, own], axis=1).T.tolist():
-            here = own & (pair[0] == a) & (pair[1] == b)
-            area, gain = faces.area[here], float(faces.gain[here].sum())
-            total = np.array([(faces.crossings.share[here] * area).sum(), area.sum()])
-            key = (min(a, b), max(a, b))
-            self.areas[key] = self.areas.get(key, np.zeros(2)) + total
-            self.gains[a] += gain
-            self.gains[b] -= gain
-
-    def _add_sources(
-        self, axis: int, box: Box, layers: States, heated: Sequence[Mask], low: int
-    ) -> None:
-        """Add the volumes between the true surfaces of sources and the faces of their cells."""
-        corner = np.array(box)[:, 0]
-        for (number, place, _), inside in zip(self._sources, heated, strict=True):
-            places, step = changes(inside, axis)
-            places = places[places[:, axis] + corner[axis] >= low]
-            below = places + corner
-            ends = [layers[tuple((places + it * step).T)] for it in (0, 1)]
-
-            found = place.crossings(axis, below, None)
-            other = self._surface(axis, below, np.maximum(*ends))
-            changed = ends[0] != ends[1]
-            other = Crossings(np.where(changed, other.share, 1.0), other.place)
-            gain = self._faces(axis, below, found.sharper(other)).gain
-            sign = np.where(inside[tuple(places.T)], 1.0, -1.0)
-            self._source_gains[number] += float((sign * gain).sum())
-
-    def _number(
-        self,
-        states: States,
-        seen: Sequence[tuple[Places, npt.NDArray[np.int64], Numbers]],
-        counted: Box | None,
-    ) -> None:
-        """Number the variants of fillings that a block has; `states` is changed.
-
-        Args:
-            states: the number of each cell's filling, which is that of its state.
-            seen: cells that a surface cuts (-1), and those beside faces of an axis that exchange
-                heat, with the share of the face.
-            counted: the box of the block, if its shares and volumes are to be added up.
-        """
-        number, axis, share = (np.concatenate(it) for it in zip(*seen, strict=True))
-        cells, place = np.unique(number, return_inverse=True)
-        sums, counts = np.zeros((2, self.grid.ndim + 1, len(cells)))  # the last: is cut
-        least = np.ones(len(cells))
-        np.add.at(sums, (axis, place), share)
-        np.add.at(counts, (axis, place), 1.0)
-        np.minimum.at(least, place[axis >= 0], share[axis >= 0])
-
-        # Cells without an inclined surface keep their states.
-        varies = (least < 1) | (counts[-1] > 0)
-        cells, sums, counts = cells[varies], sums[:-1, varies], counts[:, varies]
-        direction = np.where(least[varies] < 1, direction_of(sums, counts[:-1]), -1)
-        keys = (states.reshape(-1)[cells], counts[-1] > 0, *direction)
-        kinds, kind = unique_rows(keys)
-        volumes = None if counted is None else self.grid.volumes(counted).reshape(-1)[cells]
-
-        numbers = np.zeros(len(kinds), np.int32)
-        for n, (own, own_cut, *towards) in enumerate(kinds.tolist()):
-            filling = self._variant(own, None if towards[0] < 0 else tuple(towards), own_cut)
-            numbers[n] = self._state(filling, ())
-            if volumes is not None:
-                here = kind == n
-                self._cut_volumes[own] += volumes[here].sum() if own_cut else 0.0
-                total = np.stack([it[: self.grid.ndim, here].sum(axis=1) for it in (sums, counts)])
-                self._share_sums[filling - len(self.gains)] += total
-        states.reshape(-1)[cells] = numbers[kind]
-
-    def _variant(self, base: int, direction: tuple[int, ...] | None, is_cut: bool) -> int:
-        key = (base, direction, is_cut)
-        if key not in self._variants:
-            self._variants[key] = len(self.fillings)
-            self.fillings.append(replace(self.fillings[base], is_cut=bool(is_cut)))
-            self.bases.append(base)
-            self._share_sums.append(np.zeros((2, self.grid.ndim)))
-        return self._variants[key]
 
     def _state(self, filling: int, sources: tuple[int, ...]) -> int:
         """Return the number of a state, a new one if it is new."""

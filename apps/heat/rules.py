@@ -466,16 +466,18 @@ def make_source_rule(
     sources_of_id: Sequence[Sequence[int]],
     extents: Mapping[int, tuple[float, float]],
     here: str = MIRROR,
+    held: Numbers | float = 1.0,
 ) -> Rule:
     """The power per volume of every point [W/m^3].
 
     Args:
         heatings: by number of the source.
         sources_of_id: which of them heat the points of each id.
-        extents: volume of the cells of each source, and within its true surface [m^3].
+        extents: volume of what the cells of each source hold, and within its true surface [m^3].
         here: input that is the temperature of a point.
+        held: by id, volume of what the cells hold per volume of the cells.
     """
-    heats = {n: np.array([n in own for own in sources_of_id], np.float64) for n in heatings}
+    heats = {n: np.array([n in own for own in sources_of_id], np.float64) * held for n in heatings}
     for number, heating in heatings.items():
         cells, true = extents[number]
         if heating.is_total:

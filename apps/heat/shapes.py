@@ -7,11 +7,10 @@ surface crosses the lines between neighbouring centres (`surfaces.py`).
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +61,7 @@ from tetris_sim.model.formula import (
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
+ON_FACE = 1e-6  # of a cell: what is nearer to a face lies on it
 _STEP = 1e-3  # of a cell, for the gradient of a condition
 _EVALUATED = 1 << 13  # points of a box that is no longer divided
 _INEXACT = 1e-13  # relative error of functions that are not rounded correctly, with room
@@ -109,7 +109,9 @@ class Place:
         key: of the location, for messages.
 
     Attributes:
-        is_aligned: whether it is a box or everything, whose walls are those of cells.
+        is_aligned: whether it is a box or everything, whose walls are parallel to the axes.
+        walls: by axis, where its low and high wall lie within the grid [m], if it has them.
+        is_whole: whether all of these are faces of cells.
 
     Raises:
         ConfigError: the condition is no expression of the grid's axes, or, when it is called, it is
@@ -117,12 +119,21 @@ class Place:
     """
 
     def __init__(self, place: Location, grid: Grid, key: str) -> None:
-        self._shape = grid.shape
+        self._grid = grid
         self._spans = None if place.box is None else indices(place.box, grid)
+        self.walls = [
+            (math.nan, math.nan) if place.box is None else _walls(place.box, grid, axis)
+            for axis in range(grid.ndim)
+        ]
         self._condition = (
             None if place.where is None else Condition(place.where, grid, f"{key}.where")
         )
         self.is_aligned = self._condition is None
+        self.is_whole = self.is_aligned and not any(
+            math.isfinite(wall) and not on_face(grid, axis, wall)
+            for axis, walls in enumerate(self.walls)
+            for wall in walls
+        )
 
     def __call__(self, box: Box) -> Mask | None:
         """Whether each cell of a box belongs; None if none does."""
@@ -144,22 +155,49 @@ class Place:
         the place is aligned; None if none does.
         """
         assert self._condition is None
-        spans = self._spans or ((0, n) for n in self._shape)
+        spans = self._spans or ((0, n) for n in self._grid.shape)
         marks = [(it >= low) & (it < high) for it, (low, high) in zip(axes, spans, strict=True)]
         return np.ix_(*marks) if all(it.any() for it in marks) else None
 
-    def walls(self, axis: int) -> tuple[int, ...]:
+    def span(self, axis: int) -> tuple[int, ...]:
         """Indices along an axis at which a box begins, or another place behind it."""
         return () if self._spans is None else self._spans[axis]
 
+    def at(self, places: Places) -> Mask:
+        """Whether the centres of cells (n, ndim) belong."""
+        inside = np.ones(len(places), np.bool_)
+        for axis, (low, high) in enumerate(self._spans or ()):
+            inside &= (places[:, axis] >= low) & (places[:, axis] < high)
+        if self._condition is not None:
+            inside[inside] = self._condition.at(places[inside])
+        return inside
+
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
         """See `Surfaces`."""
-        if self._condition is None:
-            return aligned(len(below))
-        found = self._condition.crossings(axis, below)
-        low, high = (0, 0) if self._spans is None else self._spans[axis]
-        wall = np.isin(below[:, axis] + 1, (low, high)) & (self._spans is not None)
-        return Crossings(np.where(wall, 1.0, found.share), np.where(wall, np.nan, found.place))
+        found = aligned(len(below))
+        if self._condition is not None:
+            found = self._condition.crossings(axis, below)
+        for face, wall in zip(self.span(axis), self.walls[axis], strict=False):
+            at_wall = replace(aligned(len(below)), place=np.full(len(below), wall))
+            found = at_wall.where(below[:, axis] + 1 == face, found)
+        return found
+
+
+def on_face(grid: Grid, axis: int, place: float) -> bool:
+    """Whether a place along an axis [m] is a face of cells, but for rounding."""
+    ends = grid.ends(axis)
+    near = int(np.argmin(np.abs(ends - place)))
+    width = grid.widths(axis)[min(near, grid.shape[axis] - 1)]
+    return bool(abs(ends[near] - place) < ON_FACE * width)
+
+
+def _walls(box: BoxSection, grid: Grid, axis: int) -> tuple[float, float]:
+    """Where the walls of a box across an axis lie, NaN if beyond the grid [m]."""
+    span, (low, high) = getattr(box, grid.axis_names[axis]), grid.bounds(axis)
+    if span is None:
+        return math.nan, math.nan
+    first, last = (float(it) if low < it < high else math.nan for it in span)
+    return first, last
 
 
 def indices(box: BoxSection, grid: Grid) -> Box:
@@ -272,7 +310,7 @@ class Condition:
         high[axis] = self._coordinates[axis][below[:, axis] + 1]
 
         # Where several comparisons turn, on an edge, the mean of them stands for both.
-        share, place, turning = np.zeros((3, len(below)))
+        share, place, weight, turning = np.zeros((4, len(below)))
         for sign, difference in self._differences:
             with np.errstate(all="ignore"):
                 ends = [self._value(difference, at) for at in (low, high)]
@@ -287,12 +325,26 @@ class Condition:
                     self._slope(difference, point, k) / self._grid.scale_at(k, below)
                     for k in range(len(low))
                 ]
-                cosine = np.abs(slopes[axis]) / functools.reduce(np.hypot, slopes)
-            share += np.where(turns, np.where(np.isfinite(cosine), cosine, 1.0), 0.0)
-            place += np.where(turns, np.where(np.isfinite(cosine), at, np.nan), 0.0)
+            cut = crossings_of(np.stack(slopes), axis, at)
+            share += np.where(turns, cut.share, 0.0)
+            place += np.where(turns, cut.place, 0.0)
+            weight += np.where(turns, cut.weight, 0.0)
             turning += turns
         with np.errstate(invalid="ignore", divide="ignore"):
-            return crossings_of(share / turning, place / turning)
+            mean = Crossings(share / turning, place / turning, weight / turning)
+        return mean.where(turning > 0, aligned(len(below)))
+
+    def at(self, places: Places) -> Mask:
+        """Whether it is true at the centres of cells (n, ndim); not where it is not finite."""
+        named = {
+            name: it[places[:, k]]
+            for k, (name, it) in enumerate(
+                zip(self._grid.axis_names, self._coordinates, strict=True)
+            )
+        }
+        with np.errstate(all="ignore"):
+            found = np.asarray(self._expression(**named), np.float64)
+        return np.broadcast_to(np.isfinite(found) & (found != 0), len(places))
 
     def _value(self, tree: Operation, at: list[Numbers]) -> Numbers:
         named = dict(zip(self._grid.axis_names, at, strict=True))

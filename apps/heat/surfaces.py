@@ -10,6 +10,7 @@ Two kinds are known by files alone: closed surfaces of triangles (STL), and labe
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -33,7 +34,7 @@ Places = npt.NDArray[np.int64]  # global indices of cells (n, ndim), array order
 _ALIGNED = 1e-9  # a share this close to 1 is that of a wall across the axis
 _BALL = 4  # cells around a face in which stairs of labels are looked at as a whole
 _REACH = 24  # cells along which a step of stairs of labels is followed
-_LEVELS = {2: 10, 3: 7}  # of directions of a surface, from one axis to another, by number of axes
+_LEVELS = {1: 1, 2: 10, 3: 7}  # of directions from one axis to another, by number of axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +45,47 @@ class Crossings:
         share: |cosine| of the angle between the surface's normal and the axis, (n,): the area of
             the surface that the face between the cells stands for, per area of the face.
         place: coordinate along the axis [m], (n,); NaN where only cells are known.
+        weight: area of the surface that a thin line stands for, per area across it, (n,), where
+            lines along all axes share a surface: those that it hardly crosses count for little.
     """
 
     share: Numbers
     place: Numbers
+    weight: Numbers
 
     def sharper(self, other: Crossings) -> Crossings:
         """Of two surfaces, on each line the one that is less across the axis."""
-        own = self.share <= other.share
-        return Crossings(
-            np.where(own, self.share, other.share), np.where(own, self.place, other.place)
+        return other.where(self.share > other.share, self)
+
+    def where(self, chosen: Mask, other: Crossings) -> Crossings:
+        """Take these crossings where they are chosen, and the other ones elsewhere."""
+        pairs = zip(
+            (self.share, self.place, self.weight),
+            (other.share, other.place, other.weight),
+            strict=True,
         )
+        return Crossings(*(np.where(chosen, *pair) for pair in pairs))
 
 
 def aligned(n: int) -> Crossings:
     """The crossings of n lines by walls across the axis, at the faces of cells."""
-    return Crossings(np.ones(n), np.full(n, np.nan))
+    return Crossings(np.ones(n), np.full(n, np.nan), np.ones(n))
 
 
-def crossings_of(share: Numbers, place: Numbers) -> Crossings:
-    """Snap walls across the axis, whose cells are not to be changed."""
-    share = np.where(np.isfinite(share), share, 1.0)
-    flat = share > 1 - _ALIGNED
-    return Crossings(np.where(flat, 1.0, share), np.where(flat, np.nan, place))
+def crossings_of(normal: Numbers, axis: int, place: Numbers) -> Crossings:
+    """The crossings of lines along an axis by surfaces of some normals, (ndim, n), of any length;
+    walls across the axis are so to the bit.
+
+    The squares of the cosines would share a surface between the lines of all axes, too. Their
+    fourth powers do it smoothly where the lines of one axis leave it, so that sums over lines
+    converge to a higher order.
+    """
+    with np.errstate(all="ignore"):
+        cosines = np.abs(normal) / np.sqrt((normal**2).sum(axis=0))
+        share = np.where(np.isfinite(cosines[axis]), cosines[axis], 1.0)
+        weight = share**3 / (cosines**4).sum(axis=0)
+    flat = (share > 1 - _ALIGNED) | ~np.isfinite(weight)
+    return Crossings(np.where(flat, 1.0, share), place, np.where(flat, 1.0, weight))
 
 
 class Surfaces(Protocol):
@@ -74,6 +93,9 @@ class Surfaces(Protocol):
 
     def __call__(self, box: Box) -> npt.NDArray[Any] | None:
         """The label, or whether it is inside, of each cell of a box; None if all are outside."""
+
+    def at(self, places: Places) -> npt.NDArray[Any]:
+        """The labels of cells (n, ndim), or whether they are inside."""
 
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
         """Where the surface crosses the lines from some cells to the next along an axis; lines that
@@ -153,9 +175,26 @@ class TriangleSurface:
         if not len(keys):
             return aligned(len(below))
         met = keys[found] == wanted
-        return crossings_of(
-            np.where(met, cuts.share[found], 1.0), np.where(met, cuts.at[found], np.nan)
-        )
+        cut = crossings_of(cuts.normal[:, found], axis, cuts.at[found])
+        return cut.where(met, aligned(len(below)))
+
+    def on(self, grid: Grid) -> TriangleSurface:
+        """The same surface on another grid."""
+        other = copy.copy(self)
+        other._grid = grid
+        other._cuts_along = functools.cache(other._cut)
+        return other
+
+    def at(self, places: Places) -> Mask:
+        """Whether cells (n, ndim) are inside the body."""
+        cuts, n = self._cuts_along(2), self._grid.shape
+        width = n[2] + 1
+        line = places[:, 0] * n[1] + places[:, 1]
+        keys = cuts.line * width + cuts.above
+        turned = np.append(0, np.cumsum(cuts.turn))
+        around = turned[np.searchsorted(keys, line * width + places[:, 2], "right")]
+        around = around - turned[np.searchsorted(keys, line * width)]
+        return np.asarray(around != 0 if self._ordered else around % 2 != 0)
 
     def _cut(self, axis: int) -> _Cuts:
         """Intersect the lines of cell centres along an axis with all triangles."""
@@ -165,7 +204,7 @@ class TriangleSurface:
         # Corners as (along the line, fast, slow); the axes of arrays are z, y, x.
         corners = self._triangles[:, :, [2 - axis, 2 - fast, 2 - slow]]
 
-        lines, at, turn, share = [], [], [], []
+        lines, at, turn, normals = [], [], [], []
         for which, i, j in _pairs(corners, columns, rows):
             meets, place, area = _meets(corners[which], columns[j], rows[i])
             which, i, j = which[meets], i[meets], j[meets]
@@ -173,16 +212,17 @@ class TriangleSurface:
             at.append(place[meets])
             turn.append(np.where((area[meets] > 0) & self._ordered, -1, 1))
             edges = corners[which, 1:] - corners[which, :1]
-            normal = np.cross(edges[:, 0], edges[:, 1])
-            share.append(np.abs(normal[:, 0]) / np.linalg.norm(normal, axis=1))
+            normals.append(np.cross(edges[:, 0], edges[:, 1]))
         line, place = np.concatenate([*lines, np.empty(0, np.int64)]), np.concatenate([*at, []])
+        # From (along, fast, slow) to the order of arrays.
+        parts = [0 if it == axis else 2 if it == slow else 1 for it in range(3)]
         order = np.lexsort((place, line))
         return _Cuts(
             line[order],
             place[order],
             np.searchsorted(along, place[order], "right"),
             np.concatenate([*turn, np.empty(0, np.int64)])[order],
-            np.concatenate([*share, []])[order],
+            np.concatenate([*normals, np.empty((0, 3))])[order][:, parts].T,
         )
 
 
@@ -195,14 +235,14 @@ class _Cuts:
         at: coordinate along the axis [m].
         above: index of the first cell centre beyond it.
         turn: along x, 1 into the body and -1 out of it; 1 where the file does not tell.
-        share: see `Crossings`.
+        normal: of the surface, of any length, array order (ndim, n).
     """
 
     line: npt.NDArray[np.int64]
     at: Numbers
     above: npt.NDArray[np.int64]
     turn: npt.NDArray[np.int64]
-    share: Numbers
+    normal: Numbers
 
 
 def _refuse_cut_off(path: Path, key: str) -> None:
@@ -335,6 +375,14 @@ class Voxels:
         """The labels of the cells of a box."""
         return self.labels(box)
 
+    def at(self, places: Places) -> npt.NDArray[Any]:
+        """The labels of cells (n, ndim)."""
+        if not len(places):
+            return np.zeros(0, np.int32)
+        low, high = places.min(axis=0), places.max(axis=0) + 1
+        read = self.labels(tuple(zip(low.tolist(), high.tolist(), strict=True)))
+        return np.asarray(read[tuple((places - low).T)])
+
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
         """See `Surfaces`."""
         near = _Neighbourhood(self, axis, below, label)
@@ -352,7 +400,8 @@ class Voxels:
             slope = near.slope(other, in_ball) * ratio
             square += np.where(np.isfinite(slope), slope, 0.0) ** 2
         share = np.where(near.turns, 1 / np.sqrt(1 + square), 1.0)
-        return crossings_of(share, np.full(len(below), np.nan))
+        share = np.where(share > 1 - _ALIGNED, 1.0, share)
+        return Crossings(share, np.full(len(below), np.nan), share)
 
 
 class _Neighbourhood:
@@ -467,7 +516,7 @@ def unique_rows(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], 
     """The different rows of some columns of small whole numbers, sorted, and the number of each."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        code = code * 16 + column + 1  # levels and flags are below 15
+        code = code * 64 + column + 1  # all but the first are below 63
     _, first, number = np.unique(code, return_index=True, return_inverse=True)
     return np.column_stack(columns)[first], number.reshape(-1)
 
@@ -481,12 +530,25 @@ class CrossedFaces:
         crossings: of the surface.
         area: of each face [m^2].
         gain: by how much the true surface lies beyond the face, times the area it stands for [m^3].
+        floats: of walls across the axis, whether they belong to something off the faces of cells.
     """
 
     below: Places
     crossings: Crossings
     area: Numbers
     gain: Numbers
+    floats: Mask
+
+    def chosen(self, these: Mask) -> CrossedFaces:
+        """Some of them."""
+        own = self.crossings
+        return CrossedFaces(
+            self.below[these],
+            Crossings(own.share[these], own.place[these], own.weight[these]),
+            self.area[these],
+            self.gain[these],
+            self.floats[these],
+        )
 
 
 def direction_of(sums: Numbers, counts: Numbers) -> npt.NDArray[np.int64]:

@@ -31,6 +31,7 @@ from tetris_sim.model.slab import PointLabels
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _PERFECT = 1e30  # W/(m K), of what resists nothing
 _LEAST_FULL = 0.5  # of a source smaller than its cells
+_SAME = 1e-9  # relative; sizes that differ by less are the same
 _KEPT_AROUND = 32  # blocks by their segments: those of some planes
 _KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point
 
@@ -63,6 +64,9 @@ class GridScan:
         touching: pairs of fillings that lie side by side somewhere, smaller number first.
         dt_limit: largest stable time step [s].
         limiting: name of the material that sets it.
+        openings: of faces between cells that walls cut, by axis and pair of fillings (ndim, n, n):
+            their area per area of the faces of cells; None if all are whole.
+        shortened: the largest stable step per the one of whole cells.
     """
 
     painting: RasterizedBody
@@ -74,6 +78,8 @@ class GridScan:
     touching: frozenset[tuple[int, int]]
     dt_limit: float
     limiting: str
+    openings: Numbers | None = None
+    shortened: float = 1.0
 
     @functools.cached_property
     def occurring(self) -> tuple[int, ...]:
@@ -93,41 +99,52 @@ class GridScan:
         return tuple(self.painting.states[state][1] for state in self.occurring)
 
     def extent(self, source: int) -> tuple[float, float]:
-        """Volume of the cells that a source heats, and of the source within its true surface
-        [m^3].
+        """Volume of what the cells that a source heats hold, and of the source within its true
+        surface [m^3].
         """
-        cells = sum(
-            float(self.volumes[state])
-            for state, sources in zip(self.occurring, self.sources, strict=True)
-            if source in sources
+        own = self.volumes * self.fullness[[it for it, _ in self.painting.states]]
+        cells, filled = (
+            sum(
+                float(of[state])
+                for state, sources in zip(self.occurring, self.sources, strict=True)
+                if source in sources
+            )
+            for of in (self.volumes, own)
         )
-        return cells, max(cells + self.painting.source_gain(source), _LEAST_FULL * cells)
+        return filled, max(cells + self.painting.cuts.source_gain(source), _LEAST_FULL * cells)
 
     def extents(self) -> tuple[str, ...]:
         """Say volumes of materials and areas of surfaces, true and as cells and their faces have
         them, where they differ.
         """
-        painting, ndim = self.painting, self.painting.grid.ndim
-        volume_unit, area_unit = (_power_of_metre(it) for it in (ndim, ndim - 1))
+        painting, dimensions = self.painting, self.painting.grid.dimensions
+        volume_unit, area_unit = (_power_of_metre(it) for it in (dimensions, dimensions - 1))
 
-        cells = np.zeros(len(painting.fillings))
+        cells, used = np.zeros((2, len(painting.fillings)))
         for state, (filling, _) in enumerate(painting.states[: len(self.volumes)]):
-            cells[painting.bases[filling]] += self.volumes[state]
+            base = painting.cuts.bases[filling]
+            cells[base] += self.volumes[state]
+            used[base] += self.volumes[state] * self.fullness[filling]
 
-        return (
-            *(
-                f"{painting.fillings[base].name}: volume {cells[base] + gain:.5g} {volume_unit}, "
-                f"{cells[base]:.5g} in its cells"
-                for base, gain in enumerate(painting.gains)
-                if gain and painting.fillings[base].substance is not None
-            ),
-            *(
-                f"{painting.fillings[a].name} to {painting.fillings[b].name}: area {true:.5g} "
-                f"{area_unit}, {faces:.5g} as faces of cells"
-                for (a, b), (true, faces) in sorted(painting.areas.items())
-                if true < faces
-            ),
-        )
+        names = [it.name for it in painting.fillings]
+        said = [
+            f"{names[base]}: volume {cells[base] + gain:.5g} {volume_unit}, {used[base]:.5g} as "
+            f"computed, {cells[base]:.5g} in its cells"
+            for base, gain in enumerate(painting.cuts.gains())
+            if abs(gain) > _SAME * cells[base] and painting.fillings[base].substance is not None
+        ]
+        said += [
+            f"{names[a]} to {names[b]}: area {true:.5g} {area_unit}, {area:.5g} as computed, "
+            f"{faces:.5g} as faces of cells"
+            for (a, b), (true, area, faces) in sorted(painting.cuts.areas().items())
+            if abs(true - faces) > _SAME * faces
+        ]
+        if self.shortened < 1 - _SAME:
+            said.append(
+                f"cells that surfaces cut hold less heat than whole ones, which makes the largest "
+                f"stable time step {self.shortened:.2g} of what it would be otherwise"
+            )
+        return tuple(said)
 
     @functools.cached_property
     def enthalpy(self) -> Enthalpy | None:
@@ -141,13 +158,13 @@ class GridScan:
             [(it, self._kind(it)) for it in of_id],
             (self.resistance, self.radiance),
             painting.grid.spacing,
-            painting.shares(),
+            painting.cuts.shares(),
         )
 
     def _kind(self, filling: int) -> int:
         """A filling whose curves are the same: that of the substance, without its surfaces."""
         is_substance = self.painting.fillings[filling].substance is not None
-        return self.painting.bases[filling] if is_substance else filling
+        return self.painting.cuts.bases[filling] if is_substance else filling
 
     @property
     def of_id(self) -> list[int]:
@@ -216,6 +233,7 @@ def conductances(
     resistance: Numbers,
     spacing: Sequence[float],
     shares: Numbers | float = 1.0,
+    openings: Numbers | None = None,
 ) -> Numbers:
     """Conductance between neighbours, (ndim, n, n) [W/(m^3 K)].
 
@@ -228,6 +246,7 @@ def conductances(
         resistance: of joints, by axis (ndim, n, n) [m^2 K/W].
         spacing: array order [m].
         shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
+        openings: see `GridScan`.
     """
     n = len(fillings)
     shares = np.broadcast_to(shares, (n, len(spacing)))
@@ -251,7 +270,7 @@ def conductances(
             if filling.substance is not None and filling.substance.properties is not None:
                 rate = filling.substance.diffusivity[direction] * filling.substance.capacity
                 tables[axis, number, number] = rate / h**2
-    return tables
+    return tables if openings is None else tables * openings
 
 
 def joints(
@@ -269,7 +288,7 @@ def joints(
     found, radiance = np.zeros((2, shares.shape[1], len(fillings), len(fillings)))
 
     def join(i: int, j: int, resistance: float, emitted: float) -> None:
-        share = shares[painting.carrier(i, j)]
+        share = shares[painting.cuts.carrier(i, j)]
         with np.errstate(divide="ignore", invalid="ignore"):
             found[:, i, j] = found[:, j, i] = np.where(share > 0, resistance / share, np.inf)
         radiance[:, i, j] = radiance[:, j, i] = emitted * share
@@ -311,7 +330,7 @@ def survey(
     """
     # Cells that a surface cuts may be lighter, and then count by themselves; what surfaces let pass
     # is at most what the faces of cells would.
-    n = len(painting.fillings)
+    n, cuts = len(painting.fillings), painting.cuts
     contacts = tuple(contacts)
     resistance, radiance = joints(painting, contacts, np.ones((n, grid.ndim)))
     # However hot they are: surfaces that radiate resist nothing.
@@ -319,7 +338,7 @@ def survey(
     conductance = np.tile(conductances(painting.fillings, resistance, grid.spacing), (2, 2))
     # Beyond an insulated face lies one filling more, that lets nothing pass.
     walled = np.pad(conductance, ((0, 0), (0, 1), (0, 1)))
-    largest = np.zeros(2 * n)  # sum of conductances around a point, by filling
+    largest = np.zeros((1 + grid.ndim, 2 * n))  # sums around a point, of all axes and of each
     volumes: npt.NDArray[Any] = np.zeros(0)
     touching: set[tuple[int, int]] = set()
 
@@ -336,23 +355,34 @@ def survey(
             continue
 
         of_state = np.array(
-            [painting.bases[it] + n * painting.fillings[it].is_cut for it, _ in painting.states],
+            [cuts.bases[it] + n * painting.fillings[it].is_cut for it, _ in painting.states],
             np.int32,
         )
         around = of_state[states]
         _wall(around, box, grid.shape, openness)
         touching |= _look_around(around, walled, largest)
 
-    fillings, shares, fullness = painting.fillings, painting.shares(), painting.fullness()
-    emptiest = np.ones(n)
-    np.minimum.at(emptiest, painting.bases, fullness)
-    rates = largest / np.tile(capacities(fillings[:n]), 2) / np.append(np.ones(n), emptiest)
+    fillings, shares, fullness = painting.fillings, cuts.shares(), cuts.fullness()
+    openings = cuts.openings()
+    # What cells are cut count by themselves, and all of them where a surface is larger than faces.
+    rates = np.zeros((2, n))
+    rates[0] = largest[0, :n] / capacities(fillings[:n])
+    for number, it in enumerate(fillings):
+        if it.is_cut:
+            base = cuts.bases[number]
+            around = largest[0, n + base]
+            if openings is not None and cuts.is_flat(number):
+                around = largest[1:, n + base] @ openings[:, number, number]
+            rate = around / capacities([it])[0] / fullness[number]
+            rates[1, base] = max(rates[1, base], rate)
+    fastest = rates.max() * max(1.0, float(shares.max()))
     limiting = int(np.argmax(rates))
-    dt_limit = 1 / float(rates[limiting]) if rates[limiting] > 0 else math.inf
+    dt_limit = 1 / float(fastest) if fastest > 0 else math.inf
+    whole = (largest[0].reshape(2, n) / capacities(fillings[:n])).max()
     resistance, radiance = joints(painting, contacts, shares)
     return GridScan(
         painting,
-        conductances(fillings, resistance, grid.spacing, shares),
+        conductances(fillings, resistance, grid.spacing, shares, openings),
         resistance,
         radiance,
         fullness,
@@ -360,6 +390,8 @@ def survey(
         frozenset((min(a % n, b % n), max(a % n, b % n)) for a, b in touching if a % n != b % n),
         dt_limit,
         fillings[limiting % n].name,
+        openings,
+        shortened=float(whole / fastest) if fastest > 0 else 1.0,
     )
 
 
@@ -455,14 +487,14 @@ def _look_around(around: States, walled: Numbers, largest: Numbers) -> set[tuple
         around: the fillings of a block and one point more on each side; -1, the last entry of
             tables, lets nothing pass.
         walled: conductances, (ndim, n + 1, n + 1).
-        largest: by filling, (n,).
+        largest: of all axes and of each, by filling, (1 + ndim, n).
 
     Returns:
         Pairs of fillings that touch.
     """
     ndim, first = around.ndim, int(around.flat[0])
     if first >= 0 and (around == first).all():
-        largest[first] = max(largest[first], 2 * walled[:, first, first].sum())
+        _raise(largest, first, walled)
         return set()
 
     centre = around[(slice(1, -1),) * ndim]
@@ -475,18 +507,28 @@ def _look_around(around: States, walled: Numbers, largest: Numbers) -> set[tuple
     mixed = np.zeros(centre.shape, np.bool_)
     for there in beside:
         mixed |= there != centre
-    alone = np.flatnonzero(np.bincount(centre[~mixed], minlength=len(largest)))
+    alone = np.flatnonzero(np.bincount(centre[~mixed], minlength=largest.shape[1]))
     for filling in alone:
-        largest[filling] = max(largest[filling], 2 * walled[:, filling, filling].sum())
+        _raise(largest, int(filling), walled)
 
     here = centre[mixed]
     if not len(here):
         return set()
-    total, pairs = np.zeros(len(here)), set()
+    total, along, pairs = np.zeros(len(here)), np.zeros((ndim, len(here))), set()
     for number, there in enumerate(it[mixed] for it in beside):
-        total += walled[number // 2][here, there]
+        through = walled[number // 2][here, there]
+        total += through
+        along[number // 2] += through
         low, high = np.minimum(here, there), np.maximum(here, there)
         for pair in np.unique(low[low >= 0].astype(np.int64) * len(walled[0]) + high[low >= 0]):
             pairs.add(divmod(int(pair), len(walled[0])))
-    np.maximum.at(largest, here, total)
+    for sums, own in zip(largest, (total, *along), strict=True):
+        np.maximum.at(sums, here, own)
     return {(a, b) for a, b in pairs if a != b}
+
+
+def _raise(largest: Numbers, filling: int, walled: Numbers) -> None:
+    """Raise `largest` to the sums around a point among its like."""
+    through = 2 * walled[:, filling, filling]
+    own = np.array([through.sum(), *through])
+    largest[:, filling] = np.maximum(largest[:, filling], own)

@@ -355,6 +355,13 @@ class Grid:
             found = np.multiply.outer(found, self._extents(axis, *span))
         return found
 
+    def volumes_at(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
+        """Return the volumes of some cells [m^3], (n,), by their indices (n, ndim)."""
+        found = np.full(len(places), self.system.around)
+        for axis, n in enumerate(self.shape):
+            found *= self._extents(axis, 0, n)[places[:, axis]]
+        return found
+
     def _extents(self, axis: int, start: int, stop: int) -> npt.NDArray[np.float64]:
         if not self.system.is_curved:
             return self.widths(axis, start, stop)
