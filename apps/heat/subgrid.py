@@ -33,7 +33,7 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
 
 Layers = npt.NDArray[np.int32]
-_MOST_PARTS = 1_200_000  # of cells beside surfaces, looked at in about half a second
+_MOST_PARTS = 450_000  # of cells beside surfaces, looked at in less than half a second
 _FINEST = {1: 1, 2: 16, 3: 4}  # parts of a cell along an axis, by number of axes
 _NOTHING = -1
 
@@ -152,8 +152,9 @@ class Sizes:
         """Add faces along an axis, that stand for areas `along` [m^2]."""
         if not len(along):
             return
-        for a, b in np.unique(np.stack(pair), axis=1).T.tolist():
-            here = (pair[0] == a) & (pair[1] == b)
+        code, n = pair[0].astype(np.int64) * len(self.gains) + pair[1], len(self.gains)
+        for a, b in (divmod(int(it), n) for it in np.unique(code)):
+            here = code == a * n + b
             gain = float(faces.gain[here].sum())
             flat = here & (faces.crossings.share == 1)
             own = self.areas.setdefault((min(a, b), max(a, b)), np.zeros(faces.below.shape[1] + 1))
@@ -237,7 +238,7 @@ class Subgrid:
             into.sources[number] += float(volumes[inside[mine]].sum() - before)
 
         for axis in range(grid.ndim):
-            low, high = parts.pairs(axis, mine)
+            low, high = parts.pairs(axis, own, (layers, *heated))
             self._cross(axis, parts.places, (low, high), layers, heated, into)
 
     def _cross(
@@ -332,15 +333,28 @@ class _Parts:
         above = [slots[tuple((cells + step).T)] for step in steps]
         return cls(begins[cell] + local, cell, local, counts, first, above)
 
-    def pairs(self, axis: int, chosen: Mask) -> tuple[Places, Places]:
-        """Numbers of the chosen parts that have another one above along an axis, and of that."""
-        last = self.local[:, axis] == self.counts[self.cell, axis] - 1
+    def pairs(
+        self, axis: int, chosen: Mask, values: Sequence[npt.NDArray[Any]]
+    ) -> tuple[Places, Places]:
+        """Numbers of parts that have another one above along an axis, and of that: those of chosen
+        cells, and of these where some of the values of parts may differ.
+        """
+        many, after = np.zeros(len(self.first), np.bool_), self.above[axis]
+        unlike = np.zeros(len(self.first), np.bool_)
+        for it in values:
+            least, most = (find.reduceat(it, self.first) for find in (np.minimum, np.maximum))
+            many |= least != most
+            unlike |= least != least[after]
+        joined = chosen & (after >= 0) & (many | many[after] | unlike)
+
+        inner = np.flatnonzero((chosen & many)[self.cell])
+        inner = inner[self.local[inner, axis] < self.counts[self.cell[inner], axis] - 1]
         stride = self.counts[:, axis + 1 :].prod(axis=1)
-        inner = np.flatnonzero(chosen & ~last)
-        outer = np.flatnonzero(chosen & last & (self.above[axis][self.cell] >= 0))
+        outer = np.flatnonzero(joined[self.cell])
+        outer = outer[self.local[outer, axis] == self.counts[self.cell[outer], axis] - 1]
 
         # The first along the axis of the next cell, at the same place along the others.
-        beyond, local = self.above[axis][self.cell[outer]], self.local[outer].copy()
+        beyond, local = after[self.cell[outer]], self.local[outer].copy()
         local[:, axis] = 0
         offset = np.zeros(len(outer), np.int64)
         for k in range(local.shape[1]):
@@ -353,7 +367,8 @@ def _parts(shape: tuple[int, ...]) -> int:
     """Into how many parts cells are divided along an axis: fewer where there are more of them."""
     ndim = len(shape)
     beside = 6 * prod(shape) ** ((ndim - 1) / ndim)
-    return max(1, min(_FINEST[ndim], int((_MOST_PARTS / beside) ** (1 / ndim))))
+    most = _MOST_PARTS + prod(shape) / 2  # no more work than the look at every cell
+    return max(1, min(_FINEST[ndim], int((most / beside) ** (1 / ndim))))
 
 
 def _divided(grid: Grid, axis: int, parts: int, walls: Sequence[float]) -> Numbers:

@@ -197,19 +197,100 @@ def shares(inside: npt.NDArray[np.bool_], axis: int) -> npt.NDArray[np.float64]:
     return voxels.crossings(axis, below, None).share
 
 
-def test_walls_parallel_to_the_axes_keep_their_bits() -> None:
-    box = {"x": [5.2e-3, 15e-3], "y": [4e-3, 17e-3]}
+def test_walls_on_the_faces_of_cells_keep_their_bits() -> None:
+    box = {"x": [5e-3, 15e-3], "y": [4e-3, 17e-3]}
     tables = []
     for region in (
         {"box": box},
-        {"where": "5.2e-3 < x < 15e-3 and y > 4e-3 and y < 17e-3"},
-        {"where": "max(abs(x - 10.1e-3) - 4.9e-3, abs(y - 10.5e-3) - 6.5e-3) < 0"},
+        {"where": "5e-3 < x < 15e-3 and y > 4e-3 and y < 17e-3"},
+        {"where": "max(abs(x - 10e-3) - 5e-3, abs(y - 10.5e-3) - 6.5e-3) < 0"},
     ):
         medium = problem_of(immersed(24, region)).conduction.medium  # type: ignore[union-attr]
+        assert medium.names == ("metal", "fluid")
         tables.append((medium.conductance, medium.capacity, medium.ids(((0, 24), (0, 24)))))
     for other in tables[1:]:
         for a, b in zip(tables[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+BOXES = {
+    1: ({"x": [5.23e-3, 15.01e-3]}, 2.0, 9.78e-3),
+    2: ({"x": [5.23e-3, 15.01e-3], "y": [4.3e-3, 17.7e-3]}, 46.36e-3, 131.052e-6),
+    3: (
+        {"x": [5.23e-3, 15.01e-3], "y": [4.3e-3, 17.7e-3], "z": [3.1e-3, 9.9e-3]},
+        577.352e-6,
+        891.1536e-9,
+    ),
+}
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("n", [24, 37])
+def test_boxes_off_the_faces_of_cells_are_exact(ndim: int, n: int) -> None:
+    box, surface, volume = BOXES[ndim]
+    config = immersed(n, {"box": box}, ndim)
+    # Held and heated throughout: the power of a density is that of the volume.
+    config["model"]["sources"] = [{"material": "metal", "density": 100 / volume}]
+    assert area(config) == pytest.approx(surface, rel=5e-6)
+    assert heat_capacity(problem_of(config)) == pytest.approx(volume, rel=1e-12)
+
+
+def test_walls_of_conditions_are_those_of_boxes() -> None:
+    made = [
+        problem_of(immersed(24, region))
+        for region in (
+            {"box": BOXES[2][0]},
+            {"where": "5.23e-3 < x < 15.01e-3 and 4.3e-3 < y < 17.7e-3"},
+        )
+    ]
+    assert heat_capacity(made[1]) == pytest.approx(heat_capacity(made[0]), rel=1e-4)
+    field = immersed(24, {"where": "5.23e-3 < x < 15.01e-3 and 4.3e-3 < y < 17.7e-3"})
+    assert area(field) == pytest.approx(BOXES[2][1], rel=3e-3)
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_heat_spreads_along_a_bar_whose_walls_are_off_the_faces(graded: bool) -> None:
+    """Its cells hold as much more heat as more passes through them."""
+    y = np.linspace(0, SIZE, 25)
+    fields = []
+    for walls in ([8e-3, 12e-3], [7.7e-3, 12.45e-3]):
+        config = immersed(24, {"box": {"y": walls}})
+        config["model"] |= {
+            "regions": [{"void": True}, {"material": "metal", "box": {"y": walls}}],
+            "sources": [],
+        }
+        if graded:
+            edges = y + 1e-4 * np.sin(y / SIZE * 2 * math.pi)
+            config["grid"]["graded"] = {"x": {"edges": edges.tolist()}}
+        config["initial"] = {"type": "expression", "expression": "cos(x/24e-3*pi)"}
+        config["time"] = {"scheme": "explicit", "dt": 1e-7, "steps": 40}
+        config["compute"] = {"method": "cpu.plain"}
+        fields.append(ts.run(config, progress=False).field()[8:12])
+    assert np.abs(fields[0]).min() < 0.9
+    np.testing.assert_allclose(fields[1], fields[0], rtol=0, atol=1e-12)
+
+
+def test_a_layer_between_faces_cools_as_fast_as_it_holds_heat() -> None:
+    """A layer of 3.3 cells on one that resists little: rho c of its whole thickness counts."""
+    config = immersed(20, {"box": {"x": [0, 3.96e-3]}}, 1)
+    config["model"]["sources"] = []
+    config["initial"] = {"type": "constant", "value": 1}
+    config["time"] = {"scheme": "implicit", "dt": 5, "t_end": 100}
+    field = ts.run(config, progress=False).field()
+    rate = 100 / (8900 * 385 * 3.96e-3)
+    assert field[0] == pytest.approx(math.exp(-100 * rate), rel=1e-4)
+
+
+def test_what_cut_cells_cost_is_said() -> None:
+    made = make_config(immersed(48, {"box": BOXES[2][0]}))
+    body, _ = examine(cast("HeatModel", made.model), made)
+    assert body is not None
+    volume, surface, step = body.found.extents()
+    assert volume == "metal: volume 0.00013105 m^2, 0.00013105 as computed, 0.0001325 in its cells"
+    assert surface == (
+        "metal to fluid: area 0.04636 m, 0.04636 as computed, 0.047 as faces of cells"
+    )
+    assert "the largest stable time step 0.68 of" in step
 
 
 def heat_capacity(problem: Problem) -> float:
