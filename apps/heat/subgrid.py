@@ -220,7 +220,7 @@ class Subgrid:
             return
 
         own = (cells + corner < np.array(box)[:, 1]).all(axis=1)
-        parts = _Parts.of(cells, corner, mixed.shape, self._starts)
+        parts = _PartsOfCells.of(cells, corner, mixed.shape, self._starts)
         layers = self._layers_at(parts.places, coarse[tuple(cells.T)][parts.cell])
         mine = own[parts.cell]
         grid, fine, fillings = self._coarse.grid, self._fine.grid, self._coarse.filling_of_layer
@@ -238,8 +238,8 @@ class Subgrid:
             into.sources[number] += float(volumes[inside[mine]].sum() - before)
 
         for axis in range(grid.ndim):
-            low, high = parts.pairs(axis, own, (layers, *heated))
-            self._cross(axis, parts.places, (low, high), layers, heated, into)
+            sides = parts.pairs(axis, own, (layers, *heated))
+            self._cross(axis, parts.places, sides, layers, heated, into)
 
     def _cross(
         self,
@@ -293,7 +293,7 @@ class Subgrid:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _PartsOfCells:
     """The parts of some cells, cell by cell.
 
     Attributes:
@@ -315,7 +315,7 @@ class _Parts:
     @classmethod
     def of(
         cls, cells: Places, corner: Places, shape: tuple[int, ...], starts: Sequence[Places]
-    ) -> _Parts:
+    ) -> _PartsOfCells:
         """Number the parts of cells of a box of some shape at a corner."""
         at = cells + corner
         begins = np.stack([it[at[:, k]] for k, it in enumerate(starts)], axis=1)

@@ -370,10 +370,10 @@ def survey(
     for number, it in enumerate(fillings):
         if it.is_cut:
             base = cuts.bases[number]
-            around = largest[0, n + base]
+            through = largest[0, n + base]
             if openings is not None and cuts.is_flat(number):
-                around = largest[1:, n + base] @ openings[:, number, number]
-            rate = around / capacities([it])[0] / fullness[number]
+                through = largest[1:, n + base] @ openings[:, number, number]
+            rate = through / capacities([it])[0] / fullness[number]
             rates[1, base] = max(rates[1, base], rate)
     fastest = rates.max() * max(1.0, float(shares.max()))
     limiting = int(np.argmax(rates))
