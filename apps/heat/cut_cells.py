@@ -91,6 +91,7 @@ class CutCells:
             np.bool_,
         ) & np.bool_(not radiates)
 
+        # Both sums begin alike: what no line finds is what cells have.
         sources = dict.fromkeys((number for number, *_ in shapes.sources), 0.0)
         self.stairs, self.true = (Sizes(np.zeros(n), {**sources}, {}) for _ in range(2))
         self.faces: dict[tuple[int, int], Numbers] = {}
@@ -129,6 +130,7 @@ class CutCells:
             self._add_sources(axis, wide, layers, heated, low)
 
         share = faces.crossings.share
+        # Walls on the faces of cells are whole, and cells beside nothing else keep their bits.
         is_inclined = share < 1
         kind = np.where(is_inclined, _INCLINED, np.where(faces.floats, _FLOATING, _WHOLE))
         is_cut = (is_inclined & np.isfinite(faces.crossings.place)) | (faces.gain != 0)
@@ -143,6 +145,7 @@ class CutCells:
             number = np.ravel_multi_index(tuple(at.T), states.shape, mode="clip")
             cut = here & is_cut & self._stores[pair[side]]
             carries = here & exchanges & self._carriers[pair[side], pair[1 - side]]
+            # The upper cell loses what the lower one gains.
             gain = faces.gain if side == 0 else -faces.gain
             marked = cut | carries
             chosen = (number, kind, share, gain, cut, carries, code)
@@ -154,6 +157,7 @@ class CutCells:
         """Add the areas of surfaces, and the volumes between them and the faces of cells."""
         part, ends = faces.chosen(own), [it[own] for it in pair]
         self.stairs.add(axis, part, ends, part.crossings.share * part.area)
+        # By kind of face, because each kind has a factor of its own.
         flat = part.crossings.share == 1
         for a, b in np.unique(np.stack(ends), axis=1).T.tolist():
             here = (ends[0] == a) & (ends[1] == b)
@@ -199,16 +203,19 @@ class CutCells:
         beyond = seen.gain[walls] / volumes[place[walls]]
         np.add.at(widths, (seen.axis[walls], place[walls]), beyond)
         np.add.at(gains, place[seen.cut], seen.gain[seen.cut])
+        # A wall lies at most half a cell from a face; with one on either side a cell could vanish.
         widths = np.where(how == 1, np.clip(widths, 0.5, 1.5), 1.0)
 
         varies = is_directed | (how > 0)
         direction = np.where(is_directed, direction_of(sums, counts), -1)
         levels = np.where(how == 1, np.rint(_LEVELS * widths).astype(np.int64), 0)
+        # Levels keep variants few; the mean over the cells of one keeps their sum.
         keys = (flat_states[cells], *direction, how, *levels)
         kinds, which = unique_rows([it[varies] for it in keys])
         variants = np.array([self._variant(*row) for row in kinds.tolist()], np.int64)
         own = np.full(len(cells), -1)
         own[varies] = variants[which] if len(kinds) else -1
+        # A block that was forgotten and is seen again gets the same variants.
         if is_new:
             self._add_cells(own, flat_states[cells], volumes, (how, widths, gains))
             faces = carries & (own[place] >= 0)
@@ -224,6 +231,7 @@ class CutCells:
         cut: tuple[Places, Numbers, Numbers],
     ) -> None:
         how, widths, gains = cut
+        # On stairs the parts that lie beyond faces even out, so that one mean does for all.
         for base in np.unique(bases[how == 2]):
             here = (how == 2) & (bases == base)
             self._inclined[:, base] += gains[here].sum(), volumes[here].sum()
@@ -292,8 +300,10 @@ class CutCells:
             flat, inclined = self._factors(pair)
             whole, floating = faces[: self._ndim], faces[self._ndim : -1]
             stairs = self.stairs.areas[pair]
+            # As `shares` has it, summed over all variants.
             used = float(whole.sum() + (floating * flat).sum() + inclined * stairs[-1])
             true = self.true.areas.get(pair) if self._subgrid else stairs
+
             is_used = self._exchanges[pair]
             found[pair] = (
                 float(used if true is None else true.sum()),
@@ -350,6 +360,7 @@ class CutCells:
         if (open_ == 1).all():
             return None
 
+        # Films and contacts know their area already.
         exchanges = self._exchanges[np.ix_(self.bases, self.bases)]
         stores = self._stores[self.bases]
         apart = exchanges | ~np.logical_and.outer(stores, stores)

@@ -120,6 +120,8 @@ class Place:
 
     def __init__(self, place: Location, grid: Grid, key: str) -> None:
         self._grid = grid
+
+        # Cells belong by their centres; where the walls are decides how they are cut.
         self._spans = None if place.box is None else indices(place.box, grid)
         self.walls = [
             (math.nan, math.nan) if place.box is None else _walls(place.box, grid, axis)
@@ -175,6 +177,7 @@ class Place:
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
         """See `Surfaces`."""
         found = aligned(len(below))
+        # The box cuts the condition, so that its walls are the surface where both meet.
         if self._condition is not None:
             found = self._condition.crossings(axis, below)
         for face, wall in zip(self.span(axis), self.walls[axis], strict=False):

@@ -174,6 +174,7 @@ class Subgrid:
             shapes: on the cells.
             remake: the same shapes on another grid.
         """
+        # Boxes need no parts: their walls are ends of parts, and nothing else is cut.
         self._coarse, grid = shapes, shapes.grid
         parts = 1 if shapes.are_boxes else _parts(grid.shape)
         edges, self._starts = [], []
@@ -183,6 +184,7 @@ class Subgrid:
             edges.append(tuple(divided.tolist()))
             self._starts.append(np.searchsorted(divided, ends))
 
+        # Where a cell begins, a part does: ends of cells are ends of parts to the bit.
         counts = tuple(len(it) - 1 for it in edges)
         fine = Grid.graded(counts, grid.size, edges, system=grid.system)
         self._fine = remake(fine)
@@ -209,6 +211,7 @@ class Subgrid:
         wide = tuple(
             (max(low - 1, 0), min(high + 2, n)) for (low, high), n in zip(box, shape, strict=True)
         )
+        # Far from all surfaces a part is what its cell is, and adds nothing.
         corner = np.array(wide)[:, 0]
         coarse, heats = look(wide)
         mixed = functools.reduce(np.logical_or, map(_mixed, (coarse, *heats)))
@@ -219,12 +222,14 @@ class Subgrid:
         if not len(cells):
             return
 
+        # Cells above the box are neighbours only: their own box counts them.
         own = (cells + corner < np.array(box)[:, 1]).all(axis=1)
         parts = _PartsOfCells.of(cells, corner, mixed.shape, self._starts)
         layers = self._layers_at(parts.places, coarse[tuple(cells.T)][parts.cell])
         mine = own[parts.cell]
         grid, fine, fillings = self._coarse.grid, self._fine.grid, self._coarse.filling_of_layer
         volumes = fine.volumes_at(parts.places[mine])
+        # Gains are relative to whole cells, so that what is not cut has none to the bit.
         of_cells = grid.volumes_at(cells[own] + corner)
         here = fillings[coarse[tuple(cells[own].T)]]
         into.gains += np.bincount(fillings[layers[mine]], volumes, len(into.gains))
@@ -234,6 +239,7 @@ class Subgrid:
         for (number, place, of_layer), marks in zip(self._fine.sources, heats, strict=True):
             inside = place.at(parts.places) & of_layer[layers]
             heated.append(inside)
+            # A source heats what its parts show, not what its cells do.
             before = of_cells[marks[tuple(cells[own].T)]].sum()
             into.sources[number] += float(volumes[inside[mine]].sum() - before)
 
@@ -252,6 +258,7 @@ class Subgrid:
     ) -> None:
         """Add what surfaces cross on lines from some parts to others."""
         low, high = sides
+        # Most pairs of parts are alike.
         changed = np.flatnonzero(layers[low] != layers[high])
         ends = [layers[it[changed]] for it in sides]
         faces, pair, _ = self._fine.crossed(axis, places[low[changed]], ends)
@@ -281,6 +288,7 @@ class Subgrid:
             if labels is None:
                 found[inside] = of[None]
                 continue
+            # As in painting, labels that have no material show what was there before.
             marked: npt.NDArray[Any] = np.asarray(labels.at(places[inside]))
             if None in of:
                 layer = np.where(marked != 0, of[None], _NOTHING)
@@ -327,6 +335,7 @@ class _PartsOfCells:
         for axis in reversed(range(len(shape))):
             left, local[:, axis] = np.divmod(left, counts[cell, axis])
 
+        # One row more than there are cells, so that the last ones have none above them.
         slots = np.full(tuple(n + 1 for n in shape), -1)
         slots[tuple(cells.T)] = np.arange(len(cells))
         steps = np.eye(len(shape), dtype=np.int64)
@@ -341,6 +350,7 @@ class _PartsOfCells:
         """
         many, after = np.zeros(len(self.first), np.bool_), self.above[axis]
         unlike = np.zeros(len(self.first), np.bool_)
+        # Two cells of one and the same value meet at no surface.
         for it in values:
             least, most = (find.reduceat(it, self.first) for find in (np.minimum, np.maximum))
             many |= least != most
@@ -374,6 +384,7 @@ def _parts(shape: tuple[int, ...]) -> int:
 def _divided(grid: Grid, axis: int, parts: int, walls: Sequence[float]) -> Numbers:
     """Ends of cells, of their parts, and walls off these [m], ascending."""
     ends, widths = grid.ends(axis), grid.widths(axis)
+    # A wall on an end of a part is that end: parts of no width have no centre.
     inner = ends[:-1, None] + widths[:, None] * np.arange(parts) / parts
     found = np.append(inner.reshape(-1), ends[-1])
     for wall in sorted({it for it in walls if np.isfinite(it)}):

@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,8 +54,9 @@ class Crossings:
     weight: Numbers
 
     def sharper(self, other: Crossings) -> Crossings:
-        """Of two surfaces, on each line the one that is less across the axis."""
-        return other.where(self.share > other.share, self)
+        """Of two surfaces, on each line the one that is less across the axis, or the only one."""
+        only = np.isnan(self.place) & np.isfinite(other.place) & (self.share == other.share)
+        return other.where((self.share > other.share) | only, self)
 
     def where(self, chosen: Mask, other: Crossings) -> Crossings:
         """Take these crossings where they are chosen, and the other ones elsewhere."""
@@ -84,6 +85,7 @@ def crossings_of(normal: Numbers, axis: int, place: Numbers) -> Crossings:
         cosines = np.abs(normal) / np.sqrt((normal**2).sum(axis=0))
         share = np.where(np.isfinite(cosines[axis]), cosines[axis], 1.0)
         weight = share**3 / (cosines**4).sum(axis=0)
+    # A normal that is not known is that of a wall.
     flat = (share > 1 - _ALIGNED) | ~np.isfinite(weight)
     return Crossings(np.where(flat, 1.0, share), place, np.where(flat, 1.0, weight))
 
@@ -147,6 +149,7 @@ class TriangleSurface:
         corners, self._ordered = _read(path, key)
         self._triangles, self._grid = corners * scale + np.array(offset), grid
         self._cuts_along = functools.cache(self._cut)
+        self._scale = functools.cache(self._true_per_lines)
 
     def __call__(self, box: Box) -> npt.NDArray[np.uint8]:
         """Return 1 for the cells of a box inside the body and 0 for those outside."""
@@ -176,13 +179,37 @@ class TriangleSurface:
             return aligned(len(below))
         met = keys[found] == wanted
         cut = crossings_of(cuts.normal[:, found], axis, cuts.at[found])
+        cut = replace(cut, weight=cut.weight * self._scale())
         return cut.where(met, aligned(len(below)))
+
+    def _true_per_lines(self) -> float:
+        """The area of all triangles per the one that all lines find, 1 unless the grid holds them
+        all.
+        """
+        grid, corners = self._grid, self._triangles
+        ends = np.array([grid.bounds(axis) for axis in range(3)])[::-1]
+        if (corners < ends[:, 0]).any() or (corners > ends[:, 1]).any():
+            return 1.0
+        edges = corners[:, 1:] - corners[:, :1]
+        true = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=1).sum() / 2
+
+        found = 0.0
+        for axis in range(3):
+            cuts = self._cuts_along(axis)
+            slow, fast = (it for it in range(3) if it != axis)
+            rows, columns = np.divmod(cuts.line, grid.shape[fast])
+            across = grid.widths(slow)[rows] * grid.widths(fast)[columns]
+            found += float((crossings_of(cuts.normal, axis, cuts.at).weight * across).sum())
+        # Lines through few triangles say too little.
+        return float(true) / found if 0.5 < float(true) / max(found, 1e-300) < 2 else 1.0
 
     def on(self, grid: Grid) -> TriangleSurface:
         """The same surface on another grid."""
         other = copy.copy(self)
         other._grid = grid
+        # What was found on the lines of one grid says nothing about those of another.
         other._cuts_along = functools.cache(other._cut)
+        other._scale = functools.cache(other._true_per_lines)
         return other
 
     def at(self, places: Places) -> Mask:
@@ -191,6 +218,7 @@ class TriangleSurface:
         width = n[2] + 1
         line = places[:, 0] * n[1] + places[:, 1]
         keys = cuts.line * width + cuts.above
+        # Turns up to the centre of a cell, without those of the lines before.
         turned = np.append(0, np.cumsum(cuts.turn))
         around = turned[np.searchsorted(keys, line * width + places[:, 2], "right")]
         around = around - turned[np.searchsorted(keys, line * width)]
