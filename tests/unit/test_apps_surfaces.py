@@ -93,8 +93,8 @@ def test_the_area_of_a_ball(n: int) -> None:
 
 @pytest.mark.parametrize("angle", [5, 17, 30, 45, 72])
 def test_the_area_of_a_plate_does_not_depend_on_how_it_lies(angle: float) -> None:
-    # The last cell at each of its corners is uncertain.
-    assert area(immersed(96, {"where": rotated(angle)})) == pytest.approx(44e-3, rel=8e-3)
+    # The last part of a cell at each of its corners is uncertain.
+    assert area(immersed(96, {"where": rotated(angle)})) == pytest.approx(44e-3, rel=1e-3)
 
 
 def test_areas_on_graded_axes() -> None:
@@ -130,8 +130,7 @@ def test_areas_of_closed_surfaces(name: str, tmp_path: Path) -> None:
     mesh.apply_translation([12, 12, 12])
     mesh.export(tmp_path / "body.stl")
     config = immersed(48, {"labels": str(tmp_path / "body.stl"), "scale": "1 mm"}, 3)
-    # First order at edges: 2 % at 24 cells a side.
-    assert area(config) == pytest.approx(mesh.area * 1e-6, rel=2e-2)
+    assert area(config) == pytest.approx(mesh.area * 1e-6, rel=1e-4)
 
 
 def extruded(outline: npt.NDArray[np.float64], height: float) -> Any:
@@ -206,7 +205,7 @@ def test_walls_on_the_faces_of_cells_keep_their_bits() -> None:
         {"where": "max(abs(x - 10e-3) - 5e-3, abs(y - 10.5e-3) - 6.5e-3) < 0"},
     ):
         medium = problem_of(immersed(24, region)).conduction.medium  # type: ignore[union-attr]
-        assert medium.names == ("metal", "fluid")
+        assert sorted(medium.names) == ["fluid", "metal"]
         tables.append((medium.conductance, medium.capacity, medium.ids(((0, 24), (0, 24)))))
     for other in tables[1:]:
         for a, b in zip(tables[0], other, strict=True):
@@ -231,7 +230,7 @@ def test_boxes_off_the_faces_of_cells_are_exact(ndim: int, n: int) -> None:
     config = immersed(n, {"box": box}, ndim)
     # Held and heated throughout: the power of a density is that of the volume.
     config["model"]["sources"] = [{"material": "metal", "density": 100 / volume}]
-    assert area(config) == pytest.approx(surface, rel=5e-6)
+    assert area(config) == pytest.approx(surface, rel=1e-5)  # of a body of nearly one temperature
     assert heat_capacity(problem_of(config)) == pytest.approx(volume, rel=1e-12)
 
 
@@ -286,7 +285,7 @@ def test_what_cut_cells_cost_is_said() -> None:
     body, _ = examine(cast("HeatModel", made.model), made)
     assert body is not None
     volume, surface, step = body.found.extents()
-    assert volume == "metal: volume 0.00013105 m^2, 0.00013105 as computed, 0.0001325 in its cells"
+    assert volume == "metal: volume 0.00013105 m^2, 0.00013105 as computed, 0.00013 in its cells"
     assert surface == (
         "metal to fluid: area 0.04636 m, 0.04636 as computed, 0.047 as faces of cells"
     )
