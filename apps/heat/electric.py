@@ -144,8 +144,6 @@ def find_currents(model: HeatModel, found: GridScan) -> Currents | None:
     Raises:
         ConfigError: nothing conducts at an electrode, or the potential is not found.
     """
-    from scipy.sparse import coo_matrix
-
     if (electric := model.electric) is None:
         return None
     if found.enthalpy is not None:
@@ -154,6 +152,8 @@ def find_currents(model: HeatModel, found: GridScan) -> Currents | None:
             "melts, radiates to a fluid or a gap, or depends on temperature; give numbers"
         )
         raise ConfigError(msg)
+
+    from scipy.sparse import coo_matrix
 
     # What has no electric conductivity insulates: voids, fluids and other materials.
     grid = found.painting.grid

@@ -124,6 +124,8 @@ def find_enclosures(
     Raises:
         ConfigError: a void is open, or a material beside it has no emissivity.
     """
+    if not any(radiates(region.void) for region in model.regions):
+        return None
     from scipy.ndimage import label
 
     grid = found.painting.grid
