@@ -62,6 +62,8 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
 ON_FACE = 1e-6  # of a cell: what is nearer to a face lies on it
+_BENT = 0.2  # of how far its ends are apart: how far off a line a difference may be half-way
+_HALVINGS = 50  # of the way between two cells: to the rounding of a place
 _STEP = 1e-3  # of a cell, for the gradient of a condition
 _EVALUATED = 1 << 13  # points of a box that is no longer divided
 _INEXACT = 1e-13  # relative error of functions that are not rounded correctly, with room
@@ -324,6 +326,13 @@ class Condition:
                 at = low[axis] + across * np.clip(ends[0] / (ends[0] - ends[1]), 0.0, 1.0)
                 point = [*low]
                 point[axis] = at
+                # A difference that jumps, as remainders do and whole numbers, is no line between.
+                half = [*low]
+                half[axis] = (low[axis] + high[axis]) / 2
+                bent = abs(self._value(difference, half) - (ends[0] + ends[1]) / 2)
+                if (jumps := turns & ~(bent <= _BENT * abs(ends[1] - ends[0]))).any():
+                    ends_of = [it[jumps] for it in low], high[axis][jumps]
+                    at[jumps] = self._turn(sign, difference, ends_of, axis)
                 slopes = [
                     self._slope(difference, point, k) / self._grid.scale_at(k, below)
                     for k in range(len(low))
@@ -352,6 +361,19 @@ class Condition:
     def _value(self, tree: Operation, at: list[Numbers]) -> Numbers:
         named = dict(zip(self._grid.axis_names, at, strict=True))
         return np.broadcast_to(np.asarray(evaluate(tree, named), np.float64), at[0].shape)
+
+    def _turn(
+        self, sign: str, tree: Operation, ends: tuple[list[Numbers], Numbers], axis: int
+    ) -> Numbers:
+        """Find where a comparison turns between two ends along an axis, by bisection."""
+        point, high = [*ends[0]], ends[1]
+        low = point[axis]
+        first = COMPARISONS[sign](self._value(tree, point), 0.0)
+        for _ in range(_HALVINGS):
+            point[axis] = (low + high) / 2
+            same = np.equal(COMPARISONS[sign](self._value(tree, point), 0.0), first)
+            low, high = np.where(same, point[axis], low), np.where(same, high, point[axis])
+        return np.asarray((low + high) / 2)
 
     def _slope(self, tree: Operation, point: list[Numbers], axis: int) -> Numbers:
         step = _STEP * self._grid.spacing[axis]

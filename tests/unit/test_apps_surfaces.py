@@ -247,6 +247,33 @@ def test_walls_of_conditions_are_those_of_boxes() -> None:
     assert area(field) == pytest.approx(BOXES[2][1], rel=3e-3)
 
 
+@pytest.mark.parametrize(
+    "where", ["x % 6e-3 < 2e-3", "floor(x/1e-3) < 4", "ceil(x/4e-3) < 3", "abs(x - 10e-3) < 4e-3"]
+)
+def test_conditions_that_jump_turn_where_they_do(where: str) -> None:
+    """Remainders and whole numbers are no lines between cells: their walls lie on faces here."""
+    model = {
+        "type": "heat",
+        "materials": {"fin": "aluminium"},
+        "regions": [
+            {"fluid": {"ambient": 20, "h": 40}},
+            {"material": "fin", "where": where},
+        ],
+    }
+    config = make_config(
+        {
+            "grid": {"shape": [24, 10], "size": [24e-3, 10e-3]},
+            "model": model,
+            "initial": {"type": "constant", "value": 30},
+            "boundaries": {"*": {"type": "neumann"}},
+            "time": {"steps": 1},
+        }
+    )
+    capacity = config.build().conduction.medium.capacity
+    # No cell is cut, so there are two kinds: metal and air, whose capacity is without bounds.
+    assert len(np.unique(capacity[np.isfinite(capacity)])) == 1
+
+
 @pytest.mark.parametrize("graded", [False, True])
 def test_heat_spreads_along_a_bar_whose_walls_are_off_the_faces(graded: bool) -> None:
     """Its cells hold as much more heat as more passes through them."""

@@ -177,7 +177,7 @@ def pace_of(report: Mapping[str, Any]) -> str:
     """How fast it went: a rate where every step is a sweep, else steps in what time; "" for none.
 
     >>> pace_of({"scheme": "implicit", "first_step": 0, "step": 40, "phases_s": {"compute": 2.0}})
-    '40 steps in 2.0 s of computing'
+    '40 steps in 2 s of computing'
 
     Args:
         report: as of `as_json`.
