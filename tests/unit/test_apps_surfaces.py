@@ -269,7 +269,9 @@ def test_conditions_that_jump_turn_where_they_do(where: str) -> None:
             "time": {"steps": 1},
         }
     )
-    capacity = config.build().conduction.medium.capacity
+    body = config.build().conduction
+    assert body is not None
+    capacity = body.medium.capacity
     # No cell is cut, so there are two kinds: metal and air, whose capacity is without bounds.
     assert len(np.unique(capacity[np.isfinite(capacity)])) == 1
 
