@@ -116,7 +116,7 @@ class CutCells:
         self._number(states, _Seen(*map(np.concatenate, zip(*seen, strict=True))), box, is_new)
 
     def _beside(self, box: Box, axis: int, states: States, is_new: bool) -> list[tuple[Any, ...]]:
-        """What faces along an axis mean to the cells on both sides of them: see `_Seen`."""
+        """Return how faces along an axis count for the cells on both sides of them: see `_Seen`."""
         (low, high), n = box[axis], self._grid.shape[axis]
         wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
         corner = np.array(wide)[:, 0]

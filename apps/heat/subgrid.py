@@ -23,8 +23,8 @@ from tetris_sim.apps.heat.surfaces import (
     Crossings,
     Mask,
     Numbers,
+    PlacedSurfaces,
     Places,
-    Surfaces,
     TriangleSurface,
     Voxels,
     aligned,
@@ -53,7 +53,7 @@ class Shapes:
     grid: Grid
     layers: Sequence[Layer]
     filling_of_layer: Layers
-    regions: Sequence[tuple[Place, Surfaces | None]]
+    regions: Sequence[tuple[Place, PlacedSurfaces | None]]
     sources: Sequence[tuple[int, Place, Mask]]
 
     @property
@@ -96,7 +96,7 @@ class Shapes:
         return found, floats
 
     def faces(self, axis: int, below: Places, crossings: Crossings, floats: Mask) -> CrossedFaces:
-        """What is known of the upper faces of some cells along an axis."""
+        """Return all that is known of the upper faces of some cells along an axis."""
         grid = self.grid
         area = grid.areas_at(axis, below)
         beyond = crossings.place - grid.ends(axis)[below[:, axis] + 1]
@@ -192,7 +192,7 @@ class Subgrid:
             np.repeat(np.arange(n), np.diff(it))
             for n, it in zip(grid.shape, self._starts, strict=True)
         ]
-        self._labels: list[Surfaces | None] = [
+        self._labels: list[PlacedSurfaces | None] = [
             _parted(labels, self._cell_of, fine) for _, labels in shapes.regions
         ]
         regions = zip((it for it, _ in self._fine.regions), self._labels, strict=True)
@@ -408,7 +408,9 @@ def _mixed(values: npt.NDArray[Any]) -> Mask:
     return np.asarray(least != most)
 
 
-def _parted(labels: Surfaces | None, cell_of: Sequence[Places], fine: Grid) -> Surfaces | None:
+def _parted(
+    labels: PlacedSurfaces | None, cell_of: Sequence[Places], fine: Grid
+) -> PlacedSurfaces | None:
     """Surfaces on the parts of cells."""
     if isinstance(labels, TriangleSurface):
         return labels.on(fine)
@@ -424,22 +426,18 @@ class _OfCells:
         cell_of: by axis, the cell of each part.
     """
 
-    labels: Surfaces
+    labels: PlacedSurfaces
     cell_of: Sequence[Places]
-
-    def __call__(self, box: Box) -> npt.NDArray[Any] | None:
-        """See `Surfaces`; parts are asked for one by one."""
-        raise NotImplementedError
 
     def _cells(self, places: Places) -> Places:
         return np.stack([it[places[:, k]] for k, it in enumerate(self.cell_of)], axis=1)
 
     def at(self, places: Places) -> npt.NDArray[Any]:
-        """See `Surfaces`."""
+        """See `PlacedSurfaces`."""
         return self.labels.at(self._cells(places))
 
     def crossings(self, axis: int, below: Places, label: int | None) -> Crossings:
-        """See `Surfaces`: those of cells, once for all of their parts."""
+        """See `PlacedSurfaces`: those of cells, once for all of their parts."""
         if not len(below):
             return aligned(0)
         cells, number = np.unique(self._cells(below), axis=0, return_inverse=True)

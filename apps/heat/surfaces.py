@@ -90,11 +90,8 @@ def crossings_of(normal: Numbers, axis: int, place: Numbers) -> Crossings:
     return Crossings(np.where(flat, 1.0, share), place, np.where(flat, 1.0, weight))
 
 
-class Surfaces(Protocol):
-    """The cells of something, and the surface around them."""
-
-    def __call__(self, box: Box) -> npt.NDArray[Any] | None:
-        """The label, or whether it is inside, of each cell of a box; None if all are outside."""
+class PlacedSurfaces(Protocol):
+    """The surface around something, and single cells of it."""
 
     def at(self, places: Places) -> npt.NDArray[Any]:
         """The labels of cells (n, ndim), or whether they are inside."""
@@ -108,6 +105,13 @@ class Surfaces(Protocol):
             below: the lower cell of each line.
             label: of the inside; any but 0 if None.
         """
+
+
+class Surfaces(PlacedSurfaces, Protocol):
+    """The same, with the cells of boxes."""
+
+    def __call__(self, box: Box) -> npt.NDArray[Any] | None:
+        """The label, or whether it is inside, of each cell of a box; None if all are outside."""
 
 
 # Closed surfaces of triangles (STL).

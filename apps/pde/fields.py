@@ -345,7 +345,7 @@ class FieldSection(Section):
 
 
 def part_of_face(condition: FaceCondition, which: Part) -> FaceCondition:
-    """What holds of the real or the imaginary part of a complex field on a face."""
+    """Condition of the real or the imaginary part of a complex field on a face."""
     if isinstance(condition, tuple):
         return condition
     # Numbers and tables are real.

@@ -41,6 +41,10 @@ class Layout(Protocol):
         """Points owned, or vectors, per padded axis."""
 
     @property
+    def margin(self) -> tuple[tuple[int, int], ...]:
+        """Units around them, (low, high) per padded axis."""
+
+    @property
     def pitch(self) -> tuple[int, int, int]:
         """Elements between neighbours along each padded axis."""
 
@@ -317,31 +321,7 @@ class Geometry:
     faces: npt.NDArray[Any]
 
 
-class Padded(Protocol):
-    """Common interface of layouts: three padded axes."""
-
-    @property
-    def axis_of(self) -> tuple[int, ...]:
-        """For each axis of the problem, its number among the three."""
-
-    @property
-    def first(self) -> tuple[int, int, int]:
-        """Padded index of the first computed unit, per padded axis."""
-
-    @property
-    def count(self) -> tuple[int, int, int]:
-        """Computed units, per padded axis."""
-
-    @property
-    def margin(self) -> tuple[tuple[int, int], ...]:
-        """Units around them, (low, high) per padded axis."""
-
-    @property
-    def pitch(self) -> tuple[int, int, int]:
-        """Elements between neighbours, per padded axis."""
-
-
-def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) -> Geometry:
+def geometry_of(layout: Layout, problem: Problem, slab: Slab, row_links: Links) -> Geometry:
     """The geometry of a layout whose ghosts within a row are known.
 
     Args:

@@ -45,7 +45,7 @@ _MOST_SHOWN = 4096  # points of a picture per axis, whatever a page asks for
 
 @dataclass(frozen=True)
 class Sight:
-    """What one viewer sees.
+    """A viewer's choice of a field and of a cut through it.
 
     Attributes:
         variable: number of the field.
@@ -78,7 +78,7 @@ class Viewer:
         self.wake()
 
     def take_notes(self) -> Iterator[str]:
-        """What was told since the last call."""
+        """Return the notes since the last call."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self.notes.get_nowait()

@@ -19,7 +19,7 @@ from tetris_sim.commands.arguments import add_config_arguments, overrides
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.outputs.sweep_table import ERROR, TABLE
+from tetris_sim.outputs.sweep_table import ERROR, NUMBER, TABLE
 from tetris_sim.scheduler.comm.communicator import open_executor
 from tetris_sim.scheduler.comm.peers import count_ranks
 from tetris_sim.support.files import atomic_text
@@ -56,7 +56,6 @@ fi
 exit "$code"
 """
 _RANGE = re.compile(r"([^:,\[\]{}]+):([^:,\[\]{}]+):(\d{1,6})(log)?")
-_NUMBER = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -214,7 +213,7 @@ def read_over(text: str) -> tuple[str, list[Any]]:
         raise ConfigError(msg)
 
     evenly = _RANGE.fullmatch(given)
-    ends = [_NUMBER.fullmatch(end) for end in evenly.group(1, 2)] if evenly else []
+    ends = [NUMBER.fullmatch(end) for end in evenly.group(1, 2)] if evenly else []
     if evenly and all(ends):
         return key, _between(text, [(it[1], it[2]) for it in ends if it], evenly)
     if _looks_even(given):
@@ -237,7 +236,7 @@ def read_over(text: str) -> tuple[str, list[Any]]:
 def _looks_even(given: str) -> bool:
     """Whether values look like a range that is not complete: 10:50, 1 mm:5 mm, 10:50:0.5."""
     ends = given.strip().removesuffix(":").split(":")
-    return len(ends) in (2, 3) and all(_NUMBER.fullmatch(end) for end in ends)
+    return len(ends) in (2, 3) and all(NUMBER.fullmatch(end) for end in ends)
 
 
 def _between(text: str, ends: Sequence[tuple[str, str]], spec: re.Match[str]) -> list[Any]:

@@ -34,7 +34,7 @@ _WIDTH, _HEIGHT = 8.0, 2.8  # inches of a row of panels
 _MOST_MAPS = 6
 _LONGEST = 16  # letters of a value on parallel axes
 _PARALLEL = 3  # results on parallel axes, beside the keys
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)")
+NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")  # with a unit
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SweepAxis:
     @classmethod
     def of(cls, key: str, values: Sequence[Any]) -> SweepAxis:
         """Numbers keep their distances if all have the same unit; anything else stands in order."""
-        found = [_NUMBER.fullmatch(str(it)) for it in values]
+        found = [NUMBER.fullmatch(str(it)) for it in values]
         units = {it[2] for it in found if it}
         if all(found) and len(units) == 1:
             return cls(key, units.pop(), tuple(float(it[1]) for it in found if it), ())
@@ -88,7 +88,7 @@ class SweepAxis:
 
 @dataclass(frozen=True)
 class SweepTable:
-    """What a sweep left in its folder.
+    """The results of a sweep, as its folder has them.
 
     Attributes:
         name: of the folder.

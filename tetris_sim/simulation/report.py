@@ -124,8 +124,9 @@ class Report:
                 "write per point and step)"
             ),
         ]
-        if not sweeps(self.as_json()):
-            rates = [f"  {it}" for it in [pace_of(self.as_json())] if it]
+        facts = self.as_json()
+        if not sweeps(facts):
+            rates = [f"  {it}" for it in [pace_of(facts)] if it]
         lines = [
             self.headline,
             *rates,

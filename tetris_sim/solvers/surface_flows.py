@@ -1,4 +1,4 @@
-"""What flows into a body from elsewhere: through faces, from what is held, from sources.
+"""Flows into a body from elsewhere: through faces, from cells that are held, from sources.
 
 These are the parts of a linear system that an audit asks for, in the system's own units.
 """
