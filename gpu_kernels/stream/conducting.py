@@ -38,6 +38,7 @@ from tetris_sim.gpu_kernels.stream.palette_tiles import (
 )
 from tetris_sim.model.conduction import Conduction, Rule
 from tetris_sim.model.grid import LAST, on_three
+from tetris_sim.model.lowering import axis_weights
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import INPUT
@@ -105,7 +106,7 @@ def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
     if np.dtype(problem.dtype).name not in REAL:
         return ()
     if _conduction(problem).coefficients is not None:
-        return coefficients_2d_parameters(problem.dtype)
+        return coefficients_2d_parameters(problem.dtype, graded=axis_weights(problem) is not None)
     of = palette_2d_parameters if problem.grid.ndim == 2 else palette_3d_parameters
     return of(_kind(problem), problem.dtype)
 
@@ -114,7 +115,7 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     """The kernel for a problem and parameters."""
     conduction = _conduction(problem)
     if conduction.coefficients is not None:
-        return coefficients_2d_kernel(problem.dtype, parameters)
+        return coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
     kind = _kind(problem)
     numbers = palette_numbers(
         conduction.medium.conductance,

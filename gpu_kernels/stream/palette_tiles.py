@@ -11,6 +11,7 @@ in 3D.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import REAL, Box3
+from tetris_sim.gpu_kernels.common.layout import REAL, Box3, to_device
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_2d import StreamTile
 from tetris_sim.gpu_kernels.stream.palette import (
@@ -28,6 +29,7 @@ from tetris_sim.gpu_kernels.stream.palette import (
     WordsKernel,
     word_pieces,
 )
+from tetris_sim.model.lowering import padded_weights
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
@@ -232,8 +234,9 @@ def palette_2d_words(parameters: Mapping[str, int], item: int) -> WordsKernel:
     )
 
 
-# Conductances per face in 2D: tiles of `kernel_2d.py`, with arrays of coefficients beside them
-# (`coefficients_2d.cu`).
+# Coefficients in 2D: tiles of `kernel_2d.py`, with arrays of the conductances of faces beside them
+# (`coefficients_2d.cu`), or with weights that depend on the place along their axis only
+# (`graded_2d.cu`).
 
 _PIECE = 16  # bytes that a lane reads at once
 _SECTOR = 32  # bytes of the smallest unit of a memory transfer
@@ -241,10 +244,10 @@ _SECTOR = 32  # bytes of the smallest unit of a memory transfer
 
 @dataclass(frozen=True)
 class CoefficientTile:
-    """The tile of one block of threads, which the kernel's parameters describe.
+    """The tile of one block of threads, which the kernels' parameters describe.
 
     Attributes:
-        steps_per_block: levels that a tile is advanced, a multiple of its rows.
+        steps_per_block: levels that a tile is advanced; for arrays a multiple of its rows.
         rows: rows of a warp's patch.
         columns: columns of a lane's patch.
         warps: warps of a block, above each other.
@@ -274,22 +277,28 @@ class CoefficientTile:
             interleaved=0,
         )
 
-    def shared_bytes(self, item: int) -> int:
+    def shared_bytes(self, item: int, *, graded: bool) -> int:
         """Bytes of `struct Shared` of the kernel."""
-        # Rows of the state and of the coefficients are handed on together.
         handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
+        if graded:
+            faces = 2 * self.warps * (self.steps_per_block + self.rows - 1) * _PIECE
+            return (self.warps * self.rows + 2 * handed_on) * self.tile.width() * item + faces
+        # Rows of the state and of the coefficients are handed on together.
         return (self.warps * self.rows + 5 * handed_on) * self.tile.width() * item
 
-    def fits(self, item: int) -> bool:
+    def fits(self, item: int, *, graded: bool) -> bool:
         """Whether the kernel compiles with the tile, and a multiprocessor holds `blocks` of its
         blocks.
         """
-        shared = self.shared_bytes(item)
-        return (
-            self.rows >= 3
-            and self.steps_per_block % self.rows == 0
+        shared = self.shared_bytes(item, graded=graded)
+        in_slots = (
+            self.steps_per_block % self.rows == 0
             and self.columns * item % _PIECE == 0
             and self.tile.margin(1, item) % self.columns == 0
+        )
+        return (
+            self.rows >= 3
+            and (graded or in_slots)
             and self.tile.written(1, item) > 0
             and shared <= MOST_SHARED
             and self.blocks * (shared + 1024) <= OF_SM
@@ -303,32 +312,57 @@ _COEFFICIENT_TILES = (
     (12, 6, 4, 4, 2, 1, 820),
     (5, 5, 4, 4, 1, 1, 0),
 )
+_GRADED_TILES = (
+    (16, 9, 6, 8, 1, 1, 0),
+    (12, 9, 6, 4, 2, 1, 0),
+    (12, 8, 6, 4, 2, 1, 0),
+    (8, 6, 6, 4, 1, 1, 0),
+)
 
 
-def coefficients_2d_parameters(dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first; the keys are those of `CoefficientTile`."""
+def coefficients_2d_parameters(
+    dtype: npt.DTypeLike, *, graded: bool
+) -> tuple[Mapping[str, int], ...]:
+    """Tiles worth trying, the best guess first; the keys are those of `CoefficientTile`.
+
+    Args:
+        dtype: of the state.
+        graded: whether weights depend on the place along their axis only.
+    """
     item = np.dtype(dtype).itemsize
+    # Numbers of half the size allow twice as many columns, or as many as keep pieces whole.
+    wide = {4: 8, 6: 8} if item < _PIECE // 2 else {4: 4, 6: 6}
     tiles = (
-        CoefficientTile(steps, rows, columns * 8 // item, *others)
-        for steps, rows, columns, *others in _COEFFICIENT_TILES
+        CoefficientTile(steps, rows, wide[columns], *others)
+        for steps, rows, columns, *others in (_GRADED_TILES if graded else _COEFFICIENT_TILES)
     )
-    return tuple(asdict(tile) for tile in tiles if tile.fits(item))
+    return tuple(asdict(tile) for tile in tiles if tile.fits(item, graded=graded))
 
 
-def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+def coefficients_2d_kernel(
+    dtype: npt.DTypeLike,
+    parameters: Mapping[str, int],
+    weights: tuple[npt.NDArray[Any], ...] | None = None,
+) -> FusedKernel:
     """The kernel with the parameters of a `CoefficientTile`.
+
+    Args:
+        dtype: of the state.
+        parameters: of the tile.
+        weights: result of `axis_weights`; None if faces have conductances of their own.
 
     Raises:
         ValueError: the tile does not fit.
     """
     tile, kind = CoefficientTile(**parameters), np.dtype(dtype)
-    if not tile.fits(kind.itemsize):
+    if not tile.fits(kind.itemsize, graded=weights is not None):
         msg = f"numbers of {kind.itemsize} bytes do not fit into {tile}"
         raise ValueError(msg)
 
+    entry = "coefficients_2d" if weights is None else "graded_2d"
     return FusedKernel(
-        source="coefficients_2d.cu",
-        entry="coefficients_2d",
+        source=f"{entry}.cu",
+        entry=entry,
         defines={
             "TS_REAL": REAL[kind.name],
             "TS_DEPTH": tile.steps_per_block,
@@ -343,7 +377,7 @@ def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) 
         depth=tile.steps_per_block,
         tile=(1, tile.tile.height(), tile.tile.written(1, kind.itemsize)),
         threads=_LANES * tile.warps,
-        shared_bytes=tile.shared_bytes(kind.itemsize),
+        shared_bytes=tile.shared_bytes(kind.itemsize, graded=weights is not None),
         weights=np.zeros(1, kind),
         stream=StreamedAxis(
             axis=1,
@@ -352,7 +386,7 @@ def coefficients_2d_kernel(dtype: npt.DTypeLike, parameters: Mapping[str, int]) 
             longest=tile.longest,
         ),
         line=_SECTOR,
-        beside=_arrays,
+        beside=_arrays if weights is None else functools.partial(_tables, weights),
     )
 
 
@@ -361,6 +395,27 @@ def _arrays(state: DeviceState, box: Box3) -> tuple[Any, ...]:
     assert state.body is not None
     arrays, first = state.body.coefficients, state.layout.origin
     return tuple(arrays[name][first:] for name in ("upper_x", "upper_y", "rate"))
+
+
+def _tables(
+    weights: tuple[npt.NDArray[Any], ...], state: DeviceState, box: Box3
+) -> tuple[Any, ...]:
+    """The weights along x, then y, of the points that are allocated, in pieces of 16 bytes; the
+    first point of each and their number.
+    """
+    problem, slab, parts = state.problem, state.slab, []
+    places: list[int] = []
+    for axis in (1, 0):
+        (low, high), start = state.layout.within[axis + 1], slab.start[axis]
+        # Images reach as far beyond the grid as it is long.
+        n = problem.grid.shape[axis]
+        low, high = max(low, -n - start), min(high, 2 * n - start)
+        span = (low + start, high + start)
+        parts.append(padded_weights(problem, weights[axis], axis, span))
+        places += [low, high - low]
+    pieces = np.zeros((len(parts[0]) + len(parts[1]), _PIECE // problem.dtype.itemsize))
+    pieces[:, :2] = np.concatenate(parts)
+    return (to_device(state.device, pieces.astype(problem.dtype)), *map(np.int32, places))
 
 
 # A few materials in 3D: tiles as in `method.py`, with packed ids beside them (`palette_3d.cu`).

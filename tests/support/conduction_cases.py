@@ -308,14 +308,21 @@ def _inside(box: Ranges) -> tuple[slice, ...]:
     return tuple(slice(low, high) for low, high in box)
 
 
-def graded(shape: tuple[int, ...], face: Callable[[int, int, int], RuledFace | None]) -> Problem:
-    """A source in a body whose cells are all different."""
-    problem = Case("graded", shape, 2, face, heating(2, changes=True)).problem()
+def graded(
+    shape: tuple[int, ...],
+    face: Callable[[int, int, int], RuledFace | None],
+    *,
+    alike: bool = False,
+) -> Problem:
+    """A source in a body whose cells are all different; or alike but for their widths, without."""
+    n_ids = 1 if alike else 2
+    heat = None if alike else heating(2, changes=True)
+    problem = Case("graded", shape, n_ids, face, heat).problem()
     assert problem.conduction is not None
     rng = np.random.default_rng(11)
     coefficients = GradedAxes(
         tuple(rng.uniform(0.5, 1.5, n) for n in shape),
-        rng.uniform(0.2, 2.0, shape),
+        np.full(shape, 0.7) if alike else rng.uniform(0.2, 2.0, shape),
         tuple(problem.boundary.periodic(axis) for axis in range(len(shape))),
     )
     whole = tuple((0, n) for n in shape)

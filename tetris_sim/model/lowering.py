@@ -4,6 +4,9 @@ A body of one material without sources makes the step of a stencil; only its bou
 need rules. Kernels for one stencil without faces advance its interior, and the boundary strip along
 the faces follows the rules (`gpu_kernels/boundary/ghosts.py`).
 
+A body of one kind of material on graded axes makes steps whose weights depend on the place along
+one axis only: `axis_weights` are those, a line of numbers per axis instead of an array per face.
+
 Several 2D grids stand as the planes of one 3D grid with no coupling along its first axis: methods
 advance an ensemble of small grids together, every point by the same chain as alone
 (docs/decisions/0042).
@@ -17,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Face, Neumann
-from tetris_sim.model.conduction import Parameter, RuledFace
+from tetris_sim.model.conduction import Numbers, Parameter, RuledFace, padded
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
@@ -48,6 +51,58 @@ def one_stencil(problem: Problem) -> Stencil | None:
     along = {offset: beside[k] for offset in offsets for k, step in enumerate(offset) if step}
     centre = 1 - 2 * sum(beside)
     return Stencil(offsets, tuple(along.get(offset, centre) for offset in offsets))
+
+
+_PRODUCT = 1e-12  # relative: numbers along a line that differ by less are the same
+
+
+def axis_weights(problem: Problem) -> tuple[Numbers, ...] | None:
+    """Return dt K / (rho c V) of the lower and the upper face of the points along each axis, (n,
+    2), where coefficients give weights that depend on the place along that axis only; else None.
+
+    Where all ids are of one kind, coefficients are geometry: products of a function of each place,
+    as areas and volumes of cells are. Whether weights are the same everywhere beside an axis can
+    then be seen along one line of every other axis.
+    """
+    it = problem.conduction
+    if not it or not it.coefficients or it.enthalpy:
+        return None
+    medium, shape = it.medium, problem.grid.shape
+    alike = (medium.conductance == medium.conductance[:, :1, :1]).all() and bool(
+        (medium.capacity == medium.capacity[0]).all()
+    )
+    if not alike or not np.isfinite(medium.capacity).all():
+        return None
+    coefficients = it.coefficients
+
+    def faces(axis: int, along: int) -> Numbers:
+        """Both faces across `axis` of the points of a line along an axis."""
+        line = tuple((0, n if k == along else 1) for k, n in enumerate(shape))
+        low, high = line[axis]
+        around = (*line[:axis], (low - 1, high), *line[axis + 1 :])
+        between = np.moveaxis(coefficients.conductance(axis, around), axis, 0)
+        sides = np.stack([between[:-1], between[1:]], axis=-1)
+        return (np.moveaxis(sides, 0, axis) * it.rates(problem.dt, line)[..., None]).reshape(-1, 2)
+
+    axes = range(len(shape))
+    for axis in axes:
+        for other in axes:
+            found = faces(axis, other)
+            same = np.abs(found - found[0]) <= _PRODUCT * np.abs(found[0])
+            if other != axis and not same.all():
+                return None
+    return tuple(faces(axis, axis) for axis in axes)
+
+
+def padded_weights(problem: Problem, weights: Numbers, axis: int, span: tuple[int, int]) -> Numbers:
+    """Return weights of `axis_weights` for a span that may reach beyond the grid by its length,
+    where points are images: beyond a face the lower and the upper one change places.
+    """
+    n, ring = problem.grid.shape[axis], problem.boundary.periodic(axis)
+    found = padded(lambda part: weights[slice(*part[0])], (span,), (n,), (ring,))
+    place = np.arange(*span)
+    mirrored = ((place < 0) | (place >= n)) & (not ring)
+    return np.where(mirrored[:, None], found[:, ::-1], found)
 
 
 @dataclass(frozen=True, eq=False)
