@@ -22,6 +22,7 @@ from benchmark_equations import (
     equations_on_one_and_two_cores,
     equations_on_two_cores,
 )
+from benchmark_matrix import matrix, matrix_rates, matrix_reasons
 from benchmark_newcomer import newcomer
 from benchmark_schemes import jumps, steady_beside_pyamg
 
@@ -356,6 +357,9 @@ SUMMARIES: Mapping[str, Callable[[Read], TextTable]] = {
     "bodies on two cores": bodies_on_two_cores,
     "bodies beside peers": bodies_beside_peers,
     "equations on a GPU": equations_on_a_gpu,
+    "matrix": matrix,
+    "matrix rates": matrix_rates,
+    "matrix reasons": matrix_reasons,
     "jumps": jumps,
     "steady states": steady_beside_pyamg,
     "equations on two cores": equations_on_two_cores,
