@@ -3,11 +3,12 @@
     python benchmarks/gpu_palette.py 2 10240 temperatures
     python benchmarks/gpu_palette.py 2 10240 melting
     python benchmarks/gpu_palette.py 2 10240 coefficients
+    python benchmarks/gpu_palette.py 3 768 graded
     python benchmarks/gpu_palette.py 3 1024 temperatures one,voronoi "(3, 5"
 
 With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON. The last two arguments, if given, say
 which bodies and which proposals. Eight materials, which conduct, or melt; or another conductance at
-every face. Along each axis one face exchanges heat with what is around it and one is insulated.
+every face, as in a file (coefficients) or where axes are graded. Along each axis one face exchanges heat with what is around it and one is insulated.
 Every proposal is compared with gpu.plain on a smaller grid first. A line has its parameters, then
 GStencil/s for each body.
 """
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.apps.heat.conduction import GradedCoefficients
 from tetris_sim.apps.heat.materials import MaterialCurves, Melting, in_potentials, make_enthalpy
 from tetris_sim.gpu_kernels.common.device import GpuDevice, compile_source
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
@@ -121,6 +123,7 @@ ALL = {
     "temperatures": "one,rectangles,voronoi,discs,random",
     "melting": "one,rectangles,voronoi",
     "coefficients": "one",
+    "graded": "one",
 }
 
 
@@ -142,16 +145,19 @@ def make_problem(ids: Ids, sources: bool, physics: str = "temperatures") -> Prob
         Medium(lambda box: ids[tuple(slice(*span) for span in box)], conductance, capacity, names),
         Rule(Program(Name("q")), (heat,)) if sources else None,
     )
-    initial = rough
+    initial, grid = rough, Grid(ids.shape, (1.0,) * ndim, (0.5,) * ndim)
     if physics == "melting":
         conduction, initial = in_heat(conduction, conductivity, capacity), in_waves
         # Between different materials no more can flow than half a cell of one lets through.
         dt /= 2
     elif physics == "coefficients":
         conduction = replace(conduction, coefficients=EveryFace(ids.shape, rng))
-        dt = 0.2
+        dt = 0.8 / (2 * ndim)
+    elif physics == "graded":
+        conduction, grid = on_graded_axes(conduction, ids.shape, rng)
+        dt = 0.9 / (8 * ndim)
     return Problem(
-        grid=Grid(ids.shape, (1.0,) * ndim, (0.5,) * ndim),
+        grid=grid,
         stencil=star_mean(ndim),
         boundary=Boundary(tuple((face(0.1, 0.8, None), face(0, 1, (0, 1))) for _ in ids.shape)),
         initial=initial(ids.shape),
@@ -204,6 +210,27 @@ def in_heat(conduction: Conduction, conductivity: Numbers, capacity: Numbers) ->
     enthalpy = make_enthalpy(materials, range(N_IDS), spacing)
     medium = in_potentials(conduction.medium, enthalpy)
     return replace(conduction, medium=medium, enthalpy=enthalpy)
+
+
+def on_graded_axes(
+    conduction: Conduction, shape: Shape, rng: np.random.Generator
+) -> tuple[Conduction, Grid]:
+    """Cells of one material whose widths lie between 0.5 and 1."""
+    ndim, medium = len(shape), conduction.medium
+    medium = replace(medium, conductance=np.ones_like(medium.conductance), capacity=np.ones(N_IDS))
+    ends = [np.append(0.0, np.cumsum(rng.uniform(0.5, 1, n))).tolist() for n in shape]
+    grid = Grid.graded(shape, [it[-1] for it in ends], ends)
+    none = np.zeros((ndim, N_IDS, N_IDS))
+    given = GradedCoefficients(
+        grid,
+        medium,
+        np.ones((ndim, N_IDS)),
+        np.full((ndim, N_IDS), np.nan),
+        none,
+        none,
+        (False,) * ndim,
+    )
+    return replace(conduction, medium=medium, coefficients=given), grid
 
 
 class EveryFace:

@@ -9,5 +9,6 @@ compiled. `equations_2d.py` and `equations_3d.py` do so for equations; those of 
 For bodies of a few materials begin with `palette.cuh` and the headers of `palette_2d.cu`,
 `palette_2d_registers.cu` and `palette_3d.cu`. `conducting.py` says which bodies are refused,
 `palette.py` makes the kernels' tables and packs material ids into words, and `palette_tiles.py` has
-the tiles.
+the tiles. Bodies whose faces have conductances of their own go to `coefficients_2d.cu` and
+`coefficients_3d.cu`.
 """

@@ -4,16 +4,18 @@ besides the state.
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.boundary.extents import frame_of
-from tetris_sim.gpu_kernels.common.layout import REAL, Box3, by_value
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.common.layout import LINE, REAL, Box3, by_value, to_device
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
@@ -27,6 +29,7 @@ from tetris_sim.gpu_kernels.stream.palette import (
     palette_numbers,
 )
 from tetris_sim.gpu_kernels.stream.palette_tiles import (
+    MOST_SHARED,
     coefficients_2d_kernel,
     coefficients_2d_parameters,
     palette_2d_kernel,
@@ -36,9 +39,9 @@ from tetris_sim.gpu_kernels.stream.palette_tiles import (
     palette_3d_parameters,
     palette_3d_words,
 )
-from tetris_sim.model.conduction import Conduction, Rule
+from tetris_sim.model.conduction import Conduction, Numbers, Rule
 from tetris_sim.model.grid import LAST, on_three
-from tetris_sim.model.lowering import axis_weights
+from tetris_sim.model.lowering import axis_weights, padded_weights, product_weights
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import INPUT
@@ -88,10 +91,6 @@ def _why_not(problem: Problem) -> str | None:
 
 
 def _why_not_coefficients(problem: Problem) -> str | None:
-    if problem.grid.ndim == 3:
-        return (
-            "where every face has its own conductance it streams in 2D, and the grid has three axes"
-        )
     if _conduction(problem).enthalpy:
         return "where every face has resistances of its own it knows no heat contents"
     if _conduction(problem).source is not None:
@@ -106,6 +105,10 @@ def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
     if np.dtype(problem.dtype).name not in REAL:
         return ()
     if _conduction(problem).coefficients is not None:
+        if problem.grid.ndim == 3:
+            return coefficients_3d_parameters(
+                problem.dtype, separate=product_weights(problem) is not None
+            )
         return coefficients_2d_parameters(problem.dtype, graded=axis_weights(problem) is not None)
     of = palette_2d_parameters if problem.grid.ndim == 2 else palette_3d_parameters
     return of(_kind(problem), problem.dtype)
@@ -115,6 +118,8 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     """The kernel for a problem and parameters."""
     conduction = _conduction(problem)
     if conduction.coefficients is not None:
+        if problem.grid.ndim == 3:
+            return coefficients_3d_kernel(problem.dtype, parameters, product_weights(problem))
         return coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
     kind = _kind(problem)
     numbers = palette_numbers(
@@ -306,3 +311,158 @@ def _sources(state: DeviceState) -> tuple[Any, npt.NDArray[np.void]]:
         table = source.tabulate(state.problem.time, 0, 2, state.problem.arithmetic)
         place = [*table.places[0].tolist(), _conduction(state.problem).medium.n_ids]
     return state.body.numbers.there, by_value(np.array(place, np.int32))
+
+
+# Conductances per face in 3D (`coefficients_3d.cu`). Where they separate, tables of one axis each
+# take the place of the arrays.
+
+_WORD, _SECTOR, _LANES = 16, 32, 32  # bytes of a thread's columns, of a unit of transfer; lanes
+
+
+@dataclass(frozen=True)
+class CoefficientTile3D:
+    """The tile of one block of threads, which the kernel's parameters describe.
+
+    Attributes:
+        steps_per_block: steps of a launch.
+        rows: rows per thread.
+        warps: warps of a block, below each other.
+        blocks: blocks per multiprocessor.
+        ahead: prefetched planes.
+        unrolled: turns that are unrolled.
+    """
+
+    steps_per_block: int
+    rows: int
+    warps: int
+    blocks: int
+    ahead: int
+    unrolled: int
+
+    def written(self, item: int) -> tuple[int, int]:
+        """Points that a tile writes along y and x, along x in whole sectors."""
+        columns, sector, steps = _WORD // item, _SECTOR // item, self.steps_per_block
+        halo = -(-steps // columns) * columns
+        x = (_LANES * columns - halo - steps) // sector * sector
+        return self.warps * self.rows - 2 * steps, x
+
+    def shared_bytes(self, item: int, *, separate: bool) -> int:
+        """Bytes of `struct Shared` of the kernel, for numbers of `item` bytes."""
+        steps, row, tile = self.steps_per_block, _LANES * _WORD, self.warps * self.rows
+        levels = max(1, steps - 1) * self.warps * 2 * row
+        if separate:
+            levels = max(1, 2 * (steps - 1)) * self.warps * 2 * row
+            entries = 2 * steps + self.ahead + tile
+            return (self.ahead + 2) * tile * row + levels + 4 * item * entries
+        return (self.ahead + 1 + 4 * (steps + self.ahead)) * tile * row + levels
+
+    def fits(self, item: int, *, separate: bool) -> bool:
+        """Whether the kernel has points to write, and a block fits into shared memory."""
+        shared = self.shared_bytes(item, separate=separate)
+        return min(self.written(item)) > 0 and shared <= MOST_SHARED
+
+
+_SEPARATE_TILES = (
+    (3, 5, 8, 1, 3, 2),
+    (3, 5, 8, 1, 3, 1),
+    (3, 4, 8, 1, 3, 2),
+    (2, 5, 8, 1, 3, 1),
+    (2, 3, 8, 1, 2, 1),
+)
+# A launch reads the state and four arrays, 40 bytes a point, and writes 8: three steps move 24
+# bytes a point and step, halos included, two move 29.
+_ARRAY_TILES = (
+    (3, 3, 7, 1, 1, 1),
+    (3, 2, 11, 1, 1, 1),
+    (2, 3, 10, 1, 1, 1),
+    (2, 4, 7, 1, 1, 1),
+    (2, 2, 8, 1, 1, 1),
+)
+
+
+def coefficients_3d_parameters(
+    dtype: npt.DTypeLike, *, separate: bool
+) -> tuple[Mapping[str, int], ...]:
+    """Tiles worth trying, the best guess first; the keys are those of `CoefficientTile3D`."""
+    item = np.dtype(dtype).itemsize
+    tiles = (CoefficientTile3D(*it) for it in (_SEPARATE_TILES if separate else _ARRAY_TILES))
+    return tuple(asdict(tile) for tile in tiles if tile.fits(item, separate=separate))
+
+
+def coefficients_3d_kernel(
+    dtype: npt.DTypeLike,
+    parameters: Mapping[str, int],
+    weights: tuple[Numbers, ...] | None = None,
+) -> FusedKernel:
+    """The kernel with the parameters of a `CoefficientTile3D`.
+
+    Args:
+        dtype: of the state.
+        parameters: of the tile.
+        weights: result of `product_weights`; None if faces have conductances of their own.
+
+    Raises:
+        ValueError: the tile does not fit.
+    """
+    tile, kind = CoefficientTile3D(**parameters), np.dtype(dtype)
+    separate, item, steps = weights is not None, kind.itemsize, tile.steps_per_block
+    if not tile.fits(item, separate=separate):
+        msg = f"numbers of {item} bytes do not fit into {tile}"
+        raise ValueError(msg)
+
+    return FusedKernel(
+        source="coefficients_3d.cu",
+        entry="coefficients_3d",
+        defines={
+            "TS_REAL": REAL[kind.name],
+            "TS_SEPARATE": int(separate),
+            "TS_FACTORS": _factors(weights or ()),
+            "TS_STEPS": steps,
+            "TS_COLUMNS": _WORD // item,
+            "TS_ROWS": tile.rows,
+            "TS_WARPS": tile.warps,
+            "TS_AHEAD": tile.ahead,
+            "TS_BLOCKS": tile.blocks,
+            "TS_UNROLLED": tile.unrolled,
+        },
+        depth=steps,
+        tile=(1, *tile.written(item)),
+        threads=_LANES * tile.warps,
+        shared_bytes=tile.shared_bytes(item, separate=separate),
+        weights=np.zeros(1, kind),
+        stream=StreamedAxis(axis=0, repeated=(3 if separate else 2) * steps, unit=1),
+        line=_SECTOR,
+        begins=LINE // item,
+        beside=functools.partial(_tables, weights) if weights else _arrays,
+    )
+
+
+def _factors(weights: Sequence[Numbers]) -> int:
+    """Bits for the weights along z, y, x that change along another axis than their own."""
+    changing = {
+        other
+        for axis, numbers in enumerate(weights)
+        for place, other in enumerate(k for k in range(3) if k != axis)
+        if (numbers[:, 2 + place] != 1).any()
+    }
+    return sum(1 << axis for axis in changing)
+
+
+def _arrays(state: DeviceState, box: Box3) -> tuple[Any, ...]:
+    """The conductances along z, y and x and the rates, from the first owned point on."""
+    assert state.body is not None
+    arrays, first = state.body.coefficients, state.layout.origin
+    return tuple(arrays[name][first:] for name in ("upper_z", "upper_y", "upper_x", "rate"))
+
+
+def _tables(weights: tuple[Numbers, ...], state: DeviceState, box: Box3) -> tuple[Any, ...]:
+    """The weights along z, y and x, each from the first allocated index on."""
+    problem, parts = state.problem, []
+    for axis, (low, high) in enumerate(state.layout.within):
+        # What is allocated for alignment alone may lie beyond the images of the grid.
+        n, start = problem.grid.shape[axis], state.slab.start[axis]
+        index = np.arange(low, high) + start
+        span = max(low + start, -n), min(high + start, 2 * n)
+        found = padded_weights(problem, weights[axis], axis, span)
+        parts.append(found[np.clip(index, span[0], span[1] - 1) - span[0]])
+    return (to_device(state.device, np.concatenate(parts).astype(problem.dtype)),)

@@ -5,7 +5,8 @@ need rules. Kernels for one stencil without faces advance its interior, and the 
 the faces follows the rules (`gpu_kernels/boundary/ghosts.py`).
 
 A body of one kind of material on graded axes makes steps whose weights depend on the place along
-one axis only: `axis_weights` are those, a line of numbers per axis instead of an array per face.
+one axis only: `axis_weights` are those, a line of numbers per axis instead of an array per face. In
+other coordinates they are products of such lines (`product_weights`).
 
 Several 2D grids stand as the planes of one 3D grid with no coupling along its first axis: methods
 advance an ensemble of small grids together, every point by the same chain as alone
@@ -59,10 +60,20 @@ _PRODUCT = 1e-12  # relative: numbers along a line that differ by less are the s
 def axis_weights(problem: Problem) -> tuple[Numbers, ...] | None:
     """Return dt K / (rho c V) of the lower and the upper face of the points along each axis, (n,
     2), where coefficients give weights that depend on the place along that axis only; else None.
+    """
+    found = product_weights(problem)
+    if found is None or any((it[:, 2:] != 1).any() for it in found):
+        return None
+    return tuple(it[:, :2] for it in found)
+
+
+def product_weights(problem: Problem) -> tuple[Numbers, ...] | None:
+    """Return per axis dt K / (rho c V) of the lower and the upper face of the points of its first
+    line, and the factors of the weights along the other axes, in their order, by the place along
+    this one, (n, ndim + 1); 1 where that changes nothing. None where weights are not such products.
 
     Where all ids are of one kind, coefficients are geometry: products of a function of each place,
-    as areas and volumes of cells are. Whether weights are the same everywhere beside an axis can
-    then be seen along one line of every other axis.
+    as areas, volumes and widths of cells are. They can then be seen along one line of every axis.
     """
     it = problem.conduction
     if not it or not it.coefficients or it.enthalpy:
@@ -84,25 +95,29 @@ def axis_weights(problem: Problem) -> tuple[Numbers, ...] | None:
         sides = np.stack([between[:-1], between[1:]], axis=-1)
         return (np.moveaxis(sides, 0, axis) * it.rates(problem.dt, line)[..., None]).reshape(-1, 2)
 
+    def factor(axis: int, along: int) -> Numbers:
+        # Nothing flows through one of the two faces if it is only a line, an axis.
+        found = faces(axis, along).max(axis=1)
+        same = np.abs(found - found[0]) <= _PRODUCT * found[0]
+        return np.ones(len(found)) if same.all() else found / found[0]
+
     axes = range(len(shape))
-    for axis in axes:
-        for other in axes:
-            found = faces(axis, other)
-            same = np.abs(found - found[0]) <= _PRODUCT * np.abs(found[0])
-            if other != axis and not same.all():
-                return None
-    return tuple(faces(axis, axis) for axis in axes)
+    return tuple(
+        np.column_stack([faces(axis, axis), *(factor(k, axis) for k in axes if k != axis)])
+        for axis in axes
+    )
 
 
 def padded_weights(problem: Problem, weights: Numbers, axis: int, span: tuple[int, int]) -> Numbers:
-    """Return weights of `axis_weights` for a span that may reach beyond the grid by its length,
-    where points are images: beyond a face the lower and the upper one change places.
+    """Return weights of an axis for a span that may reach beyond the grid by its length, where
+    points are images: beyond a face the lower and the upper one change places.
     """
     n, ring = problem.grid.shape[axis], problem.boundary.periodic(axis)
     found = padded(lambda part: weights[slice(*part[0])], (span,), (n,), (ring,))
     place = np.arange(*span)
     mirrored = ((place < 0) | (place >= n)) & (not ring)
-    return np.where(mirrored[:, None], found[:, ::-1], found)
+    found[mirrored, :2] = found[mirrored, 1::-1]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

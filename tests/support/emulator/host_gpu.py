@@ -130,6 +130,8 @@ class HostGpu:
             memory = [a for a in held if by_value(a) and a.dtype.names]
             arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
             others = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "u"]
+            # Arrays that lie as the state does begin before their first owned point.
+            others += [a if a.base is None else a.base for a in arrays[2:]]
             pitches = [int(a["field"][0]) for a in memory if "field" in (a.dtype.names or ())]
             others += [arrays[0][start_of(memory[0]) + pitch :] for pitch in pitches if arrays]
 
