@@ -19,7 +19,6 @@ from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
-    MOST_NIBBLES,
     MOST_PIECES,
     PaletteKind,
     PaletteWords,
@@ -74,11 +73,9 @@ def _why_not(problem: Problem) -> str | None:
             f"{merged(conduction.enthalpy).n_pieces}"
         )
 
-    # A word of 32 bits holds eight ids of four bits; in 3D there may be two words of bytes.
-    most = MOST_IDS if problem.grid.ndim == 3 else MOST_NIBBLES
-    if conduction.medium.n_ids > most:
+    if conduction.medium.n_ids > MOST_IDS:
         n = conduction.medium.n_ids
-        return f"it packs the ids of at most {most} materials, and the body has {n}"
+        return f"it packs the ids of at most {MOST_IDS} materials, and the body has {n}"
 
     if conduction.source is not None and not _is_looked_up(conduction.source):
         return "it looks up what heats a point by its material, and here that is a formula"
@@ -177,7 +174,7 @@ def _is_looked_up(source: Rule) -> bool:
 def _words(problem: Problem, parameters: Parameters) -> WordsKernel:
     if problem.grid.ndim == 3:
         return palette_3d_words(_kind(problem), parameters, np.dtype(problem.dtype).itemsize)
-    return palette_2d_words(parameters, np.dtype(problem.dtype).itemsize)
+    return palette_2d_words(_kind(problem), parameters, np.dtype(problem.dtype).itemsize)
 
 
 class _Beside:

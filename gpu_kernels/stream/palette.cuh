@@ -4,7 +4,11 @@
 // Idea    Eight ids make a word of 32 bits, written once per run in the order in which a kernel
 //         reads them (palette_words.cu). Two nibbles beside each other are the pair of a face, and
 //         of two words four logical instructions make the pairs of eight faces across.
-// Limits  at most 16 ids.
+//         More than 16 ids are bytes: half cells conduct in series, so a face needs one number of
+//         each id and a reciprocal, which costs four instructions where a table of pairs would not
+//         fit into shared memory. Faces that do not follow from half cells (contacts) are read from
+//         memory.
+// Limits  at most 256 ids.
 
 #pragma once
 
@@ -15,6 +19,9 @@
 #endif
 
 constexpr int n_ids = TS_IDS;                  // a power of two; nibbles hold 16
+constexpr bool in_bytes = n_ids > 16;
+constexpr bool in_series = TS_SERIES;          // bytes: every conductance is that of two half cells
+constexpr int bits = in_bytes ? 8 : 4;
 constexpr int pairs = 17 * (n_ids - 1) + 1;    // of which some are never used
 constexpr bool has_sources = TS_SOURCES;
 constexpr int copies = TS_COPIES;              // of tables of numbers: 1, or 16 for no bank conflicts
@@ -112,6 +119,35 @@ template <int axes, int n>
 __device__ __forceinline__ void fill_along(PairTable<real, n>& table, const Palette<axes>* palette,
                                            int axis, real unit = real(1)) {
     table.fill([&](int low, int high) { return unit * palette->conductance[axis][low][high]; });
+}
+
+// The numbers of one id that conducts in series with any other.
+struct alignas(2 * sizeof(real)) HalfCell {
+    real resistance;  // along the first axis
+    real rate;
+};
+
+// That of half a cell of an id, over `unit`. An id that conducts nothing has one that no other one
+// changes.
+template <int axes>
+__device__ __forceinline__ real half_resistance(const Palette<axes>* palette, int axis, int id,
+                                                real unit = real(1)) {
+    const real own = unit * palette->conductance[axis][id][id];
+    constexpr real most = real(sizeof(real) == 8 ? 1e300 : 1e37);
+    return own * most > real(0.5) ? real(0.5) / own : most;
+}
+
+// An approximation of 20 bits and one cubic step, or of 23 and a linear one.
+__device__ __forceinline__ double inverse(double number) {
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(number));
+    const double error = fma_real(-number, y, 1.0);
+    return fma_real(y, fma_real(error, error, error), y);
+}
+__device__ __forceinline__ float inverse(float number) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(number));
+    return fma_real(y, fma_real(-number, y, 1.0f), y);
 }
 
 // Where the numbers of sources are: of an id at a step, those of `row` being the first.

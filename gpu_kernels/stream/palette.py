@@ -245,7 +245,7 @@ class PaletteWords:
     """The packed ids of a slab, as arrays on the device.
 
     Attributes:
-        words: ids of each lane, (strip, row, lane) or (tile, plane, pieces of 4, thread, 4).
+        words: ids of each lane, (strip, row, lane, words) or (tile, plane, pieces of 4, thread, 4).
         uniform: the single id of each (strip, row) or (tile, plane, warp), or 255 for several.
         runs: 2D: like `uniform`, for the rows that a patch reads from there on; 3D: `uniform`.
     """
@@ -286,7 +286,7 @@ class WordsKernel:
         margin: points of a tile before these.
         run: rows that a patch reads (2D).
         only: whether the whole body is of one id, and the kernel reads no words.
-        bits: of an id: 4 or 8 (3D).
+        bits: of an id: 4 or 8.
     """
 
     ndim: int
@@ -351,7 +351,8 @@ class WordsKernel:
             uniform = zeros(n * self.warps, np.uint8)
             words = 4 * word_pieces(self.columns, self.bits)
             return PaletteWords(zeros(n * self.threads * words, np.uint32), uniform, uniform)
-        return PaletteWords(zeros(n * _LANES, np.uint32), zeros(n, np.uint8), zeros(n, np.uint8))
+        words = zeros(n * _LANES * self.bits // 4, np.uint32)
+        return PaletteWords(words, zeros(n, np.uint8), zeros(n, np.uint8))
 
     def launches(
         self, ids: Any, around: Box3, to: PaletteWords, box: Box3

@@ -1,18 +1,18 @@
-// palette_2d.cu: heat conduction in a 2D body of up to 16 materials, TS_DEPTH steps by streaming
+// palette_2d.cu: heat conduction in a 2D body of up to 256 materials, TS_DEPTH steps by streaming
 // tiles that stay in registers down the rows.
 //
 // Idea    As stream_2d.cu. At every level each warp sees whether its patch and all that it reads
 //         are of one material: then a step has constant weights, else conductances are looked up
-//         for every face (palette_2d_rows.cuh). Ids come as words, one per lane and row, copied into
-//         a ring in shared memory beside the rows. `runs` says of each strip and row whether the
+//         for every face (palette_2d_rows.cuh). Ids come as words, one or two per lane and row, copied
+//         into a ring in shared memory beside the rows. `runs` says of each strip and row whether the
 //         rows that a patch reads from there on are of one id.
 // Layout  As stream_2d.cu; then the ring of words, tables, and sources by level and id. Words:
-//         [strip][row - words_low][lane], nibbles left, own columns, right. Runs:
+//         [strip][row - words_low][lane], nibbles or bytes left, own columns, right. Runs:
 //         [strip][row - words_low], `mixed` or the id (palette_words.cu).
 // Writes  the box, as stream_2d.cu. `anchor` is the number of row 0 in the whole grid: patches
 //         begin at multiples of `rows` there at level 0, so that no bit depends on where the grid
 //         is cut.
-// Limits  6 columns a lane: eight nibbles. depth <= 32 and rows >= 2 (PaletteTile.fits in
+// Limits  6 columns a lane: eight ids. depth <= 32 and rows >= 2 (PaletteTile.fits in
 //         palette_2d.py). Words and runs begin with a strip at box.low[2].
 // Order   palette_2d_rows.cuh.
 // Test    tests/gpu/test_gpu_palette.py
@@ -29,13 +29,13 @@ constexpr int columns = TS_COLUMNS;  // of a lane's patch
 
 #include "stream_2d_tile.cuh"
 #include "palette.cuh"
+#include "palette_2d_words.cuh"
 #include "palette_2d_rows.cuh"
 #if TS_PIECES > 0
 #include "palette_2d_heat.cuh"
 #else
 #include "palette_2d_uniform.cuh"
 #endif
-#include "palette_2d_words.cuh"
 
 static_assert(columns <= 6 && depth <= 32 && rows >= 2, "see Limits");
 
@@ -46,7 +46,7 @@ struct Shared {
     real stages[warps][rows][width];
     real between[(warps - 1) * edges * edge];
     real history[(depth + 2) * edge];
-    unsigned words[ring][32];
+    alignas(16) WordsOfRow words[ring];
     TablesInShared tables;
 };
 
@@ -64,33 +64,30 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Edges edges_of_warp{shared.between, shared.history, warp};
     const Part part = part_of_block(box, chunk);
 
-    fill_across<2>(shared.tables.across, palette, 0);
-    fill_along<2>(shared.tables.along, palette, 1);
+    shared.tables.fill_faces(palette);
     fill_sources<depth>(shared.tables.sources, sources, of_sources, row);
-    if (threadIdx.x < n_ids) {
-        real(&one)[4] = shared.tables.uniform[threadIdx.x];
-        one[0] = palette->weight[0][threadIdx.x];
-        one[1] = palette->weight[1][threadIdx.x];
-        one[2] = palette->centre[threadIdx.x];
-        one[3] = palette->rate[threadIdx.x];
+    for (int id = threadIdx.x; id < n_ids; id += 32 * warps) {
+        real(&one)[4] = shared.tables.uniform[id];
+        one[0] = palette->weight[0][id];
+        one[1] = palette->weight[1][id];
+        one[2] = palette->centre[id];
+        one[3] = palette->rate[id];
     }
 #if TS_PIECES > 0
     shared.tables.fill(curves_of(palette));
 #endif
     // What lies above the first tile is read, and reaches nothing; but it must be ids.
-    for (int e = threadIdx.x; e < ring * 32; e += 32 * warps) shared.words[e / 32][e % 32] = 0;
+    for (int row = warp; row < ring; row += warps)
+        for (int e = lane; e < 32 * words_of_lane; e += 32) shared.words[row][e] = 0;
     __syncthreads();
 
     const int base = aligned_down(part.low - depth, anchor);
     const StripOfWords strip(words, runs, words_low, words_count);
     int place = warp * rows;  // of the patch's slot 0 at level 0 in the ring
     const auto fetch_words = [&](int row, int at) {
-#pragma unroll
-        for (int p = 0; p < rows; p += 4) {  // four rows at a time, 16 bytes a lane
-            const int mine = p + lane / 8;
-            if (mine < rows)
-                strip.fetch(row + mine, shared.words[at + mine < ring ? at + mine : at + mine - ring], lane % 8);
-        }
+        strip.fetch<rows>(row, lane, [&](int p) -> WordsOfRow& {
+            return shared.words[at + p < ring ? at + p : at + p - ring];
+        });
     };
     fetch_words(base + warp * rows, place);
     unsigned next_run = strip.run(base + warp * rows - lane - 2);
@@ -112,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                 MixedCarry carry;
                 advance(patch, above, below, lane, [&](int q, const real(&own)[columns]) {
                     const unsigned slot = first + q + 2;
-                    const unsigned ids = shared.words[min(slot, slot - ring)][lane];
+                    const Ids ids(shared.words[min(slot, slot - ring)], lane);
                     consume_mixed(patch, carry, q, own, ids, look);
                 });
             }

@@ -1,9 +1,9 @@
-// palette_2d_registers.cu: heat conduction in a 2D body of up to 16 materials, TS_DEPTH steps by
+// palette_2d_registers.cu: heat conduction in a 2D body of up to 256 materials, TS_DEPTH steps by
 // streaming tiles that stay in registers down the rows, coefficients in registers too.
 //
 // Idea    As stream_2d.cu, with rows of coefficients that enter and leave (registers_2d_rows.cuh). A
-//         row that enters is looked up from its word and that of the row above. With TS_COPIES=16 a
-//         lane has tables of its own half-warp place, and lookups no bank conflicts.
+//         row that enters is looked up from its words and those of the row above. With copies of
+//         the tables lanes that read at the same time have their own, and lookups no bank conflicts.
 // Layout  As stream_2d.cu; words as palette_2d.cu, here with two buffers for each warp: the rows of
 //         its patches at all levels of a tile, and of the next.
 // Writes  the box, as stream_2d.cu.
@@ -31,36 +31,75 @@ static_assert(columns <= 6 && !has_sources && !has_curves, "see Limits");
 
 constexpr int lines = depth + rows + 2;  // words of a warp's patches at all levels of a tile
 
+#if TS_IDS <= 16
+struct Tables {
+    PairTable<real, copies> across;  // axis y
+    PairTable<real, copies> along;   // axis x
+    real rate[n_ids];
+
+    static constexpr int unit = PairTable<real, copies>::unit;
+
+    __device__ __forceinline__ void fill(const Palette<2>* palette) {
+        fill_along<2>(across, palette, 0);
+        fill_along<2>(along, palette, 1);
+        if (threadIdx.x < n_ids) rate[threadIdx.x] = palette->rate[threadIdx.x];
+    }
+};
+#else
+using Tables = HalfCells<copies>;
+#endif
+
 struct Shared {
     real stages[warps][rows][width];
     real between[(warps - 1) * edges * edge];
     real history[(depth + 2) * edge];
-    alignas(16) unsigned words[2][warps][lines][32];
-    PairTable<real, copies> across;  // axis y
-    PairTable<real, copies> along;   // axis x
-    real rate[n_ids];
+    alignas(16) WordsOfRow words[2][warps][lines];
+    Tables tables;
 };
 
+// Looks up the coefficients of a row from its ids and those of the row above.
 struct Lookup {
-    static constexpr int unit = PairTable<real, copies>::unit;
-
-    const Shared& shared;
+    const Tables& tables;
+    const Palette<2>* palette;
     int lane;
 
-    __device__ __forceinline__ real across(const Pairs& faces, int c) const {
-        return shared.across.at(faces.offset<unit>(c + 1), lane);
+#if TS_IDS <= 16
+    // Of the faces to the row above.
+    __device__ __forceinline__ void across(const Ids& row, const Ids& above_it,
+                                           real (&to)[columns]) const {
+        const Pairs faces(row.of[0], above_it.of[0]);
+#pragma unroll
+        for (int c = 0; c < columns; ++c)
+            to[c] = tables.across.at(faces.offset<Tables::unit>(c + 1), lane);
     }
-
-    // Coefficients of a row from its word and that of the row above.
-    __device__ __forceinline__ void enter(unsigned row, unsigned above_it, real (&right)[columns],
-                                          real (&above)[columns], real (&rate)[columns]) const {
-        const Pairs faces(row, above_it);
+    __device__ __forceinline__ void along(const Ids& row, real (&right)[columns],
+                                          real (&rate)[columns]) const {
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-            right[c] = shared.along.at(offset_of_pair<unit>(row, c + 1), lane);
-            above[c] = across(faces, c);
-            rate[c] = at_offset(shared.rate, offset_of_id<sizeof(real)>(row, c + 1));
+            right[c] = tables.along.at(offset_of_pair<Tables::unit>(row.of[0], c + 1), lane);
+            rate[c] = at_offset(tables.rate, offset_of_id<sizeof(real)>(row.of[0], c + 1));
         }
+    }
+#else
+    __device__ __forceinline__ void across(const Ids& row, const Ids& above_it,
+                                           real (&to)[columns]) const {
+#pragma unroll
+        for (int c = 0; c < columns; ++c)
+            to[c] = tables.between<0>(palette, above_it.id(c + 1), row.id(c + 1), lane);
+    }
+    __device__ __forceinline__ void along(const Ids& row, real (&right)[columns],
+                                          real (&rate)[columns]) const {
+#pragma unroll
+        for (int c = 0; c < columns; ++c) {
+            right[c] = tables.between<1>(palette, row.id(c + 1), row.id(c + 2), lane);
+            rate[c] = tables.at(row.id(c + 1), lane).rate;
+        }
+    }
+#endif
+    __device__ __forceinline__ void enter(const Ids& row, const Ids& above_it,
+                                          Coefficients& to, int slot) const {
+        along(row, to.right[slot], to.rate[slot]);
+        across(row, above_it, to.above[slot]);
     }
 };
 
@@ -78,50 +117,42 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Edges edges_of_warp{shared.between, shared.history, warp};
     const Part part = part_of_block(box, chunk);
 
-    fill_along<2>(shared.across, palette, 0);
-    fill_along<2>(shared.along, palette, 1);
-    if (threadIdx.x < n_ids) shared.rate[threadIdx.x] = palette->rate[threadIdx.x];
+    shared.tables.fill(palette);
     __syncthreads();
 
     const StripOfWords strip(words, runs, words_low, words_count);
     const auto fetch_words = [&](int top, int buffer) {  // rows top - depth - 2 .. top + rows - 1
-#pragma unroll
-        for (int p = 0; p < lines; p += 4) {  // four rows at a time, 16 bytes a lane
-            const int mine = p + lane / 8;
-            if (mine < lines)
-                strip.fetch(top - depth - 2 + mine, shared.words[buffer][warp][mine], lane % 8);
-        }
+        strip.fetch<lines>(top - depth - 2, lane, [&](int p) -> WordsOfRow& {
+            return shared.words[buffer][warp][p];
+        });
     };
     const int base = aligned_down(part.low - depth, anchor);
     fetch_words(base + warp * rows, 0);
     int buffer = 0;
 
-    const Lookup look{shared, lane};
+    const Lookup look{shared.tables, palette, lane};
     const auto finish = [](real value) { return value; };
     const auto levels = [&](real(&patch)[rows][columns], int top, auto, auto) {
         fetch_words(top + height, 1 - buffer);
-        const unsigned(*const line)[32] = shared.words[buffer][warp];
+        const WordsOfRow* const line = shared.words[buffer][warp];
         buffer = 1 - buffer;
 
         Coefficients coefficients;
 #pragma unroll
         for (int i = -1; i < rows - 1; ++i) {
             const int slot = (i + rows) % rows;
-            look.enter(line[depth + 2 + i][lane], line[depth + 1 + i][lane],
-                       coefficients.right[slot], coefficients.above[slot],
-                       coefficients.rate[slot]);
+            look.enter(Ids(line[depth + 2 + i], lane), Ids(line[depth + 1 + i], lane), coefficients,
+                       slot);
         }
-        const Pairs last(line[depth + rows + 1][lane], line[depth + rows][lane]);
-#pragma unroll
-        for (int c = 0; c < columns; ++c) coefficients.below[c] = look.across(last, c);
-        unsigned entering = line[depth][lane];  // the word of row top - level - 2
+        look.across(Ids(line[depth + rows + 1], lane), Ids(line[depth + rows], lane),
+                    coefficients.below);
+        Ids entering(line[depth], lane);  // of row top - level - 2
         int number = 0;
         auto level = [&](auto shift) {
             Carry carry;
             const auto enter = [&](int slot) {
-                const unsigned above = line[depth - number - 1][lane];
-                look.enter(entering, above, coefficients.right[slot], coefficients.above[slot],
-                           coefficients.rate[slot]);
+                const Ids above(line[depth - number - 1], lane);
+                look.enter(entering, above, coefficients, slot);
                 entering = above;
             };
             advance(patch, edges_of_warp.above(), edges_of_warp.below(), lane,

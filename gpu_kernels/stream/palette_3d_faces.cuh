@@ -10,9 +10,6 @@
 
 #pragma once
 
-constexpr bool in_bytes = n_ids > 16;
-constexpr bool in_series = TS_SERIES;  // bytes: every conductance is that of two half cells
-constexpr int bits = in_bytes ? 8 : 4;
 constexpr int words_of_column = in_bytes ? 2 : 1;
 constexpr int pieces_of_words = ((columns + 1) * words_of_column + 3) / 4;  // of 16 bytes
 static_assert((rows + 2) * bits <= 32 * words_of_column, "see Limits");
@@ -43,12 +40,6 @@ struct WordsOfPlane {
     }
 };
 
-// The numbers of one id that conducts in series with any other.
-struct HalfCell {
-    real resistance;  // along z
-    real rate;
-};
-
 struct TablesInShared : Flowing {
 #if TS_IDS <= 16
     PairTable<Across, copies_across> across;  // axis z, and the rate of the plane before
@@ -71,19 +62,6 @@ struct Turn {
     const real* sources;        // of the level
     unsigned id, id_before;     // of all that the warp reads: of both planes, of the two before
 };
-
-// An approximation of 20 bits and one cubic step, or of 23 and a linear one.
-__device__ __forceinline__ double inverse(double number) {
-    double y;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(number));
-    const double error = fma_real(-number, y, 1.0);
-    return fma_real(y, fma_real(error, error, error), y);
-}
-__device__ __forceinline__ float inverse(float number) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(number));
-    return fma_real(y, fma_real(-number, y, 1.0f), y);
-}
 
 // What conductances are multiplied by in the tables: all rates are dt where fluxes begin with the
 // heat content.
@@ -178,12 +156,7 @@ struct Faces {
 __device__ __forceinline__ void fill_faces(TablesInShared& tables, const Palette<3>* palette) {
     const real unit = unit_of(palette);
     for (int id = threadIdx.x; id < n_ids; id += blockDim.x) {
-        // An id that conducts nothing has a resistance that no other one changes.
-        const auto half = [&](int axis) {
-            const real own = unit * palette->conductance[axis][id][id];
-            constexpr real most = real(sizeof(real) == 8 ? 1e300 : 1e37);
-            return own * most > real(0.5) ? real(0.5) / own : most;
-        };
+        const auto half = [&](int axis) { return half_resistance(palette, axis, id, unit); };
         tables.half[id] = {half(0), palette->rate[id]};
         if (!isotropic) tables.half_y[id] = half(1), tables.half_x[id] = half(2);
     }

@@ -2,9 +2,9 @@
 // run.
 //
 // Idea    A lane of such a kernel reads the ids of its points and of those around them as one word of
-//         nibbles (2D), or as one word of nibbles or two of bytes for each column (3D). Of each strip and row, or tile, plane and warp, it is also
-//         told whether all that a warp reads there has one id. A warp here makes the words of a warp
-//         there.
+//         nibbles or two of bytes (2D), or as such for each column (3D). Of each strip and row, or
+//         tile, plane and warp, it is also told whether all that a warp reads there has one id. A warp
+//         here makes the words of a warp there.
 // Layout  ids: as Memory says, owned point (0, 0, 0) first. What is written: palette_2d.cu and
 //         palette_3d.cu. Beyond what is allocated of the ids, the nearest is taken.
 // Writes  all words, and all runs.
@@ -18,7 +18,7 @@
 constexpr int columns = TS_COLUMNS;  // of a lane
 constexpr int rows = TS_ROWS;        // of a warp
 constexpr int warps = TS_WARPS;
-constexpr int bits = TS_BITS;  // of an id in words of tiles
+constexpr int bits = TS_BITS;  // of an id
 constexpr unsigned mixed = 255;
 
 using Ids = const unsigned char* __restrict__;
@@ -39,23 +39,25 @@ __device__ __forceinline__ unsigned common_id(unsigned id) {
 }
 
 // Rows low .. low + count - 1 of the strips from column x on; a block of threads for `warps` rows and
-// each strip. uniform: [strip][row - low].
+// each strip. words: [strip][row - low][lane][words]; uniform: [strip][row - low].
 extern "C" __global__ void __launch_bounds__(32 * warps)
     words_2d(Ids ids, const __grid_constant__ Memory memory, unsigned* __restrict__ words,
              unsigned char* __restrict__ uniform, int x, int written, int low, int count) {
+    constexpr int of_lane = bits / 4;
     const int lane = threadIdx.x % 32, strip = blockIdx.y;
     const int row = blockIdx.x * warps + threadIdx.x / 32;
     if (row >= count) return;
     const int first = x + strip * written + lane * columns - 1;
-    unsigned word = 0, one = id_at(ids, memory, 0, low + row, first + 1);
+    unsigned word[of_lane] = {}, one = id_at(ids, memory, 0, low + row, first + 1);
 #pragma unroll
     for (int k = 0; k < columns + 2; ++k) {
         const unsigned id = id_at(ids, memory, 0, low + row, first + k);
-        word |= id << (4 * k);
+        word[k * bits / 32] |= id << (k * bits % 32);
         if (k > 0 && k <= columns && id != one) one = mixed;
     }
     const long long at = (long long)strip * count + row;
-    words[at * 32 + lane] = word;
+#pragma unroll
+    for (int n = 0; n < of_lane; ++n) words[(at * 32 + lane) * of_lane + n] = word[n];
     one = common_id(one);
     if (lane == 0) uniform[at] = one;
 }

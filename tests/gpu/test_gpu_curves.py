@@ -45,6 +45,8 @@ STEADY = (
     MaterialCurves(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
     MaterialCurves(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
 )
+# One whose curves fit into tables of many ids.
+HARDLY_VARYING = MaterialCurves(((0.0, 1.0), (2.0, 1.02)), ((0.0, 1.0),), 1.0)
 
 
 def ringed(problem: Problem) -> Problem:
@@ -161,6 +163,16 @@ def test_heat_contents_agree_with_the_reference(
     materials: tuple[MaterialCurves, ...], dtype: Any
 ) -> None:
     gpu = agree(in_layers(cooled_body((41, 43), dtype, materials)), BRANCH)
+    assert gpu.launches.count("palette_2d") == 3
+
+
+@emulated
+@pytest.mark.parametrize("materials", [STEADY, (HARDLY_VARYING, *STEADY)])
+def test_heat_contents_of_many_ids_agree_with_the_reference(
+    materials: tuple[MaterialCurves, ...],
+) -> None:
+    case = Case("", (31, 47), 20, every_face, heating(20, changes=True))
+    gpu = agree(melting(case, materials), BRANCH)
     assert gpu.launches.count("palette_2d") == 3
 
 

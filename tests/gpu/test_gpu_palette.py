@@ -42,24 +42,45 @@ def tile_2d(scheme: PaletteScheme, copies: int) -> Parameters:
 
 @emulated
 @pytest.mark.parametrize(
-    ("scheme", "copies", "isotropic", "sources", "dtype"),
+    ("scheme", "copies", "isotropic", "sources", "dtype", "n_ids", "series"),
     [
-        (PaletteScheme.BRANCH, 1, True, False, "float64"),
-        (PaletteScheme.BRANCH, 1, True, True, "float64"),
-        (PaletteScheme.BRANCH, 16, False, True, "float64"),
-        (PaletteScheme.BRANCH, 1, False, False, "float32"),
-        (PaletteScheme.REGISTERS, 1, False, False, "float64"),
-        (PaletteScheme.REGISTERS, 16, True, False, "float32"),
+        (PaletteScheme.BRANCH, 1, True, False, "float64", 5, False),
+        (PaletteScheme.BRANCH, 1, True, True, "float64", 5, False),
+        (PaletteScheme.BRANCH, 16, False, True, "float64", 5, False),
+        (PaletteScheme.BRANCH, 1, False, False, "float32", 5, False),
+        (PaletteScheme.REGISTERS, 1, False, False, "float64", 5, False),
+        (PaletteScheme.REGISTERS, 16, True, False, "float32", 5, False),
+        (PaletteScheme.BRANCH, 1, True, True, "float64", 17, True),
+        (PaletteScheme.BRANCH, 1, False, False, "float32", 40, True),
+        (PaletteScheme.BRANCH, 1, False, True, "float64", 33, False),
+        (PaletteScheme.REGISTERS, 1, False, False, "float64", 256, True),
+        (PaletteScheme.REGISTERS, 8, True, False, "float64", 64, True),
+        (PaletteScheme.REGISTERS, 8, False, False, "float32", 20, True),
+        (PaletteScheme.REGISTERS, 1, True, False, "float64", 100, False),
     ],
 )
 def test_a_palette_in_2d(
-    scheme: PaletteScheme, copies: int, isotropic: bool, sources: bool, dtype: str
+    scheme: PaletteScheme,
+    copies: int,
+    isotropic: bool,
+    sources: bool,
+    dtype: str,
+    n_ids: int,
+    series: bool,
 ) -> None:
     parameters = tile_2d(scheme, copies)
-    body = make_body(2, 5, parameters["steps_per_block"], isotropic=isotropic, sources=sources)
+    body = make_body(
+        2,
+        n_ids,
+        parameters["steps_per_block"],
+        isotropic=isotropic,
+        sources=sources,
+        series=series,
+    )
+    assert body.kind.series == (series or n_ids <= 16)
     numbers = palette_numbers(body.conductance, body.rate, body.kind, dtype)
     kernel = palette_2d_kernel(body.kind, numbers, parameters)
-    words = palette_2d_words(parameters, np.dtype(dtype).itemsize)
+    words = palette_2d_words(body.kind, parameters, np.dtype(dtype).itemsize)
     for grain in GRAINS:
         counts = several_tiles(kernel, (0, 1, 1))
         check(kernel, words, body, counts, grain, margin=0, descending=False)
@@ -111,7 +132,12 @@ def test_kernels_of_palettes_compile_and_spill_nothing() -> None:
     entries = [kernel.entry for kernel in proposed]
     for entry in ("palette_2d", "palette_2d_registers", "palette_3d"):
         compile_and_count(proposed[entries.index(entry)], "sm_90")
-    words = palette_2d_words(tile_2d(PaletteScheme.BRANCH, 1), 8)
+    kind = PaletteKind(8, isotropic=True, sources=False)
+    many = kernels(PaletteKind(256, isotropic=True, sources=False), "float64")
+    for kernel in many[:2]:
+        compile_and_count(kernel, "sm_90")
+    assert [kernel.entry for kernel in many[:2]] == ["palette_2d_registers", "palette_2d"]
+    words = palette_2d_words(kind, tile_2d(PaletteScheme.BRANCH, 1), 8)
     assert compile_source(words.source, words.defines, "sm_80").spilled == 0
 
 
@@ -124,7 +150,7 @@ def test_all_kernels_of_palettes_compile_and_spill_nothing(
     dtype: str, isotropic: bool, sources: bool, architecture: str
 ) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
-    for n_ids in (2, 8, 16):
+    for n_ids in (2, 8, 16, 64, 256):
         proposed = kernels(PaletteKind(n_ids, isotropic=isotropic, sources=sources), dtype)
         assert {it.source for it in proposed} >= {"palette_2d.cu"}
         for kernel in proposed:

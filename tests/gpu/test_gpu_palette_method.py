@@ -26,6 +26,7 @@ emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 NAMES_2D = ("steps_per_block", "rows", "columns", "warps", "blocks", "edges", "scheme", "copies")
 BRANCH = {**dict(zip(NAMES_2D, (3, 4, 6, 2, 1, 1, 0, 1), strict=True)), "longest": 0}
 REGISTERS = {**dict(zip(NAMES_2D, (3, 3, 4, 2, 1, 2, 1, 16), strict=True)), "longest": 30}
+REGISTERS_OF_MANY = {**REGISTERS, "copies": 8}
 NAMES_3D = ("steps_per_block", "rows", "warps", "blocks", "ahead", "copies")
 IN_3D = dict(zip(NAMES_3D, (2, 3, 2, 1, 2, 1), strict=True))
 
@@ -34,6 +35,9 @@ CASES = (
     (Case("plate, ring", (40, 43), 4, rings, heating(4, changes=False)), BRANCH),
     (Case("plate, registers", (31, 47), 5, mixed_faces), REGISTERS),
     (Case("plate, closed", (33, 38), 16, closed, dtype=np.float32), REGISTERS),
+    (Case("plate, many", (31, 47), 40, mixed_faces, heating(40, changes=True)), BRANCH),
+    (Case("plate, many, registers", (31, 47), 40, mixed_faces), REGISTERS_OF_MANY),
+    (Case("plate, many, rings", (40, 43), 17, rings, dtype=np.float32), REGISTERS_OF_MANY),
     (
         Case("plate, float32", (30, 50), 3, mixed_faces, heating(3, changes=True), np.float32),
         BRANCH,
@@ -153,7 +157,8 @@ def of_type(problem: Problem, dtype: Any) -> Problem:
 def layered(problem: Problem) -> Problem:
     """The same with layers, so that some of what warps read has one id, and some has not."""
     assert problem.conduction is not None
-    ids = (np.indices(problem.grid.shape)[:-1] // 11).sum(axis=0) % 3
+    n_ids = problem.conduction.medium.n_ids
+    ids = (np.indices(problem.grid.shape)[:-1] // 11).sum(axis=0) % n_ids
     medium = dataclasses.replace(
         problem.conduction.medium,
         ids=lambda box: ids[tuple(slice(*span) for span in box)].astype(np.uint8),
@@ -163,18 +168,20 @@ def layered(problem: Problem) -> Problem:
 
 @emulated
 @pytest.mark.parametrize(
-    ("shape", "axis", "at", "parameters"),
+    ("shape", "axis", "at", "parameters", "n_ids"),
     [
-        ((61, 47), 0, 29, BRANCH),
-        ((61, 47), 0, 34, REGISTERS),
-        ((25, 14, 37), 0, 12, IN_3D),
-        ((11, 31, 37), 1, 14, IN_3D),
+        ((61, 47), 0, 29, BRANCH, 3),
+        ((61, 47), 0, 34, REGISTERS, 3),
+        ((61, 47), 0, 29, BRANCH, 17),
+        ((61, 47), 0, 34, REGISTERS_OF_MANY, 17),
+        ((25, 14, 37), 0, 12, IN_3D, 3),
+        ((11, 31, 37), 1, 14, IN_3D, 3),
     ],
 )
 def test_bits_do_not_depend_on_where_the_grid_is_cut(
-    shape: tuple[int, ...], axis: int, at: int, parameters: dict[str, int]
+    shape: tuple[int, ...], axis: int, at: int, parameters: dict[str, int], n_ids: int
 ) -> None:
-    problem = layered(Case("cut", shape, 3, closed).problem())
+    problem = layered(Case("cut", shape, n_ids, closed).problem())
     steps = 2 * parameters["steps_per_block"]
     whole, _ = advanced(problem, parameters, (steps,))
     np.testing.assert_array_equal(cut(problem, parameters, at, axis, steps), whole)
@@ -184,7 +191,7 @@ def test_bits_do_not_depend_on_where_the_grid_is_cut(
     ("problem", "why"),
     [
         (Case("rod", (90,), 3, closed).problem(), "in 2D and 3D, and the grid has one axis"),
-        (Case("many", (20, 20), 17, closed).problem(), "16 materials, and the body has 17"),
+        (Case("many", (20, 20), 257, closed).problem(), "256 materials, and the body has 257"),
         (Case("beam", (20, 20), 3, closed, beam()).problem(), "here that is a formula"),
         (Case("half", (20, 20), 3, closed, dtype=np.float16).problem(), "float64 and float32"),
         (graded((20, 20), closed), "no sources beside"),

@@ -33,10 +33,10 @@ from tetris_sim.model.stencil import star_mean
 VARIABLE = StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
 
 
-def random_ids(shape: Sequence[int], n_ids: int, seed: int = 0) -> npt.NDArray[np.uint8]:
+def random_ids(shape: Sequence[int], n_ids: int, seed: int = 0) -> npt.NDArray[Any]:
     """Some boxes of materials."""
     rng = np.random.default_rng(seed)
-    ids = np.zeros(shape, np.uint8)
+    ids = np.zeros(shape, np.min_scalar_type(n_ids - 1))
     for k in range(3 * n_ids):
         low = [int(rng.integers(0, n)) for n in shape]
         box = tuple(

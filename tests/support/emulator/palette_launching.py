@@ -37,13 +37,21 @@ class Body:
     kind: PaletteKind
 
 
-def make_body(ndim: int, n_ids: int, steps: int, *, isotropic: bool, sources: bool) -> Body:
-    """Random materials, of which the last one is held; a stable dt."""
+def make_body(
+    ndim: int, n_ids: int, steps: int, *, isotropic: bool, sources: bool, series: bool = False
+) -> Body:
+    """Random materials, of which the last one is held; a stable dt. Half cells in series, or any
+    conductance of two ids.
+    """
     rng = np.random.default_rng(3)
     conductance = rng.uniform(0.2, 1.0, (1 if isotropic else ndim, n_ids, n_ids))
-    conductance = np.broadcast_to(
-        conductance + conductance.swapaxes(1, 2), (ndim, n_ids, n_ids)
-    ).copy()
+    if series:
+        half = rng.uniform(0.3, 2.0, (len(conductance), n_ids))
+        half[:, 1] = np.inf
+        conductance = 1 / (half[:, :, None] + half[:, None])
+    else:
+        conductance = conductance + conductance.swapaxes(1, 2)
+    conductance = np.broadcast_to(conductance, (ndim, n_ids, n_ids)).copy()
     rate = rng.uniform(0.5, 1.0, n_ids)
     rate *= 0.9 / (rate * 2 * conductance.max(axis=2).sum(axis=0)).max()
     rate[n_ids - 1] = 0.0
