@@ -5,9 +5,12 @@
 //         step; it lies as many rows further up than the one before as it reads, so it needs rows
 //         of the tile above only. Slot p of the next level is centred on row p - reach of this one,
 //         and is computed when all rows that it reads are there: last rows first, those that need
-//         the rows of the patch above last. What a stage only passes on moves up with it.
+//         the rows of the patch above last. What a stage only passes on moves up with it. So do
+//         coefficients that are read at their own points only: TS_HELD of them stay in registers.
+//         TS_UNROLLED steps move them out of a patch: so many together, rows change their names, and
+//         none is moved from register to register.
 // Layout  As stream_2d.cu, once for each field: stages; then the rows between warps and those
-//         between tiles, for all names of a level together.
+//         between tiles, for all names of a level together, then for the coefficients that are held.
 // Writes  the box, of all fields. What is outside of the box grown by depth * reach may be NaN: it
 //         only reaches points that are not written.
 // Limits  columns >= reach_x (EquationsTile.fits in equations_2d.py).
@@ -16,7 +19,8 @@
 
 #if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) ||  \
     !defined(TS_BLOCKS) || !defined(TS_EDGES) || !defined(TS_WRITTEN) || !defined(TS_MARGIN) || \
-    !defined(TS_FIELDS) || !defined(TS_SLOTS) || !defined(TS_LEVELS) || !defined(TS_REACH)
+    !defined(TS_FIELDS) || !defined(TS_SLOTS) || !defined(TS_LEVELS) || !defined(TS_REACH) ||   \
+    !defined(TS_HELD) || !defined(TS_HELD_NUMBERS) || !defined(TS_UNROLLED)
 #error "equations_2d.cu needs macros that gpu_kernels/stream/equations_2d.py lists"
 #endif
 #include "equations.cuh"
@@ -26,6 +30,15 @@ constexpr int slots = TS_SLOTS;  // patches of a lane
 constexpr int reach_y = TS_REACH;  // rows that the stage reads which reads farthest
 constexpr int rows = TS_ROWS;      // of a patch
 constexpr int columns = TS_COLUMNS;
+constexpr int held = TS_HELD;  // coefficients
+
+// The place of a coefficient among those that are held, or -1.
+__device__ __forceinline__ constexpr int place_held(int number) {
+    constexpr int numbers[] = {TS_HELD_NUMBERS};
+    for (int k = 0; k < held; ++k)
+        if (numbers[k] == number) return k;
+    return -1;
+}
 
 // Of stage n: `before` slots are alive when it begins and `after` when it is done. Name m is in
 // slot_of[m] before, and in slot_given[m] after if the stage gives it; slot s takes pass_of[s] from before, or -1 what the stage gives. Slot s is read from
@@ -38,12 +51,13 @@ TS_LEVELS
 #include "stream_2d_tile.cuh"
 
 constexpr int levels = Level<-1>::with_edges * depth;  // of a tile that hand rows on
+constexpr int handed_on = slots * edge + held * reach_y * width;  // elements of a level
 
 struct Shared {
     real stages[fields][height * width];
     // Nothing is handed on where no stage reads other rows; an array has a size nevertheless.
-    real between[edge > 0 ? (warps - 1) * edges * slots * edge : 1];
-    real history[edge > 0 ? (levels + 2) * slots * edge : 1];
+    real between[edge > 0 ? (warps - 1) * edges * handed_on : 1];
+    real history[edge > 0 ? (levels + 2) * handed_on : 1];
 };
 
 // As `Edges`, for all slots together.
@@ -53,7 +67,7 @@ struct EdgesOfLevels {
     int parity = 0;
     int oldest = 0;
 
-    static constexpr int size = slots * edge;
+    static constexpr int size = handed_on;
     __device__ __forceinline__ const real* above() const {
         return warp > 0 ? shared.between + ((warp - 1) * edges + parity) * size
                         : shared.history + oldest * size;
@@ -70,6 +84,51 @@ struct EdgesOfLevels {
 };
 
 using Patches = real[slots][rows][columns];
+
+// Coefficients at the rows of a patch; they move up as it does.
+struct Held {
+    real of[held > 0 ? held : 1][rows][columns];
+
+    // Those of a patch whose slot row 0 is row `y`, or where nothing is allocated the nearest.
+    __device__ __forceinline__ void read(const Given& given, const Memory& memory, int y, int x) {
+        const Box& within = memory.within;
+        const int first = min(max(x, within.low[2]), within.high[2] - columns);
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+            constexpr int numbers[] = {TS_HELD_NUMBERS};
+            const real* const from = given.coefficients[numbers[k]] + first;
+#pragma unroll
+            for (int p = 0; p < rows; ++p) {
+                const real* const row =
+                    from + clamp(y + p, within.low[1], within.high[1]) * memory.row;
+#pragma unroll
+                for (int c = 0; c < columns; ++c) of[k][p][c] = __ldg(row + c);
+            }
+        }
+    }
+    // Before a level that moves up by `reach` rows.
+    template <int reach>
+    __device__ __forceinline__ void hand_on(real* below, int lane) const {
+#pragma unroll
+        for (int k = 0; k < held; ++k)
+#pragma unroll
+            for (int e = 0; e < reach; ++e)
+                store_columns(below + (k * reach_y + e) * width, of[k][rows - reach + e], lane);
+    }
+    // Row p after the level; rows come from the last to the first.
+    template <int reach>
+    __device__ __forceinline__ void move(int p, const real* above, int lane) {
+#pragma unroll
+        for (int k = 0; k < held; ++k) {
+            if (p < reach) {
+                load_columns(of[k][p], above + (k * reach_y + p) * width, lane);
+            } else {
+#pragma unroll
+                for (int c = 0; c < columns; ++c) of[k][p][c] = of[k][p - reach][c];
+            }
+        }
+    }
+};
 
 // The rows that a level reads: -over .. rows - 1 of every slot, and the columns beside them.
 template <class L>
@@ -102,6 +161,7 @@ struct Lines {
 template <class L>
 struct Place {
     const Lines<L>& lines;
+    const Held& kept;
     const Constants& constants;
     const Given& given;
     const Memory& memory;
@@ -121,6 +181,7 @@ struct Place {
         return clamp(x + column + dx, memory.within.low[2], memory.within.high[2]);
     }
     __device__ __forceinline__ real coefficient(int number, int, int dy, int dx) const {
+        if (place_held(number) >= 0) return kept.of[place_held(number)][p][column];
         return __ldg(given.coefficients[number] + place_y(dy) * memory.row + place_x(dx));
     }
     __device__ __forceinline__ real constant(int number) const { return constants.of[number]; }
@@ -137,8 +198,8 @@ struct Place {
 
 // Advance all patches by stage `number` of a step; `y` is the row of slot row 0 after it.
 template <int number>
-__device__ __forceinline__ void advance_stage(Patches& patches, EdgesOfLevels& edges_of_warp,
-    const Constants& constants, const Given& given, const Memory& memory, int row, int y, int x,
+__device__ __forceinline__ void advance_stage(Patches& patches, Held& kept,
+    EdgesOfLevels& edges_of_warp, const Constants& constants, const Given& given, const Memory& memory, int row, int y, int x,
     int lane) {
     using L = Level<number>;
     constexpr int over = 2 * L::reach;
@@ -151,6 +212,8 @@ __device__ __forceinline__ void advance_stage(Patches& patches, EdgesOfLevels& e
             if (e >= L::reach - L::up(s))
                 store_columns(below + s * edge + e * width, patches[s][rows - over + e], lane);
     }
+
+    if (L::reach > 0) kept.template hand_on<L::reach>(below + slots * edge, lane);
 
     Lines<L> lines(patches);
 #pragma unroll
@@ -176,11 +239,12 @@ __device__ __forceinline__ void advance_stage(Patches& patches, EdgesOfLevels& e
             lines.ask(s, next);
         }
 
+        if (L::reach > 0) kept.template move<L::reach>(p, above + slots * edge, lane);
         real out[columns][slots];
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
             Stage<number>::compute(
-                Place<L>{lines, constants, given, memory, row, p, c, y, x, out[c]});
+                Place<L>{lines, kept, constants, given, memory, row, p, c, y, x, out[c]});
 #pragma unroll
             for (int s = 0; s < L::after; ++s)
                 if (L::pass_of(s) >= 0) out[c][s] = lines.at(L::pass_of(s), p + L::reach, c);
@@ -197,15 +261,15 @@ __device__ __forceinline__ void advance_stage(Patches& patches, EdgesOfLevels& e
 }
 
 template <int number = 0>
-__device__ __forceinline__ void advance_step(Patches& patches, EdgesOfLevels& edges_of_warp,
-    const Constants& constants, const Given& given, const Memory& memory, int row, int& y, int x,
-    int lane) {
+__device__ __forceinline__ void advance_step(Patches& patches, Held& kept,
+    EdgesOfLevels& edges_of_warp, const Constants& constants, const Given& given,
+    const Memory& memory, int row, int& y, int x, int lane) {
     y -= Level<number>::reach;
     advance_stage<number>(
-        patches, edges_of_warp, constants, given, memory, row, y, x, lane);
+        patches, kept, edges_of_warp, constants, given, memory, row, y, x, lane);
     if constexpr (number + 1 < Level<-1>::count)
         advance_step<number + 1>(
-            patches, edges_of_warp, constants, given, memory, row, y, x, lane);
+            patches, kept, edges_of_warp, constants, given, memory, row, y, x, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
@@ -238,6 +302,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 #pragma unroll
             for (int c = 0; c < columns; ++c) patches[s][p][c] = real(0);
     int top = base + warp * rows;  // row of slot row 0 at the first level
+    const int x = part.x - margin + lane * columns;
+    Held kept;
 #pragma unroll
     for (int f = 0; f < fields; ++f) {
         const Relay relay = relay_of(f);
@@ -246,6 +312,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     }
     for (int tile = 0;; ++tile, top += height) {
         const int done = top - height - shift;  // row of slot row 0 of what is finished
+        kept.read(given, memory, top, x);
         await_copies();
         __syncwarp();  // each lane has waited for its own copies
 #pragma unroll
@@ -266,10 +333,9 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         }
         if (tile == n_tiles) break;
         int y = top;
-        const int x = part.x - margin + lane * columns;
-#pragma unroll 1
+#pragma unroll TS_UNROLLED
         for (int step = 0; step < depth; ++step)
             advance_step(
-                patches, edges_of_warp, constants, given, memory, row + step, y, x, lane);
+                patches, kept, edges_of_warp, constants, given, memory, row + step, y, x, lane);
     }
 }

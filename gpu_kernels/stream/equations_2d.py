@@ -157,6 +157,7 @@ _OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest unit of a memory transfer
 _MOST_REGISTERS = 180  # of 255, for a lane's patches and intermediate values
+_MOST_OF_UNROLLED = 210
 _EVERYWHERE = 99 * 1024  # bytes of shared memory that a block can have on any GPU since sm_80
 _MOST_OPERATIONS = 40_000  # operations in an unrolled kernel: more would compile for minutes
 _PROPOSED = 6
@@ -197,6 +198,7 @@ class _Needs:
         n_fields: number of fields.
         item: bytes of a number.
         operations: operations per point and step.
+        held: coefficients that stay in registers.
     """
 
     slots: int
@@ -208,6 +210,7 @@ class _Needs:
     n_fields: int
     item: int
     operations: int
+    held: int
 
     def shared_bytes(self, it: EquationsTile) -> int:
         """Bytes of `struct Shared`."""
@@ -215,7 +218,8 @@ class _Needs:
         handed = it.steps_per_block * self.handing + 2
         handed += (it.warps - 1) * it.edges
         stages = self.n_fields * it.tile.height()
-        return (stages + handed * self.slots * 2 * self.reach) * it.tile.width() * self.item
+        rows = (2 * self.slots + self.held) * self.reach
+        return (stages + handed * rows) * it.tile.width() * self.item
 
     def fits(self, it: EquationsTile) -> bool:
         """Whether the kernel compiles with a tile and has points to write."""
@@ -228,13 +232,24 @@ class _Needs:
             and it.blocks * (shared + 1024) <= _OF_SM
         )
 
+    def unrolled(self, it: EquationsTile) -> int:
+        """Steps that are compiled together: those in which all rows of the coefficients that are
+        held change, or one.
+        """
+        steps, rest = divmod(it.rows, max(1, self.rows))
+        fits = self.rows > 0 and rest == 0 and it.steps_per_block % max(1, steps) == 0
+        return steps if self.held and fits else 1
+
     def is_light(self, it: EquationsTile) -> bool:
         """Whether the kernel hardly spills and compiles fast enough. Besides the patches, a lane
         holds about three rows of sums and neighbours.
         """
-        registers = self.slots * (it.rows + 3) * it.columns * self.item // 4
-        operations = it.rows * it.columns * self.operations
-        return registers <= _MOST_REGISTERS and operations <= _MOST_OPERATIONS
+        held = self.slots * (it.rows + 3) + self.held * it.rows
+        registers = held * it.columns * self.item // 4
+        operations = it.rows * it.columns * self.operations * self.unrolled(it)
+        # Where rows of coefficients change their names, none of them is there twice.
+        most = _MOST_REGISTERS if self.unrolled(it) == 1 else _MOST_OF_UNROLLED
+        return registers <= most and operations <= _MOST_OPERATIONS
 
     def cost(self, it: EquationsTile) -> float:
         """An estimate of the cost of a point and step: its levels, loads and stores once per
@@ -242,15 +257,43 @@ class _Needs:
 
         Fitted to Gray-Scott and Cahn-Hilliard on an H200 (2026-11-22, 60 tiles; Gray-Scott in
         float64 made 434 to 713 G point-steps a second): packs of 16 bytes are slower than those of
-        8, and two blocks hide each other's barriers.
+        8, and two blocks hide each other's barriers. With two velocities that are held (H100,
+        2026-11-27, 20 tiles, 545 to 692) they do not, and moving rows costs what is not unrolled.
         """
         share = it.written(self.reach_x, self.item) / it.tile.width()
         one = 0.5 * max(1, self.handing) + 5 / it.steps_per_block + 1.5 * self.rows / it.rows
         packs = 1.1 if it.columns * self.item % 16 == 0 else 1.0
+        if self.held:
+            return one * packs * (1.05 if self.unrolled(it) == 1 else 1.0) / share
         return one * packs * (0.95 if it.blocks == 2 else 1.0) / share
 
 
+_MOST_HELD, _FEWEST_ROWS = 4, 4  # coefficients, and rows of a patch that are worth it
+
+
+def _held(problem: Problem) -> tuple[int, ...]:
+    """The numbers of the coefficients that stay in registers: of those that all stages read at
+    their own points, as many as leave patches room.
+    """
+    equations = equations_of(problem)
+    taps = [stage.taps for stage in equations.stages]
+    at_points = [
+        number
+        for number, name in enumerate(equations.coefficients or {})
+        if not any(any(offset) for it in taps for offset in it.get(name, ()))
+    ]
+    for n in range(min(len(at_points), _MOST_HELD), 0, -1):
+        tiles = _proposed(_needs_of(problem, n))
+        if tiles and tiles[0]["rows"] >= _FEWEST_ROWS:
+            return tuple(at_points[:n])
+    return ()
+
+
 def _needs(problem: Problem) -> _Needs:
+    return _needs_of(problem, len(_held(problem)))
+
+
+def _needs_of(problem: Problem, held: int) -> _Needs:
     equations = equations_of(problem)
     levels = levels_of(equations)
     reaches = [level.reach for level in levels]
@@ -264,6 +307,7 @@ def _needs(problem: Problem) -> _Needs:
         n_fields=problem.n_fields,
         item=np.dtype(problem.dtype).itemsize,
         operations=equations.n_operations,
+        held=held,
     )
 
 
@@ -292,7 +336,8 @@ def _proposed(needs: _Needs) -> tuple[Parameters, ...]:
         for rows in (2, 3, 4, 5, 6, 7, 8)
         for columns in (2, 3, 4, 5, 6, 8, 10)
         for warps, blocks in ((8, 1), (4, 2))
-        for edges in (2, 1)
+        # What coefficients are read through is the cache that shared memory leaves.
+        for edges in ((1, 2) if needs.held else (2, 1))
         for tile in [EquationsTile(steps, rows, columns, warps, blocks, edges)]
         if needs.fits(tile) and needs.is_light(tile)
     ]
@@ -347,6 +392,9 @@ def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
             "TS_FIELDS": needs.n_fields,
             "TS_SLOTS": needs.slots,
             "TS_REACH": needs.reach,
+            "TS_HELD": needs.held,
+            "TS_UNROLLED": needs.unrolled(tile),
+            "TS_HELD_NUMBERS": ",".join(map(str, _held(problem))) or "-1",
             "TS_LEVELS": print_levels(equations_of(problem)),
         },
         depth=tile.steps_per_block,

@@ -19,10 +19,13 @@ from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.gpu_kernels.stream.equations_2d import levels_of, n_slots
 from tetris_sim.gpu_kernels.stream.equations_3d import levels_3d
 from tetris_sim.gpu_kernels.stream.method import METHOD
+from tetris_sim.model.boundary import Boundary
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Equations, Stage, tap
+from tetris_sim.model.formula import Node
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.model.slab import Slab
+from tetris_sim.model.slab import Ranges, Slab
 
 REGISTERS = 65536  # of a multiprocessor
 LARGER = {1: (30_011,), 2: (203, 531), 3: (61, 83, 149)}
@@ -63,6 +66,11 @@ CASES: dict[str, tuple[Callable[[], Problem], Parameters]] = {
         tile(2, 2, 4, 2, 1, 2),
     ),
     "made of no field": (lambda: cases.make(farther(), (23, 60)), tile(2, 2, 4, 2, 1, 2)),
+    "winds": (lambda: cases.make(winds(cases.walls(2)), (37, 75)), tile(2, 3, 4, 2, 1, 2)),
+    "winds round a ring": (
+        lambda: cases.make(winds(cases.ring(2)), (29, 71), np.float32),
+        tile(3, 4, 5, 2, 1, 1),
+    ),
     "gray-scott 1d": (
         lambda: cases.make(cases.gray_scott(1, cases.walls(1), cases.walls(1, 0.1)), (443,)),
         span(5, 4, 2),
@@ -125,6 +133,38 @@ def farther() -> Equations:
     )
 
 
+def winds(faces: Boundary) -> Equations:
+    """Velocities that differ from place to place, read at their points by both stages, and a source
+    that is read beside its point.
+    """
+
+    def step(of: str, part: float) -> Node:
+        return cases.formula(
+            f"c + {part}*dt*(l - a*(e - w) - b*(n - s) + q)",
+            c=cases.centre("u", 2),
+            l=cases.laplace(of, 2),
+            a=cases.centre("a", 2),
+            b=cases.centre("b", 2),
+            e=tap(of, (0, 1)),
+            w=tap(of, (0, -1)),
+            n=tap(of, (1, 0)),
+            s=tap(of, (-1, 0)),
+            q=tap("q", (0, 1)),
+        )
+
+    def wave(y: float, x: float) -> Callable[[Ranges], Numbers]:
+        return lambda box: np.sin(y * np.arange(*box[0])[:, None] + x * np.arange(*box[1]) + y)
+
+    return Equations(
+        ("u",),
+        (Stage({"h": step("u", 0.5)}), Stage({"u'": step("h", 1.0)})),
+        {"u": "u'"},
+        {"u": faces, "h": faces},
+        cases.numbers(dt=0.1),
+        coefficients={"q": wave(0.1, 0.3), "a": wave(0.7, 0.2), "b": wave(0.4, 1.1)},
+    )
+
+
 def above() -> Equations:
     """Only of a plane above its own a point reads what lies beside it."""
     parts = {"c": cases.centre("u", 3), "e": tap("u", (2, 0, 1)), "s": tap("u", (1, 0, 0))}
@@ -163,7 +203,8 @@ def test_blocks_of_steps_have_the_bits_of_the_instructions(name: str) -> None:
 
 @emulated
 @pytest.mark.parametrize(
-    ("name", "cut"), [("cahn-hilliard", 17), ("kuramoto 1d", 200), ("gray-scott 3d", 5)]
+    ("name", "cut"),
+    [("cahn-hilliard", 17), ("winds", 19), ("kuramoto 1d", 200), ("gray-scott 3d", 5)],
 )
 def test_two_slabs_with_halos_have_the_bits_of_the_whole(name: str, cut: int) -> None:
     make, parameters = CASES[name]
@@ -196,6 +237,13 @@ def test_pieces_have_the_bits_of_the_whole() -> None:
     state = problem.initial(Slab.whole(problem.grid))
     assert "equations_2d" in gpu.launches
     np.testing.assert_array_equal(found, cases.advance(state, problem, 9))
+
+
+def test_coefficients_are_held_that_are_read_at_their_points() -> None:
+    make, parameters = CASES["winds"]
+    defines = METHOD.kernel(make(), parameters).defines
+    assert defines["TS_HELD"] == 2
+    assert defines["TS_HELD_NUMBERS"] == "1,2"
 
 
 def test_slots_are_kept_while_a_name_is_alive() -> None:
@@ -244,7 +292,7 @@ def test_levels_of_planes_join_stages_that_read_at_their_points() -> None:
     assert second.following == {"u'": "u", "v'": "v"}
 
 
-@pytest.mark.parametrize("name", ["gray-scott", "gray-scott 1d", "gray-scott 3d"])
+@pytest.mark.parametrize("name", ["gray-scott", "winds", "gray-scott 1d", "gray-scott 3d"])
 def test_a_proposal_and_its_frame_compile(name: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     problem = CASES[name][0]()
