@@ -6,8 +6,9 @@
     python benchmarks/gpu_palette.py 3 768 graded
     python benchmarks/gpu_palette.py 3 1024 temperatures one,voronoi "(3, 5"
 
-With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON. The last two arguments, if given, say
-which bodies and which proposals. Eight materials, which conduct, or melt; or another conductance at
+With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON, with TETRIS_SIM_IDS=256 there are as
+many materials. The last two arguments, if given, say
+which bodies and which proposals. Eight materials otherwise, which conduct, or melt; or another conductance at
 every face, as in a file (coefficients) or where axes are graded. Along each axis one face exchanges heat with what is around it and one is insulated.
 Every proposal is compared with gpu.plain on a smaller grid first. A line has its parameters, then
 GStencil/s for each body.
@@ -52,7 +53,7 @@ from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import star_mean
 
-N_IDS = 8
+N_IDS = int(os.environ.get("TETRIS_SIM_IDS", "8"))
 SECONDS = 0.3  # of a timing, about
 NEAREST = """
 extern "C" __global__ void nearest(unsigned char* ids, const float* seeds, int n, int kinds,
