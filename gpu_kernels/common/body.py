@@ -223,6 +223,7 @@ class DeviceBody:
         numbers: numbers of its rules.
         coefficients: coefficients of every point, laid out like `ids`, by their names in body.cuh;
             empty where materials determine them.
+        around: the points that have all this, per axis, counted from the first owned one.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class DeviceBody:
         margins = margins_of(self._problem, slab, self._depth)
         # A point has at most one image beyond each face; passes so deep that they need more are
         # refused elsewhere.
-        self._around = tuple(
+        self.around = tuple(
             (-min(low, most), n + min(high, most))
             for n, (low, high), most in zip(
                 slab.shape, margins, self._problem.grid.shape, strict=True
@@ -277,7 +278,7 @@ class DeviceBody:
     def _fill(self) -> None:
         """Write ids and coefficients to the GPU, some planes at a time."""
         problem, coefficients = self._problem, self._conduction.coefficients
-        for ranges in batches(self._around, _BATCH_POINTS):
+        for ranges in batches(self.around, _BATCH_POINTS):
             box = self._slab.globally(ranges)
             self._put(self.ids, ranges, problem.padded_ids(box))
             if coefficients is None:
@@ -315,7 +316,7 @@ class DeviceBody:
 
         # Entry `_along[axis] + i` is the coordinate of point i, which may be negative.
         self._along = [0, 0, 0]
-        for axis, (low, high) in enumerate(self._around):
+        for axis, (low, high) in enumerate(self.around):
             self._along[LAST[grid.ndim][axis]] = sum(map(len, parts)) - low
             span = (self._slab.start[axis] + low, self._slab.start[axis] + high)
             parts.append(padded_coordinates(problem, axis, span))
@@ -338,7 +339,7 @@ class DeviceBody:
                 continue
 
             edge = (0, 1) if side == 0 else (slab.shape[axis] - 1, slab.shape[axis])
-            ranges = (*self._around[:axis], edge, *self._around[axis + 1 :])
+            ranges = (*self.around[:axis], edge, *self.around[axis + 1 :])
             found = self._padded(self._codes_of(axis, side), slab.globally(ranges))
             face = faces[places[axis], side]
             face["rule"] = self._programs[number], self.numbers.first_places[number]

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 
+MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
+OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
+
+
 @dataclass(frozen=True)
 class StreamedAxis:
     """The division of an axis into chunks, one per block of threads, which streams through it.

@@ -17,6 +17,11 @@ from tetris_sim.gpu_kernels.boundary.extents import frame_of
 from tetris_sim.gpu_kernels.common.layout import LINE, REAL, Box3, by_value, to_device
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.fused.method import Special
+from tetris_sim.gpu_kernels.stream.kernel_1d import (
+    body_1d_kernel,
+    body_1d_memory,
+    body_1d_parameters,
+)
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
     MOST_PIECES,
@@ -61,17 +66,13 @@ def conduction_refusal(problem: Problem) -> str | None:
 def _why_not(problem: Problem) -> str | None:
     conduction, dtype = _conduction(problem), np.dtype(problem.dtype)
     if problem.grid.ndim == 1:
-        return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
+        return _why_not_line(problem)
     if conduction.radiates:
         return "surfaces inside the body radiate, which its tables have no room for"
     if conduction.coefficients is not None:
         return _why_not_coefficients(problem)
-    # The enthalpy method: states are enthalpies, and curves give temperature and potential.
-    if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
-        return (
-            f"it looks up curves of at most {MOST_PIECES} pieces, and here are "
-            f"{merged(conduction.enthalpy).n_pieces}"
-        )
+    if (why_not := _why_not_curves(conduction)) is not None:
+        return why_not
 
     if conduction.medium.n_ids > MOST_IDS:
         n = conduction.medium.n_ids
@@ -84,6 +85,31 @@ def _why_not(problem: Problem) -> str | None:
         return f"the type is {dtype.name}, and only {' and '.join(REAL)} are compiled"
     if not conduction_parameters(problem):
         return "the curves of its materials do not fit into shared memory"
+    return None
+
+
+def _why_not_line(problem: Problem) -> str | None:
+    # A line takes any body whose curves, if there are any, fit into shared memory.
+    conduction, dtype = _conduction(problem), np.dtype(problem.dtype)
+    if dtype.name not in REAL:
+        return f"the type is {dtype.name}, and only {' and '.join(REAL)} are compiled"
+    if (why_not := _why_not_curves(conduction)) is not None:
+        return why_not
+    n = conduction.medium.n_ids
+    if conduction.enthalpy is not None and n > MOST_IDS:
+        return f"it looks up curves of at most {MOST_IDS} materials, and the body has {n}"
+    if not conduction_parameters(problem):
+        return "the curves of its materials do not fit into shared memory"
+    return None
+
+
+def _why_not_curves(conduction: Conduction) -> str | None:
+    # The enthalpy method: states are enthalpies, and curves give temperature and potential.
+    if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
+        return (
+            f"it looks up curves of at most {MOST_PIECES} pieces, and here are "
+            f"{merged(conduction.enthalpy).n_pieces}"
+        )
     return None
 
 
@@ -101,6 +127,8 @@ def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
     """Tiles worth trying, the best guess first."""
     if np.dtype(problem.dtype).name not in REAL:
         return ()
+    if problem.grid.ndim == 1:
+        return body_1d_parameters(problem)
     if _conduction(problem).coefficients is not None:
         if problem.grid.ndim == 3:
             return coefficients_3d_parameters(
@@ -114,6 +142,8 @@ def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
 def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     """The kernel for a problem and parameters."""
     conduction = _conduction(problem)
+    if problem.grid.ndim == 1:
+        return body_1d_kernel(problem, parameters)
     if conduction.coefficients is not None:
         if problem.grid.ndim == 3:
             return coefficients_3d_kernel(problem.dtype, parameters, product_weights(problem))
@@ -131,7 +161,11 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
 
 
 def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
-    """Bytes of the packed words of a slab, and of the ids that they are made of."""
+    """Bytes of the packed words of a slab, and of the ids that they are made of; on a line of its
+    arrays.
+    """
+    if problem.grid.ndim == 1:
+        return body_1d_memory(problem, slab, parameters)
     if _conduction(problem).coefficients is not None:
         return 0
     spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]

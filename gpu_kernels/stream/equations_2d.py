@@ -17,7 +17,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines, names_of
 from tetris_sim.gpu_kernels.common.layout import Box3
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
+from tetris_sim.gpu_kernels.fused.kernel import MOST_SHARED, OF_SM, FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_2d import StreamTile
 from tetris_sim.model.equations import Equations, Stage
 from tetris_sim.model.grid import on_three
@@ -152,8 +152,6 @@ def print_structure(number: int, numbers: dict[str, int], tables: dict[str, list
     return f"template <> struct Level<{number}> {{ {' '.join(parts)} }};"
 
 
-_MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
-_OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest unit of a memory transfer
 _MOST_REGISTERS = 180  # of 255, for a lane's patches and intermediate values
@@ -228,8 +226,8 @@ class _Needs:
             it.rows >= 2 * self.reach
             and it.columns >= self.beside
             and it.written(self.reach_x, self.item) > 0
-            and shared <= _MOST_SHARED
-            and it.blocks * (shared + 1024) <= _OF_SM
+            and shared <= MOST_SHARED
+            and it.blocks * (shared + 1024) <= OF_SM
         )
 
     def unrolled(self, it: EquationsTile) -> int:

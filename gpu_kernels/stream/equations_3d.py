@@ -17,7 +17,13 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.boundary.extents import has_frame
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines, names_of
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, round_up
+from tetris_sim.gpu_kernels.fused.kernel import (
+    MOST_SHARED,
+    OF_SM,
+    FusedKernel,
+    StreamedAxis,
+    round_up,
+)
 from tetris_sim.gpu_kernels.stream.equations_2d import beside, choose_tiles, print_structure
 from tetris_sim.model.equations import Equations, Offset
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
@@ -245,8 +251,6 @@ def words_read(equations: Equations, rows: int, held: int) -> float:
     return total
 
 
-_MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
-_OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest unit of a memory transfer
 _REGISTERS = 65536  # 4-byte registers per multiprocessor
@@ -353,8 +357,8 @@ class _Needs3:
         shared = self.shared_bytes(it)
         return (
             min(self.written(it)) > 0
-            and shared <= _MOST_SHARED
-            and it.blocks * (shared + 1024) <= _OF_SM
+            and shared <= MOST_SHARED
+            and it.blocks * (shared + 1024) <= OF_SM
         )
 
     def is_light(self, it: Tile3) -> bool:

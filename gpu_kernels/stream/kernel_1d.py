@@ -1,24 +1,41 @@
-"""gpu.stream in 1D: a block of threads keeps its points in registers for many steps
-(`stream_1d.cu`).
+"""gpu.stream in 1D: a block of threads keeps its points in registers for many steps, of a stencil
+(`stream_1d.cu`) or a body (`body_1d.cu`).
 
 It takes any list of offsets. One tap of the sum needs no multiplication, whatever the weights: see
-`unit_tap_weights`.
+`unit_tap_weights`. Bodies are at the end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import REAL, exactly, stored_numbers, stored_weights
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.model.problem import PAIR
+from tetris_sim.gpu_kernels.common.body import body_defines, id_dtype
+from tetris_sim.gpu_kernels.common.layout import (
+    REAL,
+    Box3,
+    exactly,
+    pitch_slab,
+    stored_numbers,
+    stored_weights,
+)
+from tetris_sim.gpu_kernels.fused.kernel import MOST_SHARED, OF_SM, FusedKernel
+from tetris_sim.gpu_kernels.stream.palette import FEW, PaletteKind, curve_numbers, palette_kind
+from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Conduction
+from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.model.problem import PAIR, Problem
+from tetris_sim.model.program import CONSTANT, INPUT
+from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 _LARGEST_RADIUS = 8
 # Bytes: the widest access of a thread, the smallest unit of a memory transfer, a cache line.
@@ -71,9 +88,9 @@ def stream_1d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
         refresh = _largest_refresh(columns, radius, _WORD // real.itemsize)
 
         # The points of a lane, its neighbours on both sides, and twelve registers for everything
-        # else (found by compiling). Registers are allocated in units of eight per thread.
+        # else (found by compiling).
         registers = (columns + 2 * radius) * real.itemsize // 4 + 12
-        if not refresh or registers > min(255, _REGISTERS // (32 * warps * blocks) // 8 * 8):
+        if not refresh or registers > min(255, _of_thread(warps, blocks)):
             continue
 
         # A whole number of exchanges, within the range of the scale factors.
@@ -199,6 +216,11 @@ def _scalable_steps(stencil: Stencil, real: np.dtype[Any]) -> int:
     return steps if steps >= 32 else unbounded
 
 
+def _of_thread(warps: int, blocks: int) -> int:
+    """Registers of a thread, which are allocated in units of eight."""
+    return _REGISTERS // (32 * warps * blocks) // 8 * 8
+
+
 def _largest_refresh(columns: int, radius: int, word: int) -> int:
     """Steps until half of a lane's points are invalid from both ends, a power of two; 0 if that is
     not a whole number of words.
@@ -217,3 +239,168 @@ def _written(real: np.dtype[Any], tile: int, reach: int) -> int:
 
 def _lane_pitch(columns: int, word: int) -> int:
     return columns + (word if columns // word % 2 == 0 else 0)
+
+
+# Bodies: what a point takes of the differences on both sides, and what heats it, are arrays made
+# once for a slab.
+
+# 8-byte points per lane, warps, blocks per multiprocessor, steps.
+_BODY_SHAPES = (
+    (24, 4, 3, 64),
+    (16, 8, 2, 64),
+    (16, 8, 2, 128),
+    (20, 4, 3, 64),
+    (16, 4, 3, 64),
+    (12, 8, 2, 64),
+    (16, 8, 1, 64),
+    (8, 8, 2, 64),
+    (8, 4, 3, 64),
+    (4, 8, 2, 16),
+)
+_MOST_PROPOSED = 5
+_MOST_FLOWS = 31  # columns whose faces a word marks
+_ARRAY_THREADS = 256
+# Operations of programs that are an instruction or two.
+_INLINE = {INPUT, CONSTANT, "add", "subtract", "multiply", "fma", "negative", "abs", "where"}
+
+
+class Heats(IntEnum):
+    """What a source asks of every step; the numbers are those of `enum class Heats`."""
+
+    NOTHING = 0
+    THE_SAME = 1
+    A_PROGRAM = 2
+
+
+def heats_of(conduction: Conduction) -> Heats:
+    """What the source of a body asks of every step."""
+    source = conduction.source
+    if source is None:
+        return Heats.NOTHING
+    by_state = {MIRROR, TEMPERATURE, CONDUCTIVITY} & set(source.program.inputs)
+    return Heats.A_PROGRAM if source.changes or by_state else Heats.THE_SAME
+
+
+def curves_kind(conduction: Conduction) -> PaletteKind | None:
+    """The tables of curves that the kernel keeps in shared memory; None if it needs none."""
+    if conduction.enthalpy is None:
+        return None
+    return palette_kind(conduction.medium.conductance, sources=False, enthalpy=conduction.enthalpy)
+
+
+def body_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
+    """Candidate parameters for autotuning, the best guess first; named as those of stencils."""
+    kind, item = curves_kind(problem.body), problem.dtype.itemsize
+    proposals: list[Parameters] = []
+    for doubles, warps, blocks, steps in _BODY_SHAPES:
+        columns = doubles * 8 // item
+        refresh = _largest_refresh(columns, 1, _WORD // item)
+        shape = {"columns": columns, "warps": warps, "blocks": blocks, "refresh": refresh}
+        shared = _body_shared_bytes(shape, item, kind)
+        if (
+            refresh
+            and _body_registers(problem, columns) <= min(255, _of_thread(warps, blocks))
+            and (kind is None or columns <= _MOST_FLOWS)
+            and shared <= MOST_SHARED
+            and blocks * (shared + 1024) <= OF_SM
+        ):
+            proposals.append({STEPS_PER_BLOCK: steps, **shape})
+    return tuple(proposals[:_MOST_PROPOSED])
+
+
+def _body_registers(problem: Problem, columns: int) -> int:
+    """Registers that a lane needs about, found by compiling."""
+    kind, heats = curves_kind(problem.body), heats_of(problem.body)
+    numbers = columns * problem.dtype.itemsize // 4  # registers of one per column
+    registers = (4 if heats else 3) * numbers + 16
+    several = kind is not None and not kind.only
+    if heats == Heats.A_PROGRAM and _calls(problem.body):
+        registers += 32
+    if heats == Heats.A_PROGRAM or several:
+        registers += 20 + columns * id_dtype(problem).itemsize // 4
+    if several:
+        # Curves of all columns are looked up at the same time.
+        registers += (3 if kind.pieces == FEW else 5) * numbers // 2
+    return registers
+
+
+def _calls(conduction: Conduction) -> bool:
+    """Whether the program of the source calls functions, such as exponentials."""
+    assert conduction.source is not None
+    return any(it.operation not in _INLINE for it in conduction.source.program.instructions)
+
+
+def body_1d_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
+    """The kernel for a body with parameters of `body_1d_parameters`."""
+    conduction, real = problem.body, problem.dtype
+    kind, steps, warps = curves_kind(conduction), parameters[STEPS_PER_BLOCK], parameters["warps"]
+    numbers = np.zeros(1)
+    if kind is not None:
+        assert conduction.enthalpy is not None
+        numbers = curve_numbers(conduction.enthalpy, kind.n_ids)
+    defines = {
+        **body_defines(problem),
+        **({} if kind is None else {**kind.defines(), "TS_COPIES": 1}),
+        "TS_HEATS": int(heats_of(conduction)),
+        "TS_RADIUS": 1,
+        "TS_STEPS": steps,
+        **{f"TS_{name.upper()}": parameters[name] for name in ("columns", "warps", "refresh")},
+        "TS_BLOCKS": parameters["blocks"],
+    }
+    spoilt = parameters["refresh"]
+    tile = warps * (32 * parameters["columns"] - 2 * spoilt) + 2 * spoilt
+    return FusedKernel(
+        source="body_1d.cu",
+        entry="body_1d",
+        defines=defines,
+        depth=steps,
+        tile=(1, 1, _written(real, tile, max(steps, spoilt))),
+        threads=32 * warps,
+        shared_bytes=_body_shared_bytes(parameters, real.itemsize, kind),
+        weights=numbers.astype(real),
+        by_pointer=True,
+        line=_SECTOR,
+        beside=_BodyArrays(defines, 3 if heats_of(conduction) else 2),
+    )
+
+
+def body_1d_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
+    """Bytes of the arrays of a slab."""
+    layout = pitch_slab(problem, slab, parameters[STEPS_PER_BLOCK])
+    n_arrays = 3 if heats_of(problem.body) else 2
+    return n_arrays * layout.field_pitch * problem.dtype.itemsize
+
+
+def _body_shared_bytes(shape: Parameters, item: int, kind: PaletteKind | None) -> int:
+    """A stage per warp, the ends that warps exchange, and curves."""
+    pitch = _lane_pitch(shape["columns"], _WORD // item)
+    curves = 0 if kind is None else kind.potentials
+    return (shape["warps"] * (32 * pitch + 4 * shape["refresh"]) + curves) * item
+
+
+class _BodyArrays:
+    """Arguments of the kernel besides the state; keeps the arrays of one slab."""
+
+    def __init__(self, defines: Mapping[str, str | int], count: int) -> None:
+        self._defines, self._count = defines, count
+        self._of: Slab | None = None
+        self._made: list[Any] = []
+
+    def __call__(self, state: DeviceState, box: Box3) -> tuple[Any, ...]:
+        """The arguments for any box of a slab."""
+        body, layout = state.body, state.layout
+        assert body is not None
+        with state.device.use() as cupy:
+            if not self._made:
+                made = [cupy.zeros(layout.field_pitch, layout.dtype) for _ in range(self._count)]
+                # Where nothing heats the points, no third array is written or read.
+                self._made = (made + made[:1])[:3]
+            arrays = [flat[layout.origin :] for flat in self._made]
+            if self._of != state.slab:
+                ((low, high),) = body.around
+                make = state.device.function("body_1d.cu", "body_1d_arrays", self._defines)
+                blocks = -(-(high - low) // _ARRAY_THREADS)
+                span = np.int32(low), np.int32(high)
+                make((blocks, 1, 1), (_ARRAY_THREADS, 1, 1), (*arrays, *span, body.argument()))
+                self._of = state.slab
+        return (*arrays, body.argument())

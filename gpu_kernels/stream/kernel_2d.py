@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.layout import REAL, stored_numbers, stored_weights
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
+from tetris_sim.gpu_kernels.fused.kernel import MOST_SHARED, FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_1d import scale_back
 from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Stencil
@@ -28,7 +28,6 @@ from tetris_sim.model.stencil import Stencil
 # Bytes that memory moves together: the columns that a block writes begin and end with a whole
 # sector.
 SECTOR = 32
-_MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class StreamTile:
             self.rows >= 2 * reach_y
             and self.columns >= reach_x
             and self.written(reach_x, item) > 0
-            and self.shared_bytes(reach_y, item) <= _MOST_SHARED
+            and self.shared_bytes(reach_y, item) <= MOST_SHARED
         )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.layout import REAL, Box3, to_device
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
+from tetris_sim.gpu_kernels.fused.kernel import MOST_SHARED, OF_SM, FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.stream.kernel_2d import StreamTile
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_NIBBLES,
@@ -34,8 +34,6 @@ from tetris_sim.model.lowering import padded_weights
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
-MOST_SHARED = 227 * 1024  # bytes, CUDA's limit per block on sm_90
-OF_SM = 228 * 1024  # bytes of a multiprocessor, of which the system takes 1 KB per block
 _MOST_COLUMNS = 6  # eight ids in one or two words, two of them for the neighbours on either side
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest unit of a memory transfer

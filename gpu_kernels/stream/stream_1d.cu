@@ -1,108 +1,30 @@
 // stream_1d.cu: advance a 1D stencil TS_STEPS steps in registers, any offsets, any weights.
 //
-// Idea    A warp holds 32 * TS_COLUMNS neighbouring points, TS_COLUMNS in each lane, and updates
-//         them in place: all operands are registers, and the `radius` points on either side of a
-//         lane come by shuffle. Each step spoils `radius` points at both ends of a warp. So the
-//         warps of a block overlap, and every TS_REFRESH steps the spoilt points come from the
-//         neighbouring warp through shared memory; only the ends of the whole block shrink all the
-//         way, by TS_STEPS * radius points that two blocks both compute.
+// Idea    Tiles are those of stream_1d_tile.cuh: all operands of a step are registers.
 //         Level s is carried divided by w^s, w being the weight of the first tap (the host puts the
 //         largest first): that tap then costs nothing, and a point and step is one FMA for each
 //         other tap, whatever the weights. TS_SCALED=0 keeps the multiplication, for weights that
 //         would leave the range of the type.
-// Layout  A tile begins `halo` points in front of what its block writes. Warp w holds points w *
-//         stride + [0, span) of the tile and vouches for all but `spoilt` points at each end of
-//         that. Point i of a warp lies in lane i / columns, register i % columns. On their way from
-//         and to memory, whose accesses are whole lines, points pass through shared memory; what is
-//         there of a lane is padded to an odd number of 16-byte words, so that eight lanes meet all
-//         banks once.
 // Writes  box, and nothing else.
-// Limits  2 * TS_REFRESH * radius <= TS_COLUMNS, so that what warps exchange lies in one lane;
-//         TS_REFRESH * radius and TS_COLUMNS are whole 16-byte words. Seen to by kernel_1d.py.
+// Limits  Those of stream_1d_tile.cuh.
 // Test    tests/gpu/test_gpu_against_reference.py
 // Why not fetch the next tile while one is computed: at 10.24 million points 6439 GStencil/s with
 // one tile a block,
 //         6329 with two, 6155 with four (heat-1d, H200, 2026-11-21).
 
-#if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS) || !defined(TS_STEPS) ||     \
-    !defined(TS_SCALED) || !defined(TS_COLUMNS) || !defined(TS_WARPS) || !defined(TS_REFRESH) || \
-    !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
+#if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_SCALED) || !defined(TS_N_WEIGHTS)
 #error "stream_1d.cu needs macros that gpu_kernels/stream/kernel_1d.py lists"
 #endif
-#include "common.cuh"
+#include "stream_1d_tile.cuh"
 
 constexpr int n_taps = TS_N_TAPS;
 constexpr int taps[n_taps] = TS_TAPS;  // dx of each tap, in the order of the sum
-constexpr int radius = TS_RADIUS;
-constexpr int steps = TS_STEPS;
-constexpr int columns = TS_COLUMNS;  // points in a lane
-constexpr int warps = TS_WARPS;
-constexpr int refresh = TS_REFRESH;  // steps between two exchanges of warps
 constexpr bool scaled = TS_SCALED;
-
-constexpr int word = 16 / sizeof(real);  // points in 16 bytes
-constexpr int sector = 32 / sizeof(real), line = 128 / sizeof(real);
-constexpr int lane_pitch = columns + (columns / word % 2 == 0 ? word : 0);
-constexpr int span = 32 * columns;
-constexpr int spoilt = refresh * radius;
-constexpr int stride = span - 2 * spoilt;
-constexpr int tile = warps * stride + 2 * spoilt;
-// what is spoilt at the ends of a tile, at most
-constexpr int reach = (steps > refresh ? steps : refresh) * radius;
-constexpr int halo = (reach + sector - 1) / sector * sector;
-// points that a block writes: whole lines
-constexpr int written = (tile - halo - reach) / line * line;
-static_assert(written > 0 && 2 * spoilt <= columns, "see Limits");
-static_assert(spoilt % word == 0 && columns % word == 0 && radius <= columns, "see Limits");
-
-constexpr unsigned whole_warp = 0xffffffffu;
-
-struct alignas(16) Word {
-    real of[word];
-};
 
 // TS_N_TAPS factors in the order of the sum, then what brings the last level back to scale.
 struct Weights {
     real w[TS_N_WEIGHTS];
 };
-
-// What lane 0 and lane 31 of every warp show their neighbours: [round % 2][warp][low or high end].
-struct Ends {
-    Word of[2][warps][2][spoilt / word];
-};
-
-__device__ __forceinline__ void copy_word(real* shared, const real* global) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(shared)),
-                 "l"(global));
-}
-
-// Place in shared memory of point i of a warp.
-__device__ __forceinline__ int place(int i) { return i / columns * lane_pitch + i % columns; }
-
-// The `span` points from x of one warp, from whole lines of memory to consecutive points in each
-// lane.
-__device__ __forceinline__ void load(const real* src, const Memory& memory, int x, real* stage,
-                                     real (&u)[columns]) {
-    const int lane = threadIdx.x % 32;
-    // Beyond what may be read any value will do: it only reaches points that this block does not
-    // write. The limits are whole words, as owned point 0 begins one (within.low <= 0).
-    const int low = -(-memory.within.low[2] / word * word),
-              high = memory.within.high[2] / word * word;
-#pragma unroll
-    for (int j = 0; j < columns / word; ++j) {
-        const int i = (j * 32 + lane) * word;
-        copy_word(stage + place(i), src + max(low, min(x + i, high - word)));
-    }
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncwarp();  // other lanes copied this lane's points
-#pragma unroll
-    for (int c = 0; c < columns; c += word) {
-        const Word read = *reinterpret_cast<const Word*>(stage + lane * lane_pitch + c);
-#pragma unroll
-        for (int e = 0; e < word; ++e) u[c + e] = read.of[e];
-    }
-}
 
 // One step of one warp, in place; `radius` more points at both ends of the warp are spoilt.
 __device__ __forceinline__ void step(real (&u)[columns], const Weights& weights) {
@@ -125,62 +47,6 @@ __device__ __forceinline__ void step(real (&u)[columns], const Weights& weights)
     }
 }
 
-// Replace what `refresh` steps spoilt by what the neighbouring warps have there.
-__device__ __forceinline__ void exchange(real (&u)[columns], Ends& ends, int round) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    auto& shown = ends.of[round % 2];
-    auto show = [&](int end, int from) {
-#pragma unroll
-        for (int c = 0; c < spoilt; c += word) {
-            Word out;
-#pragma unroll
-            for (int e = 0; e < word; ++e) out.of[e] = u[from + c + e];
-            shown[warp][end][c / word] = out;
-        }
-    };
-    auto take = [&](int whose, int end, int to) {
-#pragma unroll
-        for (int c = 0; c < spoilt; c += word) {
-            const Word in = shown[whose][end][c / word];
-#pragma unroll
-            for (int e = 0; e < word; ++e) u[to + c + e] = in.of[e];
-        }
-    };
-    if (lane == 0) show(0, spoilt);
-    if (lane == 31) show(1, columns - 2 * spoilt);
-    __syncthreads();  // all ends are shown; the two buffers make a second barrier needless
-    if (lane == 0 && warp > 0) take(warp - 1, 1, 0);
-    if (lane == 31 && warp < warps - 1) take(warp + 1, 0, columns - spoilt);
-}
-
-// Write the points of one warp that lie in [begin, end), counted from the warp's first point at x.
-__device__ __forceinline__ void store(real* dst, int x, int begin, int end, real scale, real* stage,
-                                      const real (&u)[columns]) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int c = 0; c < columns; c += word) {
-        Word out;
-#pragma unroll
-        for (int e = 0; e < word; ++e) {
-            out.of[e] = narrow(scaled ? mul_real(scale, u[c + e]) : u[c + e]);
-        }
-        *reinterpret_cast<Word*>(stage + lane * lane_pitch + c) = out;
-    }
-    __syncwarp();  // lanes write what other lanes computed, so that stores are whole lines
-#pragma unroll 4
-    for (int j = 0; j < columns / word; ++j) {
-        const int i = (j * 32 + lane) * word;
-        const Word out = *reinterpret_cast<const Word*>(stage + place(i));
-        if (i >= begin && i + word <= end) {
-            *reinterpret_cast<Word*>(dst + x + i) = out;
-        } else {
-#pragma unroll
-            for (int e = 0; e < word; ++e)
-                if (i + e >= begin && i + e < end) dst[x + i + e] = out.of[e];
-        }
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     stream_1d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box,
               Weights weights) {
@@ -194,16 +60,11 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     const int x = low - halo + warp * stride;  // first point of the warp
     real u[columns];
     load(src, memory, x, stage, u);
-#pragma unroll 1
-    for (int round = 0; round < steps / refresh; ++round) {
-        if (round > 0) exchange(u, ends, round);
-#pragma unroll 2
-        for (int s = 0; s < refresh; ++s) step(u, weights);
-    }
-    if constexpr (steps % refresh > 0) {
-        if (steps > refresh) exchange(u, ends, steps / refresh);
-        for (int s = 0; s < steps % refresh; ++s) step(u, weights);
-    }
+    advance_tile(u, ends, [&](int) { step(u, weights); });
     __syncwarp();  // all lanes have read what `load` staged
-    store(dst, x, max(spoilt, low - x), min(span - spoilt, high - x), weights.w[n_taps], stage, u);
+    if constexpr (scaled) {
+#pragma unroll
+        for (int c = 0; c < columns; ++c) u[c] = mul_real(weights.w[n_taps], u[c]);
+    }
+    store(dst, x, max(spoilt, low - x), min(span - spoilt, high - x), stage, u);
 }

@@ -127,12 +127,14 @@ class HostGpu:
         ) -> None:
             _refuse_context(entry, loaded)
             held = [np.array(a) if by_value(a) else a for a in arguments]
-            memory = [a for a in held if by_value(a) and a.dtype.names]
+            memory = [a for a in held if by_value(a) and "plane" in (a.dtype.names or ())]
             arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
             others = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "u"]
             # Arrays that lie as the state does begin before their first owned point.
             others += [a if a.base is None else a.base for a in arrays[2:]]
-            pitches = [int(a["field"][0]) for a in memory if "field" in (a.dtype.names or ())]
+            pitches = [
+                int(a["field"][0]) for a in held if by_value(a) and "field" in (a.dtype.names or ())
+            ]
             others += [arrays[0][start_of(memory[0]) + pitch :] for pitch in pitches if arrays]
 
             def work() -> None:
