@@ -292,6 +292,7 @@ def body_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
     """Candidate parameters for autotuning, the best guess first; named as those of stencils."""
     kind, item = curves_kind(problem.body), problem.dtype.itemsize
     proposals: list[Parameters] = []
+
     for doubles, warps, blocks, steps in _BODY_SHAPES:
         columns = doubles * 8 // item
         refresh = _largest_refresh(columns, 1, _WORD // item)
@@ -338,6 +339,7 @@ def body_1d_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     if kind is not None:
         assert conduction.enthalpy is not None
         numbers = curve_numbers(conduction.enthalpy, kind.n_ids)
+
     defines = {
         **body_defines(problem),
         **({} if kind is None else {**kind.defines(), "TS_COPIES": 1}),
@@ -396,6 +398,7 @@ class _BodyArrays:
                 # Where nothing heats the points, no third array is written or read.
                 self._made = (made + made[:1])[:3]
             arrays = [flat[layout.origin :] for flat in self._made]
+
             if self._of != state.slab:
                 ((low, high),) = body.around
                 make = state.device.function("body_1d.cu", "body_1d_arrays", self._defines)

@@ -80,10 +80,15 @@ def of_type(problem: Problem, dtype: Any) -> Problem:
 
 
 KINDS = tuple(problems(50))
+# Of the rest nothing else is compiled.
+USUAL = ("materials", "one, heated", "heated by turns", "reacting", "ring", "graded", "melting")
+USUAL += ("melting, one", "varying", "uneven varying", "surfaces")
 
 
 @emulated
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [it if it in USUAL else pytest.param(it, marks=pytest.mark.full) for it in KINDS]
+)
 def test_bodies_agree_with_the_reference(name: str) -> None:
     gpu = agree(problems(1001)[name], WIDE)
     assert sum(it == "body_1d" for it in gpu.launches) == 3
@@ -152,6 +157,9 @@ def test_proposals_compile_and_hardly_spill(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", KINDS)
 def test_every_proposal_agrees_with_the_reference_on_a_gpu(name: str, dtype: Any, gpu: Any) -> None:
-    problem = of_type(problems(20_011, dtype)[name], dtype)
+    # Faces that grow with the number of points are stable with so small steps only.
+    n, part = (1_301, 200) if name.startswith("uneven") else (20_011, 16)
+    problem = of_type(problems(n, dtype)[name], dtype)
+    problem = dataclasses.replace(problem, dt=problem.dt / part)
     for parameters in METHOD.parameters(problem):
         agree(problem, parameters, gpu)

@@ -190,7 +190,6 @@ def test_bits_do_not_depend_on_where_the_grid_is_cut(
 @pytest.mark.parametrize(
     ("problem", "why"),
     [
-        (Case("rod", (90,), 3, closed).problem(), "in 2D and 3D, and the grid has one axis"),
         (Case("many", (20, 20), 257, closed).problem(), "256 materials, and the body has 257"),
         (Case("beam", (20, 20), 3, closed, beam()).problem(), "here that is a formula"),
         (Case("half", (20, 20), 3, closed, dtype=np.float16).problem(), "float64 and float32"),
