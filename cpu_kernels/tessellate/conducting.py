@@ -125,7 +125,7 @@ class _RecordRows:
         if kind.placed == CHANGING:
             for y in range(self.together):
                 place = (f"j + {y}", "i") if kind.ndim < 3 else ("i", f"j + {y}")
-                yield power_call(*place, f"power, {self._in_ring(y)}")
+                yield power_call(*place, f"u, power, {self._in_ring(y)}")
 
     def _in_ring(self, y: int, planes: int = 0) -> str:
         """First element of a row in a ring: of the rows taken together, or some planes away from

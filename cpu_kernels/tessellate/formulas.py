@@ -27,7 +27,8 @@ from tetris_sim.cpu_kernels.compiled.conduction import name_of_result, program_l
 from tetris_sim.model.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE
 from tetris_sim.model.grid import OUTER
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.program import Program
+from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Program, print_lines
+from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 
 # Source of what the row kernel of `cpu.tessellate` knows about heat contents.
 #
@@ -143,6 +144,14 @@ def _row(kind: Conducting, lanes: int) -> Iterator[str]:
 
 def _several(kind: Conducting, lanes: int) -> Iterator[str]:
     """The sum of a vector of points beside other materials."""
+    if kind.radiates:
+        yield "@njit(nogil=True)"
+        yield f"def radiated({', '.join(RADIATING_INPUTS)}):"
+        yield from (f"    {line}" for line in _vector_lines(RADIATING))
+        yield f"    return {name_of_result(RADIATING)}"
+        yield ""
+        yield ""
+
     yield "@njit(nogil=True)"
     yield "def sum_of_several(total, here, n, near, flowing, ring, records, patterns, half, n_ids):"
     yield "    temperatures, conductivities = moved(flowing, ring), moved(flowing, 2 * ring)"
@@ -175,12 +184,38 @@ def _several(kind: Conducting, lanes: int) -> Iterator[str]:
             yield "        resistance = subtract(add_vector(own, other), between)"
             yield "        rise = subtract(load(temperatures, there), t)"
             yield "        flow = divide_vector(rise, resistance)"
+            if kind.radiates:
+                place = f"{'n' if side else 'its'} * {size} + {(kind.radiances + axis) * lanes}"
+                yield f"        cold = load(records, {place})"
+                yield "        if any_signed(cold):"
+                yield "            warm = load(temperatures, there)"
+                ways = "own, other, negative(between), negative(cold)"
+                yield f"            flow = where_signed(cold, radiated(t, warm, {ways}), flow)"
             different = "flow" if first else "add_vector(total, flow)"
             yield f"        alike = where_signed(between, {different}, alike)"
             yield "    total = alike"
     yield "    return total"
     yield ""
     yield ""
+
+
+_VECTORS = {"add": "add_vector", "divide": "divide_vector", "fma": "fma_vector"}
+
+
+def _vector_lines(program: Program) -> Iterator[str]:
+    """The lines of a program of arithmetic alone, for vectors: the bits of each lane are those of
+    `program_lines`.
+    """
+
+    def phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
+        if it.operation == INPUT:
+            return it.name
+        if it.operation == CONSTANT:
+            return f"broadcast(REAL({it.value!r}))"
+        return f"{_VECTORS.get(it.operation, it.operation)}({', '.join(arguments)})"
+
+    for name, expression, _ in print_lines(program, phrase):
+        yield f"{name} = {expression}"
 
 
 def potentials_call(plane: str, row: str, ring: int) -> str:
@@ -242,7 +277,9 @@ def ghost_source(problem: Problem, programs: Sequence[Program], lanes: int, *, c
 
 
 def power_source(problem: Problem, program: Program) -> list[str]:
-    """Source of `power_of_row` for the program of a source."""
+    """Source of `power_of_row` for the program of a source; it reads the states of the points only
+    if the program does.
+    """
     found, of_point = _formula(problem, program, "r")
     lines = ["    first = (plane * plane_size + row * row_size) // LANES", "    rule = 0"]
     lines += [f"    {line}" for line in found]
@@ -253,9 +290,15 @@ def power_source(problem: Problem, program: Program) -> list[str]:
     lines += ["        for point in range(k * LANES, (k + 1) * LANES):"]
     lines += ["            code = patterns[ids + point - k * LANES]"]
     lines += _coordinates(problem, 12 * " ", ("plane", "row", "point"))
+    if program.reads(MIRROR, TEMPERATURE):
+        lines += ["            mirror = u[plane * plane_size + row * row_size + point]"]
+    if program.reads(TEMPERATURE):
+        lines += ["            low = code * pieces"]
+        lines += ["            at = piece_of(knots, low, pieces, mirror, low)"]
+        lines += ["            temperature = value_of(knots, curves, at, mirror, 2)"]
     lines += [f"            {line}" for line in of_point]
     lines += [f"            heats[to + point] = {name_of_result(program)}"]
-    head = "def power_of_row(heats, to, plane, row, column, last_column, operands):"
+    head = "def power_of_row(u, heats, to, plane, row, column, last_column, operands):"
     return ["@njit(nogil=True)", head, *operands_of(lines), *lines, "", ""]
 
 
@@ -266,12 +309,14 @@ def filling_source(problem: Problem, program: Program, lanes: int) -> str:
     head += ["def fill_power(operands, plane, last_plane, row, last_row, column, last_column):"]
     lines = ["    for i in range(plane, last_plane):", "        for j in range(row, last_row):"]
     lines += ["            to = i * plane_size + j * row_size"]
-    lines += [f"            {power_call('i', 'j', 'power, to')}"]
+    lines += [f"            {power_call('i', 'j', 'power, power, to')}"]
     return "\n".join([*head, *operands_of(lines), *lines, ""])
 
 
 def power_call(plane: str, row: str, to: str) -> str:
-    """The line that makes the power of a row, of the computed columns."""
+    """The line that makes the power of a row, of the computed columns; `to` names the states, which
+    a steady source does not read, where the power goes, and its first element.
+    """
     return f"power_of_row({to}, {plane}, {row}, column, last_column, operands)"
 
 
@@ -335,6 +380,7 @@ class Conducting:
         ways: whether every face has resistances of its own, of heat contents with coefficients.
         above: whether rows that are computed together lie one above the other instead of side by
             side, in 3D and without rings.
+        radiates: whether surfaces inside the body radiate to each other.
     """
 
     ndim: int
@@ -344,19 +390,25 @@ class Conducting:
     pieces: int = 0
     ways: bool = False
     above: bool = False
+    radiates: bool = False
 
     @property
     def slots(self) -> int:
         """Vectors of a record: conductances by axis, the rate, the volume; of heat contents c of
-        the half cells below and above upper faces by axis, if they have `ways`, and at last
-        whether several materials are beside it.
+        the half cells below and above upper faces by axis, if they have `ways`, the radiances of
+        upper faces by axis, and at last whether several materials are beside it.
         """
-        return self.ndim + 1 + self.scaled + 2 * self.ndim * self.ways + self.curved
+        return self.radiances + self.ndim * self.radiates + self.curved
 
     @property
     def halves(self) -> int:
         """The first vector of `ways`: below the face along each axis, then above it."""
         return self.ndim + 1 + self.scaled
+
+    @property
+    def radiances(self) -> int:
+        """The first vector of radiances, with the other sign, 0.0 where surfaces do not radiate."""
+        return self.halves + 2 * self.ndim * self.ways
 
     @property
     def curved(self) -> bool:
@@ -405,6 +457,7 @@ def imports(dtype: np.dtype[Any], lanes: int) -> list[str]:
     lines += [f"REAL = types.{dtype.name}", f'V = vector_operations("{dtype.name}", {lanes})']
     lines += ["load, store, multiply, subtract = V.load, V.store, V.multiply, V.subtract"]
     lines += ["negative, fma_vector, gather = V.negative, V.fma, V.gather"]
+    lines += ["broadcast = V.broadcast"]
     lines += ["INT32, INT64 = types.int32, types.int64", f"LANES, BITS = {lanes}, {BLOCK_BITS}"]
     lines += [f"BEYOND, POINTER, OPERANDS = {BEYOND}, types.CPointer(REAL), types.CPointer(INT64)"]
     return [*lines, "", ""]

@@ -36,7 +36,6 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.solvers.assembly import by_temperature
 
 # Fitting: tiles for a slab of few of them, so that all threads have as much to do.
 #
@@ -192,11 +191,6 @@ class TessellateMethod:
         """
         if problem.conduction is None:
             return why_not_blocked(problem, self.name)
-        if problem.conduction.radiates:
-            return "surfaces inside the body radiate, which only cpu.plain computes"
-        source = problem.conduction.source
-        if source is not None and by_temperature(source):
-            return "sources depend on the temperature of their points; cpu.plain computes them"
         return WHY_NOT_HALF if problem.dtype == np.float16 else None
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:

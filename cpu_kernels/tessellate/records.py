@@ -31,6 +31,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.solvers.assembly import by_temperature
 
 Values = npt.NDArray[Any]
 _POINTS = 1 << 21  # whose coefficients are made at a time
@@ -43,7 +44,9 @@ def kind_of(problem: Problem) -> Conducting:
     conduction = problem.conduction
     assert conduction is not None
     source, enthalpy = conduction.source, conduction.enthalpy
-    placed = "" if source is None or is_power(source) else CHANGING if source.changes else STEADY
+    placed = ""
+    if source is not None and not is_power(source):
+        placed = CHANGING if source.changes or by_temperature(source) else STEADY
     pieces = 0 if enthalpy is None else enthalpy.n_pieces
     return Conducting(
         problem.grid.ndim,
@@ -52,6 +55,7 @@ def kind_of(problem: Problem) -> Conducting:
         placed=placed,
         pieces=MANY if pieces > FEW else pieces,
         ways=bool(enthalpy and conduction.coefficients),
+        radiates=conduction.radiates,
     )
 
 
@@ -233,6 +237,9 @@ def _coefficients(
             values[axis] = _between(conduction, axis, problem.arithmetic)[here, above].reshape(
                 shape
             )
+            if kind.radiates and conduction.enthalpy is not None:
+                radiance = conduction.enthalpy.radiance[axis][here, above]
+                values[kind.radiances + axis] = _cold(radiance).reshape(shape)
         if conduction.enthalpy is not None:
             values[-1] = _beside_others(conduction.enthalpy, materials)[owned].reshape(shape)
         return values, ids
@@ -240,8 +247,10 @@ def _coefficients(
     for axis in range(kind.ndim):
         parts = np.moveaxis(_upper(problem, axis, box), -1, 0)
         values[axis] = parts[0].reshape(shape)
-        for number, part in enumerate(parts[1:]):
+        for number, part in enumerate(parts[1:3]):
             values[kind.halves + number * kind.ndim + axis] = part.reshape(shape)
+        for part in parts[3:]:
+            values[kind.radiances + axis] = _cold(part).reshape(shape)
     if conduction.enthalpy:
         values[-1] = _beside_others(conduction.enthalpy, materials)[owned].reshape(shape)
     of_points: list[Callable[[Ranges], Values]] = [
@@ -262,6 +271,11 @@ def _between(conduction: Conduction, axis: int, dtype: np.dtype[Any]) -> Values:
         return conductance
     alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
     return np.asarray(np.where(alike, conductance, -enthalpy.contact[axis].astype(dtype)))
+
+
+def _cold(radiance: Values) -> Values:
+    """Radiances with the other sign, so that signs tell who has one."""
+    return np.asarray(np.where(radiance > 0, -radiance, 0.0))
 
 
 def _beside_others(enthalpy: Enthalpy, materials: Values) -> npt.NDArray[np.bool_]:

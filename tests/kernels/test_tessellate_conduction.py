@@ -23,6 +23,7 @@ from tests.support.conduction_cases import (
     graded,
     heating,
     mixed_faces,
+    reacting,
     rings,
 )
 from tests.support.enthalpy_cases import FEW, MANY, every_face, melting, uneven
@@ -36,7 +37,7 @@ from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, candidate
 from tetris_sim.cpu_kernels.tessellate.operands import shapes_of_faces
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, make_body, record_bytes
 from tetris_sim.model.boundary import SIDES
-from tetris_sim.model.conduction import MIRROR, Parameter, Rule, RuledFace, padded
+from tetris_sim.model.conduction import MIRROR, TEMPERATURE, Parameter, Rule, RuledFace, padded
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Field, InitialField, Problem
@@ -82,6 +83,13 @@ def scattered() -> Problem:
     return replace(problem, conduction=replace(problem.conduction, medium=medium))
 
 
+def warming(n_ids: int) -> Rule:
+    """Power by a formula of the temperature, with numbers by material."""
+    text = f"q*(1 - {TEMPERATURE}*{TEMPERATURE})"
+    tree = compile_expression(text, ["q", TEMPERATURE]).tree
+    return Rule(Program(tree), (Parameter("q", np.linspace(-1, 2, n_ids)),))
+
+
 WAVES, STANDS = "q/(1 + (x - 4*c)*(x - 4*c))", "q/(1 + (x - 3)*(x - 3))"
 # Rows of several blocks of vectors, some with one record, some with many.
 WIDE = Case("wide", (17, 203), 3, mixed_faces, heating(3, changes=True))
@@ -99,6 +107,17 @@ PROBLEMS = {case.name: case.problem() for case in (*CASES, WIDE, SHORT)} | {
     "melting, block": melting(Case("", (7, 9, 37), 4, radiating_rings), MANY),
     "uneven": uneven(melting(MELTING, FEW)),
     "uneven, rod": uneven(melting(replace(MELTING, shape=(137,), dtype=np.float32), MANY)),
+    "reacting": Case("", (14, 45), 3, mixed_faces, reacting(3)).problem(),
+    "reacting, block": Case("", (7, 9, 37), 3, closed, reacting(3), np.float32).problem(),
+    "melting, warming": melting(replace(MELTING, source=warming(3)), FEW),
+    "uneven, warming": uneven(melting(replace(MELTING, shape=(137,), source=warming(3)), MANY)),
+    "radiating": melting(
+        Case("", (14, 83), 4, every_face, by_place(4, WAVES)), MANY, radiates=True
+    ),
+    "radiating, block": melting(Case("", (7, 9, 37), 4, radiating_rings), FEW, radiates=True),
+    "uneven, radiating": uneven(
+        melting(Case("", (14, 83), 4, every_face, heating(4, changes=True)), FEW, radiates=True)
+    ),
     "uneven, block": uneven(melting(Case("", (7, 9, 37), 4, radiating_rings), FEW)),
 }
 # One loop for float32 and vectors of one lane, which short rows have anyway, is less to compile.
@@ -129,7 +148,9 @@ def the_whole(problem: Problem) -> Field:
     [
         *("wide", "block", "short rows", "graded", "graded, ring", "cylinder", "disc"),
         *("formulas", "melting, rod", "melting", "melting, block"),
-        *("uneven", "uneven, rod", "uneven, block"),
+        *("uneven", "uneven, rod", "uneven, block", "reacting", "reacting, block"),
+        *("melting, warming", "uneven, warming", "radiating", "uneven, radiating"),
+        pytest.param("radiating, block", marks=pytest.mark.full),
     ],
 )
 def test_a_body_gets_the_bits_of_the_chain_for_any_tiles_threads_and_blocks(
