@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.boundary.extents import frame_of
 from tetris_sim.gpu_kernels.common.layout import LINE, REAL, Box3, by_value, to_device
-from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis
+from tetris_sim.gpu_kernels.fused.kernel import MOST_SHARED, FusedKernel, StreamedAxis
 from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.kernel_1d import (
     body_1d_kernel,
@@ -33,7 +33,6 @@ from tetris_sim.gpu_kernels.stream.palette import (
     palette_numbers,
 )
 from tetris_sim.gpu_kernels.stream.palette_tiles import (
-    MOST_SHARED,
     coefficients_2d_kernel,
     coefficients_2d_parameters,
     palette_2d_kernel,

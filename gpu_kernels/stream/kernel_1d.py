@@ -314,14 +314,14 @@ def _body_registers(problem: Problem, columns: int) -> int:
     kind, heats = curves_kind(problem.body), heats_of(problem.body)
     numbers = columns * problem.dtype.itemsize // 4  # registers of one per column
     registers = (4 if heats else 3) * numbers + 16
-    several = kind is not None and not kind.only
+    curves = None if kind is None or kind.only else kind
     if heats == Heats.A_PROGRAM and _calls(problem.body):
         registers += 32
-    if heats == Heats.A_PROGRAM or several:
+    if heats == Heats.A_PROGRAM or curves is not None:
         registers += 20 + columns * id_dtype(problem).itemsize // 4
-    if several:
+    if curves is not None:
         # Curves of all columns are looked up at the same time.
-        registers += (3 if kind.pieces == FEW else 5) * numbers // 2
+        registers += (3 if curves.pieces == FEW else 5) * numbers // 2
     return registers
 
 

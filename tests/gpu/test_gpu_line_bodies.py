@@ -81,8 +81,8 @@ def of_type(problem: Problem, dtype: Any) -> Problem:
 
 KINDS = tuple(problems(50))
 # Of the rest nothing else is compiled.
-USUAL = ("materials", "one, heated", "heated by turns", "reacting", "ring", "graded", "melting")
-USUAL += ("melting, one", "varying", "uneven varying", "surfaces")
+USUAL = {"materials", "one, heated", "heated by turns", "reacting", "ring", "graded", "melting"}
+USUAL |= {"melting, one", "varying", "uneven varying", "surfaces"}
 
 
 @emulated
