@@ -54,12 +54,25 @@ if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState
 
 
+# Rates of gpu.plain over those of the kernels for bodies, by axes and whether states are heat
+# contents: in 1D of layers on an H100 (2026-11-27), in 2D of 60 rectangles, melting cells, and in
+# 3D of 200 cells on an H200 (2026-11-22); docs/guide/gpu.md has both.
+_SHARES = {(1, False): 0.04, (1, True): 0.05, (2, False): 0.12, (2, True): 0.07, (3, False): 0.37}
+
+
 def conduction_refusal(problem: Problem) -> str | None:
     """Why no kernel for bodies takes the problem and which method does, as a sentence for the user;
     None if one takes it.
     """
-    why_not = _why_not(problem)
-    return None if why_not is None else f"{why_not}; gpu.plain takes it"
+    if (why_not := _why_not(problem)) is None:
+        return None
+    melts = _conduction(problem).enthalpy is not None
+    share = _SHARES.get((problem.grid.ndim, melts))
+    if share is None or np.dtype(problem.dtype).name not in REAL:
+        return f"{why_not}; gpu.plain takes it"
+    return (
+        f"{why_not}; gpu.plain takes it, at about {share:g} of the rate of bodies that it streams"
+    )
 
 
 def _why_not(problem: Problem) -> str | None:
