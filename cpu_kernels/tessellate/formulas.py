@@ -287,6 +287,7 @@ def power_source(problem: Problem, program: Program) -> list[str]:
         "    for k in range(column, last_column):",
         "        ids = numbers[first + k] * LANES",
     ]
+
     lines += ["        for point in range(k * LANES, (k + 1) * LANES):"]
     lines += ["            code = patterns[ids + point - k * LANES]"]
     lines += _coordinates(problem, 12 * " ", ("plane", "row", "point"))

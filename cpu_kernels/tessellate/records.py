@@ -47,6 +47,7 @@ def kind_of(problem: Problem) -> Conducting:
     placed = ""
     if source is not None and not is_power(source):
         placed = CHANGING if source.changes or by_temperature(source) else STEADY
+
     pieces = 0 if enthalpy is None else enthalpy.n_pieces
     return Conducting(
         problem.grid.ndim,

@@ -160,6 +160,7 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
         if problem.grid.ndim == 3:
             return coefficients_3d_kernel(problem.dtype, parameters, product_weights(problem))
         return coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
+
     kind = _kind(problem)
     numbers = palette_numbers(
         conduction.medium.conductance,
