@@ -245,7 +245,6 @@ class FaceMaker:
         beams: Mapping[int, BeamSource],
         times: Numbers,
         *,
-        heated: bool,
         switched: Mapping[str, Sequence[Signal]] | None = None,
     ) -> None:
         """Store the inputs that faces depend on.
@@ -255,14 +254,12 @@ class FaceMaker:
             found: the scanned body.
             beams: by number of the source.
             times: of the run, at which numbers are checked [s].
-            heated: whether sources heat points, or the state is enthalpy; ghosts of constant
-                temperatures, filled once, then do not stay right for a block of steps.
             switched: signals by what they switch: a source's name, or a face's "z+.h".
         """
         self._switched = switched or {}
         self.grid: Grid = found.painting.grid
         self._boundaries, self._found, self._beams = boundaries, found, beams
-        self._times, self._heated = times, heated
+        self._times = times
         self._used: set[tuple[str, int]] = set()
 
     def boundary(self) -> Boundary:
@@ -299,9 +296,8 @@ class FaceMaker:
             rules.append(self._rule(section, axis, name, (at, plane, marked)))
         face = join(rules, patches, axis, len(self._found.occurring))
 
-        # Ghosts filled once for a block of steps would need mirrored cells where cells differ; with
-        # sources only an insulated face stays right.
-        if not self.grid.is_even or (self._heated and face.lasting != (0.0, 1.0)):
+        # Ghosts filled once for a block of steps would need mirrored cells where cells differ.
+        if not self.grid.is_even:
             face = dataclasses.replace(face, lasting=None)
         return face
 

@@ -425,8 +425,7 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         for target in section.targets:
             switched.setdefault(target, []).append(signals[name])
     beams = {n: it for n, it in enumerate(model.sources) if isinstance(it, BeamSource)}
-    heated = bool(volumes) or found.enthalpy is not None
-    faces = FaceMaker(request.boundaries, found, beams, times, heated=heated, switched=switched)
+    faces = FaceMaker(request.boundaries, found, beams, times, switched=switched)
 
     read = [
         functools.partial(_read_source, n, it, found, times, switched.get(it.name or "", ()))

@@ -82,6 +82,21 @@ __device__ __forceinline__ T settled(T value) {
     return value;
 }
 
+// With TS_SUM=1 a kernel of several steps adds an array to what it stores: what a static source makes
+// of zero in as many steps. It lies as the state does, and its address is the last argument.
+#if defined(TS_SUM) && TS_SUM
+#define TS_AND_SUM , const real* __restrict__ sum_of_source
+constexpr bool has_sum = true;
+#else
+#define TS_AND_SUM
+constexpr bool has_sum = false;
+constexpr const real* sum_of_source = nullptr;
+#endif
+
+__device__ __forceinline__ const real* plane_of_sum(const real* sum, long long plane) {
+    return has_sum ? sum + plane : nullptr;
+}
+
 __device__ __forceinline__ int clamp(int i, int low, int high) {
     return min(max(i, low), high - 1);
 }

@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,6 +123,8 @@ class FusedKernel:
             the whole grid: its patches begin at certain rows of that.
         beside: returns further arguments for a state and box, for kernels of bodies and equations.
             Called once for each box, and again when the slab has moved.
+        sums: whether it adds an array to what it stores, what a static source makes of zero in as
+            many steps (`TS_SUM` of common.cuh): its address is the last argument.
     """
 
     source: str
@@ -140,6 +142,14 @@ class FusedKernel:
     spare: int = 0
     anchored: bool = False
     beside: Callable[[DeviceState, Box3], tuple[Any, ...]] | None = None
+    sums: bool = False
+
+    def summing(self, shared_bytes: int = 0) -> FusedKernel:
+        """The same kernel, which adds a sum and takes so much more shared memory [bytes]."""
+        defines = {**self.defines, "TS_SUM": 1}
+        return replace(
+            self, defines=defines, shared_bytes=self.shared_bytes + shared_bytes, sums=True
+        )
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
         """The grid of blocks along x, y, z for a box on a GPU that holds `slots` of them at a time,
@@ -202,7 +212,7 @@ class CompiledKernel:
         return Launch(grid, (box_argument(box), self._weights, *streamed, *anchor, *beside))
 
     def launch(
-        self, now: Any, then: Any, memory: Any, launch: Launch, row: tuple[Any, ...] = ()
+        self, now: Any, then: Any, memory: Any, launch: Launch, more: tuple[Any, ...] = ()
     ) -> None:
         """Advance the points of the box that was cut.
 
@@ -211,13 +221,14 @@ class CompiledKernel:
             then: the array that receives the new state, like `now`.
             memory: `struct Memory`, where points lie.
             launch: result of `cut`.
-            row: row of the first step in the numbers of rules, for a body or equations.
+            more: row of the first step in the numbers of rules, for a body or equations; then the
+                sum, if the kernel adds one.
         """
         block = (self._kernel.threads, 1, 1)
         self._function(
             launch.grid,
             block,
-            (now, then, memory, *launch.arguments, *row),
+            (now, then, memory, *launch.arguments, *more),
             shared_mem=self._kernel.shared_bytes,
         )
 

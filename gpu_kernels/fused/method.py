@@ -23,7 +23,7 @@ from tetris_sim.gpu_kernels.common.layout import (
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass, single_step
 from tetris_sim.model.deep_ghosts import lasting_sides
-from tetris_sim.model.lowering import in_planes, one_stencil, stepwise
+from tetris_sim.model.lowering import in_planes, one_stencil, sourceless, stepwise
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -70,6 +70,7 @@ class Fused:
         """
         self.depth = self.ghosts = kernel.depth
         self.by_course, self._kernel = by_course, kernel
+        self.by_sum = kernel.sums
         self._launches: dict[tuple[Box3, int | None], tuple[Slab, Launches]] = {}
 
     @property
@@ -78,7 +79,7 @@ class Fused:
         the kernel does.
         """
         frames = any(it.frame.count or it.corners.count for _, it in self._launches.values())
-        return frames or self._kernel.beside is not None
+        return frames or self._kernel.beside is not None or self.by_sum
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face affects, and strip tiles fit into shared
@@ -104,6 +105,9 @@ class Fused:
         self._ghosts = GhostFill(self._problem, state.slab, state.device, lasting, self.depth)
         if self.by_course:
             state.follow_courses(self.depth)
+        if self.by_sum:
+            state.sum_of_source(self.depth)
+
         # A strip in 1D is a few long-running blocks, which must start early; in 2D and 3D it is
         # many.
         line = self._problem.grid.ndim == 1
@@ -123,6 +127,10 @@ class Fused:
         """
         state = self._state
         launches = self._launches_of(extent)
+        # Made before any of the launches: it takes the array that they write.
+        self._more = () if self._kernel.beside is None else (np.int32(state.row),)
+        if self.by_sum:
+            self._more += (state.sum_of_source(self.depth),)
         main, device = state.device.stream, state.device
         others = [self._beside] if launches.frame.count else []
         others += [device.quick_stream] if launches.ends else []
@@ -156,9 +164,8 @@ class Fused:
 
     def _launch_inner(self, launch: Launch) -> None:
         state = self._state
-        row = () if self._kernel.beside is None else (np.int32(state.row),)
         for now, then in state.parts():
-            self._inner.launch(now, then, state.memory, launch, row)
+            self._inner.launch(now, then, state.memory, launch, self._more)
 
     def _launch_frame(self, tiles: Tiles) -> None:
         state = self._state
@@ -261,6 +268,8 @@ class FusedMethod:
             axes that do not couple planes, if there are any.
         conducting: kernels for heterogeneous bodies, if there are any.
         solving: kernels for problems with equations, if there are any.
+        summing: kernels of `families` that add what a static source of a body makes in their steps,
+            by number of axes.
     """
 
     name: str
@@ -271,6 +280,7 @@ class FusedMethod:
     planes: Family | None = field(default=None, hash=False)
     conducting: Special | None = field(default=None, hash=False)
     solving: Special | None = field(default=None, hash=False)
+    summing: Mapping[int, Family] = field(default_factory=dict, hash=False)
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuse what the kernels refuse, and problems of which even the smallest tile of a
@@ -285,7 +295,7 @@ class FusedMethod:
     def _refusal_of_kernels(self, problem: Problem) -> str | None:
         if (special := self._special(problem)) is not None:
             return special.refusal(problem)
-        if one_stencil(problem) is None:
+        if one_stencil(self._advanced(problem)) is None:
             return problem.why_not_one_stencil
         if problem.grid.ndim not in self.families:
             return f"it has no kernels for {problem.grid.ndim} axes"
@@ -309,9 +319,13 @@ class FusedMethod:
         return self.explanation(problem, parameters, rate, gpu)
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state, and what the kernels read besides [bytes]."""
+        """Two pitched copies of the state, the sum of a static source, and what the kernels read
+        besides [bytes].
+        """
         layout = pitch_slab(problem, slab, self.depth(problem, parameters))
         n_bytes = 2 * layout.n_bytes + body_bytes(problem, layout) + given_bytes(problem, layout)
+        if self._advanced(problem) is not problem:
+            n_bytes += layout.n_bytes
         if (special := self._special(problem)) is None:
             return n_bytes
         return n_bytes + special.memory(problem, slab, self._complete(problem, parameters))
@@ -349,18 +363,25 @@ class FusedMethod:
         """The kernels for a stencil, and the stencil that they are made for: for stacked planes,
         that of a single plane.
         """
-        stencil = one_stencil(problem)
+        bare = self._advanced(problem)
+        stencil = one_stencil(bare)
         assert stencil is not None
+        if bare is not problem:
+            return self.summing[stencil.ndim], stencil
         # A 3D stencil without offsets along z is a stack of independent planes.
         if stencil.ndim == 3 and stencil.radii[0] == 0 and self.planes is not None:
             return self.planes, in_planes(stencil)
         return self.families[stencil.ndim], stencil
 
+    def _advanced(self, problem: Problem) -> Problem:
+        """The problem whose steps the kernels make: without a source that they add as a sum."""
+        return sourceless(problem) if self.summing else problem
+
     def _special(self, problem: Problem) -> Special | None:
         if problem.equations is not None:
             return self.solving
-        # A homogeneous body without sources is a stencil (decision 0053).
-        return self.conducting if one_stencil(problem) is None else None
+        # A homogeneous body is a stencil (decision 0053).
+        return self.conducting if one_stencil(self._advanced(problem)) is None else None
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self._proposals(problem)[0], **parameters}

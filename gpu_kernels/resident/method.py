@@ -366,7 +366,7 @@ class Resident:
     """A pass of many steps of a whole grid, by blocks of threads that all run at the same time."""
 
     ghosts = 1
-    by_course, by_rules = False, False
+    by_course, by_sum, by_rules = False, False, False
 
     def __init__(self, tile: ResidentTile, cut: ResidentCut, depth: int) -> None:
         self.depth = depth

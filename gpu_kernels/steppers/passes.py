@@ -7,6 +7,7 @@ equations, stage by stage (`stage.cu`). `Fused` makes several steps with a fused
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -16,7 +17,12 @@ import numpy as np
 from tetris_sim.gpu_kernels.boundary.domain import BoundaryExpansions, course_terms
 from tetris_sim.gpu_kernels.boundary.extents import Extent, owned_and
 from tetris_sim.gpu_kernels.boundary.ghosts import GhostFill, NameGhosts, RuledGhosts
-from tetris_sim.gpu_kernels.common.body import DeviceBody, RuleNumbers, body_defines
+from tetris_sim.gpu_kernels.common.body import (
+    DeviceBody,
+    RuleNumbers,
+    body_defines,
+    conduction_of,
+)
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import (
     DeviceStepInputs,
@@ -37,6 +43,7 @@ from tetris_sim.gpu_kernels.common.layout import (
     term_weights,
 )
 from tetris_sim.model.deep_ghosts import free_sides
+from tetris_sim.model.lowering import is_steady, with_nothing_at_faces
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -47,6 +54,9 @@ _SWEEP_BLOCK_1D = (256, 1, 1)
 # points: 88 G point-steps a second instead of 60 (H200, float64, 2026-11-22).
 _PLANES = 16
 _MANY_POINTS = 1 << 22
+# A sum of a source takes as many single steps as a launch makes: it is made where it serves so many
+# launches.
+_WORTH_IT = 4
 _MOST_BLOCKS = 65535  # CUDA's limit along y and z; threads of plain.cu loop where a grid has more
 
 
@@ -57,11 +67,13 @@ class Pass(Protocol):
         depth: steps that it makes.
         ghosts: steps for which it needs lasting ghosts (`pitch_slab`).
         by_course: whether it relies on accurate `BoundaryExpansions`.
+        by_sum: whether it adds a sum of the source, which must not change meanwhile.
     """
 
     depth: int
     ghosts: int
     by_course: bool
+    by_sum: bool
 
     @property
     def by_rules(self) -> bool:
@@ -125,6 +137,7 @@ class DeviceState:
         # Row of the next launch's first step in the numbers of rules, and row of the launch in the
         # boundary expansions.
         self.row = self.launch = 0
+        self._sums: dict[int, SourceSum] = {}
 
     @property
     def now(self) -> Any:
@@ -197,6 +210,24 @@ class DeviceState:
                 source.place(slab)
         self.slab = slab
 
+    def sum_of_source(self, steps: int) -> Any:
+        """What the source makes of zero in so many steps, from its first owned point on; made where
+        there is none yet, or the slab has moved, or the source has changed.
+        """
+        if steps not in self._sums:
+            self._sums[steps] = SourceSum(self, steps)
+        return self._sums[steps].of(self)
+
+    def may_add(self, steps: int, launches: int = 1) -> bool:
+        """Whether a sum of the source stands for launches of so many steps from now on."""
+        return steps not in self._sums or self._sums[steps].lasts(self, launches)
+
+    def with_arrays(self, arrays: list[Any]) -> DeviceState:
+        """The same slab in other arrays, the first of which holds its state."""
+        other = copy.copy(self)
+        other._arrays, other.turn = arrays, 0
+        return other
+
     def swap(self) -> None:
         """Exchange the two arrays."""
         self.turn = 1 - self.turn
@@ -212,6 +243,8 @@ class DeviceState:
         return next(way for way in passes if way.depth <= steps and self._may(way))
 
     def _may(self, way: Pass) -> bool:
+        if way.by_sum and not self.may_add(way.depth):
+            return False
         return not way.by_course or self.courses is None or self.courses.are_right(self.step)
 
     def advance(self, way: Pass, extent: Extent) -> None:
@@ -228,13 +261,14 @@ class DeviceState:
     def close(self) -> None:
         """Drop the references to the arrays."""
         self._arrays = []
+        self._sums.clear()
 
 
 class Sweep:
     """One step of every point, after the ghosts that it reads."""
 
     depth = ghosts = 1
-    by_course, by_rules = False, True
+    by_course, by_sum, by_rules = False, False, True
 
     def prepare(self, state: DeviceState) -> None:
         """Compile the kernel and bring the boxes of ghosts to the GPU."""
@@ -259,7 +293,7 @@ class ConductionSweep:
     """One step of every point of a body, after the ghosts that it reads."""
 
     depth = ghosts = 1
-    by_course, by_rules = False, True
+    by_course, by_sum, by_rules = False, False, True
 
     def prepare(self, state: DeviceState) -> None:
         """Compile the kernel and bring the boxes of ghosts to the GPU."""
@@ -273,18 +307,93 @@ class ConductionSweep:
     def launch(self, extent: Extent) -> None:
         """Fill the ghosts, then launch the step: two launches per field."""
         state, read = self._state, extent.read(self.depth)
-        box = extent.of(state.problem, state.slab)
         for now, then in state.fields():
             self._ghosts.fill(now, state.memory, read, state.numbers())
-            arguments = (now, then, state.memory, box_argument(box), *state.numbers())
-            self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
+            self._conduct(state, now, then, extent)
+
+    def _conduct(self, state: DeviceState, now: Any, then: Any, extent: Extent) -> None:
+        box = extent.of(state.problem, state.slab)
+        arguments = (now, then, state.memory, box_argument(box), *state.numbers())
+        self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
+class SourceSum(ConductionSweep):
+    """What a source makes of zero in some steps, S = sum of A^k b: a fused kernel that makes these
+    steps without the source adds it to what it stores (docs/decisions/0053).
+
+    The same steps at faces that only mirror make it, with sources and conductances of halos where
+    they lie in the grid: so its bits do not depend on the division into slabs.
+    """
+
+    def __init__(self, state: DeviceState, steps: int) -> None:
+        """Allocate an array like one of the state's, and compile."""
+        self.prepare(state)
+        source = conduction_of(state.problem).source
+        assert source is not None
+        self._steps, self._source = steps, source
+        self._of: tuple[Slab, bytes] | None = None  # slab and numbers of the sum
+        empty = with_nothing_at_faces(state.problem)
+        self._mirrors = GhostFill(empty, state.slab, state.device, free_sides(state.slab), 1)
+        elements = state.layout.n_bytes // state.layout.dtype.itemsize
+        with state.device.use() as cupy:
+            self._sum = cupy.zeros(elements, state.layout.dtype)
+
+    def lasts(self, state: DeviceState, launches: int) -> bool:
+        """Whether the source stays as it is for some launches, and long enough for a new sum to be
+        worth making: that takes as long as single steps.
+        """
+        if not self._source.changes:
+            return True
+        is_made = self._of == (state.slab, self._numbers(state))
+        if not is_made and launches > 1:  # recorded ones make none
+            return False
+        steps = launches * self._steps * (1 if is_made else _WORTH_IT)
+        return is_steady(self._source, state.problem, state.step, steps)
+
+    def of(self, state: DeviceState) -> Any:
+        """The sum of the state's slab, from its first owned point on. Making it takes the array
+        that receives the next state.
+        """
+        wanted = state.slab, self._numbers(state)
+        # Chunks of a stream have no arrays before they come.
+        if self._of != wanted and state.then is not None:
+            self._make(state)
+            self._of = wanted
+        return self._sum[state.layout.origin :]
+
+    def _numbers(self, state: DeviceState) -> bytes:
+        """The numbers of the source that change, as they are now."""
+        changing = (it for it in self._source.parameters if it.changes)
+        return b"".join(it.rows(state.problem.time, state.step, 1).tobytes() for it in changing)
+
+    def _make(self, state: DeviceState) -> None:
+        # Two arrays alternate; the last of the steps writes the sum.
+        arrays = [state.then, self._sum] if self._steps % 2 else [self._sum, state.then]
+        with state.device.use():
+            arrays[0].fill(0)
+            # As far into halos as the fused kernel will write.
+            reach = [
+                width // radius
+                for widths, radius in zip(state.slab.halo, state.problem.stencil.radii, strict=True)
+                for width in widths
+                if width and radius
+            ]
+            later = min(reach, default=0)
+
+            made = state.with_arrays(arrays)
+            for step in range(1, self._steps + 1):
+                extent = Extent(max(0, later - step))
+                for now, then in made.fields():
+                    self._mirrors.fill([now], made.memory, extent.read(1))
+                    self._conduct(made, now, then, extent)
+                made.swap()
 
 
 class StagedSweep:
     """One step by equations: all stages at every point, after the ghosts that they read."""
 
     depth = ghosts = 1
-    by_course, by_rules = False, True
+    by_course, by_sum, by_rules = False, False, True
 
     def prepare(self, state: DeviceState) -> None:
         """Compile the stages and bring the boxes of ghosts to the GPU."""

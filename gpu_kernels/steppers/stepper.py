@@ -382,6 +382,9 @@ class GpuStepper:
         """Whether a whole graph may be launched now: it records one pass and cannot fall back to
         another one in between.
         """
+        adding = next((it for it in self._passes if it.by_sum), None)
+        if adding is not None and not self._state.may_add(adding.depth, PASSES):
+            return False
         courses = self._state.courses
         if courses is None or way is self._passes[-1]:
             return True

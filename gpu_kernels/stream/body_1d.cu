@@ -205,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         step(u, lane, body, flowing, curve, valid, row + level, flows);
     });
     __syncwarp();  // all lanes have read what `load` staged
-    store(dst, x, max(spoilt, low - x), min(span - spoilt, high - x), stage, u);
+    store(dst, nullptr, x, max(spoilt, low - x), min(span - spoilt, high - x), stage, u);
 }
 
 // What flows through the upper face of a point is `number` times a difference, or has no such

@@ -8,7 +8,7 @@
 // Layout  As stream_2d.cu; behind each two rows of the state that are handed on lie those of
 //         coefficients: right, above, rate. In memory all arrays lie as the state does.
 // Writes  the box, as stream_2d.cu.
-// Limits  Those of registers_2d_rows.cuh; columns are whole pieces of 16 bytes, and no sources.
+// Limits  Those of registers_2d_rows.cuh; columns are whole pieces of 16 bytes; sources as a sum.
 //         Checked by CoefficientTile.fits in coefficients_2d.py.
 // Order   registers_2d_rows.cuh. Bits depend on no tile along y.
 // Test    tests/gpu/test_gpu_coefficients.py
@@ -107,7 +107,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     coefficients_2d(const real* __restrict__ src, real* __restrict__ dst,
                     const __grid_constant__ Memory memory, const __grid_constant__ Box box,
                     const Weights, int chunk, const real* __restrict__ right,
-                    const real* __restrict__ below_it, const real* __restrict__ rate, int) {
+                    const real* __restrict__ below_it, const real* __restrict__ rate,
+                    int TS_AND_SUM) {
     extern __shared__ __align__(128) unsigned char bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(bytes);
     const int lane = threadIdx.x % 32;
@@ -122,17 +123,20 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Coefficients coefficients;
     arrays.read(base + warp * rows, coefficients);
     const auto finish = [](real value) { return value; };
-    const auto levels = [&](real(&patch)[rows][columns], int top, auto, auto) {
+    const auto levels = [&](real(&patch)[rows][columns], int top, auto copies, auto) {
+        int number = 0;
         auto level = [&](auto shift) {
             constexpr int leaving = (rows - 2 - decltype(shift)::value + 2 * rows) % rows;
             const real* const above = edges_of_warp.above();
             real* const below = edges_of_warp.below();
+            const auto added = begin_copies(copies, number);
             Carry carry;
             hand_on(below + edge, coefficients, leaving, lane);
             advance(patch, above, below, lane, [&](int q, const real(&own)[columns]) {
                 if (q == -1) take_over(coefficients, leaving, above + edge, lane);
                 consume<decltype(shift)::value>(patch, carry, coefficients, q, own, [](int) {});
             });
+            end_copies(copies, number++, added);
             edges_of_warp.next_level();
         };
 #pragma unroll 1
@@ -140,6 +144,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         arrays.read(top + height, coefficients);
         arrays.prefetch(top + 2 * height);
     };
-    stream_tiles<false>(src + plane, dst + plane, memory, part, base, shared.stages[warp][0], lane,
-                        warp, finish, levels);
+    stream_tiles<has_sum ? Copies::by_level : Copies::between>(
+        src + plane, dst + plane, plane_of_sum(sum_of_source, plane), memory, part, base,
+        shared.stages[warp][0], lane, warp, finish, levels);
 }

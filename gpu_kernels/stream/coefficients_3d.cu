@@ -257,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                     const real* __restrict__ upper_z, const real* __restrict__ upper_y,
                     const real* __restrict__ upper_x, const real* __restrict__ rate,
 #endif
-                    int) {
+                    int TS_AND_SUM) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     constexpr int line = 128 / sizeof(real);
@@ -269,5 +269,5 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 #else
     Step step{shared, upper_x, upper_y, upper_z, rate, memory, place, low_z - steps};
 #endif
-    stream_planes(src, dst, memory, place, low_z, high_z, real(1), shared.stages, step);
+    stream_planes(src, dst, sum_of_source, memory, place, low_z, high_z, real(1), shared.stages, step);
 }

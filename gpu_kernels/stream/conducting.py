@@ -24,6 +24,7 @@ from tetris_sim.gpu_kernels.stream.kernel_1d import (
 )
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
+    MOST_NIBBLES,
     MOST_PIECES,
     PaletteKind,
     PaletteWords,
@@ -42,12 +43,17 @@ from tetris_sim.gpu_kernels.stream.palette_tiles import (
     palette_3d_parameters,
     palette_3d_words,
 )
-from tetris_sim.model.conduction import Conduction, Numbers, Rule
+from tetris_sim.model.conduction import Conduction, Numbers
 from tetris_sim.model.grid import LAST, on_three
-from tetris_sim.model.lowering import axis_weights, padded_weights, product_weights
+from tetris_sim.model.lowering import (
+    axis_weights,
+    is_looked_up,
+    padded_weights,
+    product_weights,
+    sourceless,
+)
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
-from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Slab
 
 if TYPE_CHECKING:
@@ -90,8 +96,14 @@ def _why_not(problem: Problem) -> str | None:
         n = conduction.medium.n_ids
         return f"it packs the ids of at most {MOST_IDS} materials, and the body has {n}"
 
-    if conduction.source is not None and not _is_looked_up(conduction.source):
-        return "it looks up what heats a point by its material, and here that is a formula"
+    source = conduction.source
+    if source and not is_looked_up(source) and not _adds_sum(problem):
+        return (
+            "it looks up what heats a point by its material or adds what does not depend on its "
+            "temperature, and here that is a formula of the temperature"
+        )
+    if source and _adds_sum(problem) and not _stands_still(problem):
+        return _MOVING
 
     if dtype.name not in REAL:
         return f"the type is {dtype.name}, and only {' and '.join(REAL)} are compiled"
@@ -128,8 +140,8 @@ def _why_not_curves(conduction: Conduction) -> str | None:
 def _why_not_coefficients(problem: Problem) -> str | None:
     if _conduction(problem).enthalpy:
         return "where every face has resistances of its own it knows no heat contents"
-    if _conduction(problem).source is not None:
-        return "where every face has its own conductance its registers hold no sources beside these"
+    if _conduction(problem).source and not (_adds_sum(problem) and _stands_still(problem)):
+        return _MOVING
     if not conduction_parameters(problem):
         return f"the type is {problem.dtype.name}, and only {' and '.join(REAL)} are compiled"
     return None
@@ -144,7 +156,9 @@ def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
     if _conduction(problem).coefficients is not None:
         if problem.grid.ndim == 3:
             return coefficients_3d_parameters(
-                problem.dtype, separate=product_weights(problem) is not None
+                problem.dtype,
+                separate=product_weights(problem) is not None,
+                sums=_adds_sum(problem),
             )
         return coefficients_2d_parameters(problem.dtype, graded=axis_weights(problem) is not None)
     of = palette_2d_parameters if problem.grid.ndim == 2 else palette_3d_parameters
@@ -158,8 +172,11 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
         return body_1d_kernel(problem, parameters)
     if conduction.coefficients is not None:
         if problem.grid.ndim == 3:
-            return coefficients_3d_kernel(problem.dtype, parameters, product_weights(problem))
-        return coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
+            kernel = coefficients_3d_kernel(problem.dtype, parameters, product_weights(problem))
+            ring = CoefficientTile3D(**parameters).sum_bytes
+            return kernel.summing(ring) if _adds_sum(problem) else kernel
+        kernel = coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
+        return kernel.summing() if _adds_sum(problem) else kernel
 
     kind = _kind(problem)
     numbers = palette_numbers(
@@ -189,6 +206,45 @@ def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> i
     return words.n_bytes(box) + ids
 
 
+# Rates of bodies as shares of that of one material that nothing heats, in 2D and 3D: float64, whole
+# steps, insulated faces, 60 boxes of materials, 10240^2 (of cells that differ 4096^2) and 768^3
+# points, one H100, 2026-11-27 (docs/decisions/0053, docs/guide/gpu.md).
+_ONE, _FEW, _MANY = "one material", "several materials", "more than 16 materials"
+_GRADED, _EVERY_FACE = "one material on graded axes", "a conductance of its own at every face"
+_SUM, _NUMBERS = " with a source that is left out and added as a sum", " with sources by material"
+_OF_CONSTANT = {
+    _ONE + _SUM: {2: 0.74, 3: 0.71},
+    _FEW: {2: 0.55, 3: 0.57},
+    _FEW + _NUMBERS: {2: 0.52, 3: 0.54},
+    _FEW + _SUM: {2: 0.42, 3: 0.47},
+    _MANY: {2: 0.39},
+    _GRADED: {2: 0.51},
+    _GRADED + _SUM: {2: 0.37},
+    _EVERY_FACE: {2: 0.23},
+    _EVERY_FACE + _SUM: {2: 0.19},
+}
+
+
+def cost_of_body(problem: Problem) -> str | None:
+    """What of a body costs how much of the rate of one material that nothing heats, as a sentence;
+    None where that was not measured.
+    """
+    it, ndim = problem.conduction, problem.grid.ndim
+    if not it:
+        return None
+    n_ids = it.medium.n_ids
+    what = _ONE if n_ids == 1 else _FEW if n_ids <= MOST_NIBBLES else _MANY
+    if it.coefficients:
+        what = _EVERY_FACE if axis_weights(problem) is None else _GRADED
+    if it.source:
+        what += _SUM if _adds_sum(problem) else _NUMBERS
+
+    share = None if it.enthalpy else _OF_CONSTANT.get(what, {}).get(ndim)
+    if share is None:
+        return None
+    return f"{what}: {share:g} of the rate of one material that nothing heats, on one H100"
+
+
 CONDUCTING = Special(
     conduction_kernel, conduction_parameters, conduction_refusal, conduction_memory
 )
@@ -203,19 +259,34 @@ def _kind(problem: Problem) -> PaletteKind:
     conduction = _conduction(problem)
     return palette_kind(
         conduction.medium.conductance,
-        sources=conduction.source is not None,
+        sources=bool(conduction.source) and not _adds_sum(problem),
+        sums=_adds_sum(problem),
         held=bool(np.isinf(conduction.medium.capacity).any()),
         enthalpy=conduction.enthalpy,
     )
 
 
-def _is_looked_up(source: Rule) -> bool:
-    """Whether a source is one number per material and nothing else."""
-    # A program of a single instruction that reads a parameter.
-    operations = [it.operation for it in source.program.instructions]
-    return operations == [INPUT] and source.program.inputs == tuple(
-        parameter.name for parameter in source.parameters
-    )
+_MOVING = (
+    "it adds what heats a point for several steps at once, and here that changes from step to step"
+)
+_LOOKED_AHEAD = 64  # steps, with which a source whose numbers change is judged
+
+
+def _stands_still(problem: Problem) -> bool:
+    """Whether a source mostly stays as it is from step to step, as one that is switched does."""
+    source, (first, _) = _conduction(problem).source, problem.start
+    if not source or not source.changes:
+        return True
+    same = np.ones(_LOOKED_AHEAD - 1, np.bool_)
+    for it in source.parameters:
+        rows = it.rows(problem.time, first, _LOOKED_AHEAD)
+        same &= len(rows) == 1 or (rows[1:] == rows[:-1]).all(axis=1)
+    return bool(2 * same.sum() >= len(same))
+
+
+def _adds_sum(problem: Problem) -> bool:
+    """Whether its kernel adds what the source makes in its steps, instead of looking it up."""
+    return sourceless(problem) is not problem
 
 
 def _words(problem: Problem, parameters: Parameters) -> WordsKernel:
@@ -400,6 +471,11 @@ class CoefficientTile3D:
             return (self.ahead + 2) * tile * row + levels + 4 * item * entries
         return (self.ahead + 1 + 4 * (steps + self.ahead)) * tile * row + levels
 
+    @property
+    def sum_bytes(self) -> int:
+        """Shared memory for the planes of a sum of a source [bytes]."""
+        return (self.ahead + 1) * self.warps * self.rows * _LANES * _WORD
+
     def fits(self, item: int, *, separate: bool) -> bool:
         """Whether the kernel has points to write, and a block fits into shared memory."""
         shared = self.shared_bytes(item, separate=separate)
@@ -425,12 +501,19 @@ _ARRAY_TILES = (
 
 
 def coefficients_3d_parameters(
-    dtype: npt.DTypeLike, *, separate: bool
+    dtype: npt.DTypeLike, *, separate: bool, sums: bool = False
 ) -> tuple[Mapping[str, int], ...]:
-    """Tiles worth trying, the best guess first; the keys are those of `CoefficientTile3D`."""
+    """Tiles worth trying, the best guess first, with `sums` where the sum of a source is added; the
+    keys are those of `CoefficientTile3D`.
+    """
     item = np.dtype(dtype).itemsize
     tiles = (CoefficientTile3D(*it) for it in (_SEPARATE_TILES if separate else _ARRAY_TILES))
-    return tuple(asdict(tile) for tile in tiles if tile.fits(item, separate=separate))
+    return tuple(
+        asdict(tile)
+        for tile in tiles
+        if tile.fits(item, separate=separate)
+        and tile.shared_bytes(item, separate=separate) + sums * tile.sum_bytes <= MOST_SHARED
+    )
 
 
 def coefficients_3d_kernel(

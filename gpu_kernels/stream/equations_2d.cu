@@ -291,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     const auto stage_of = [&](int field) { return shared.stages[field] + warp * rows * width; };
     const auto relay_of = [&](int field) {
         const long long at = plane + field * given.field;
-        return Relay(stage_of(field), src + at, dst + at, memory, part, lane);
+        return Relay(stage_of(field), src + at, dst + at, nullptr, memory, part, lane);
     };
 
     Patches patches;
@@ -323,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         for (int f = 0; f < fields; ++f) {
             real* const to = dst + plane + f * given.field;
             if ((part.end - part.x) % vector != 0)
-                store_rest(stage_of(f), to, memory, done, part, lane);
+                store_rest(stage_of(f), to, nullptr, memory, done, part, lane);
             const Relay relay = relay_of(f);
 #pragma unroll
             for (int p = 0; p < rows; ++p)

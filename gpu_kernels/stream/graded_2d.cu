@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     graded_2d(const real* __restrict__ src, real* __restrict__ dst,
               const __grid_constant__ Memory memory, const __grid_constant__ Box box, const Weights,
               int chunk, const Faces* __restrict__ weights, int x_low, int x_count, int y_low,
-              int y_count, int) {
+              int y_count, int TS_AND_SUM) {
     extern __shared__ __align__(128) unsigned char bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(bytes);
     const int lane = threadIdx.x % 32;
@@ -121,20 +121,23 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     int buffer = 0;
 
     const auto finish = [](real value) { return value; };
-    const auto levels = [&](real(&patch)[rows][columns], int top, auto, auto) {
+    const auto levels = [&](real(&patch)[rows][columns], int top, auto copies, auto) {
         fetch_faces(top + height, 1 - buffer);
         const Faces* across = shared.faces[buffer][warp] + depth;
         buffer = 1 - buffer;
 #pragma unroll 1
         for (int level = 0; level < depth; ++level, --across, edges_of_warp.next_level()) {
+            const auto added = begin_copies(copies, level);
             Carry carry;
             advance(patch, edges_of_warp.above(), edges_of_warp.below(), lane,
                     [&](int q, const real(&own)[columns]) {
                         consume(patch, carry, q, own, along, across);
                     });
+            end_copies(copies, level, added);
         }
     };
     const long long plane = box.low[0] * memory.plane;
-    stream_tiles<false>(src + plane, dst + plane, memory, part, base, shared.stages[warp][0], lane,
-                        warp, finish, levels);
+    stream_tiles<has_sum ? Copies::by_level : Copies::between>(
+        src + plane, dst + plane, plane_of_sum(sum_of_source, plane), memory, part, base,
+        shared.stages[warp][0], lane, warp, finish, levels);
 }

@@ -146,6 +146,13 @@ def stream_1d_kernel(
     )
 
 
+def stream_1d_sums(
+    stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
+) -> FusedKernel:
+    """The kernel that adds the sum of a source."""
+    return stream_1d_kernel(stencil, dtype, parameters).summing()
+
+
 def unit_tap_weights(
     weights: Sequence[float], steps: int, real: np.dtype[Any], counts: Sequence[int] | None = None
 ) -> tuple[bool, npt.NDArray[Any]]:

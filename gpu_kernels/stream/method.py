@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, give
 from tetris_sim.gpu_kernels.common.layout import LINE, REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, StreamedAxis, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod, Special
-from tetris_sim.gpu_kernels.stream.conducting import CONDUCTING
+from tetris_sim.gpu_kernels.stream.conducting import CONDUCTING, cost_of_body
 from tetris_sim.gpu_kernels.stream.equations_2d import (
     beside,
     equations_2d_kernel,
@@ -33,12 +34,15 @@ from tetris_sim.gpu_kernels.stream.kernel_1d import (
     stream_1d_kernel,
     stream_1d_parameters,
     stream_1d_refusal,
+    stream_1d_sums,
     unit_tap_weights,
 )
 from tetris_sim.gpu_kernels.stream.kernel_2d import (
     stream_2d_kernel,
     stream_2d_parameters,
     stream_2d_refusal,
+    stream_2d_sums,
+    stream_2d_sums_parameters,
     stream_planes_parameters,
 )
 from tetris_sim.model.method import Parameters
@@ -269,11 +273,13 @@ _WORD, _SECTOR = 16, 32  # bytes: the widest access, the smallest unit of a memo
 _LARGEST_BODY = 2048  # multiply-adds per plane: with more, compiling takes ten seconds
 _SMALLEST_YIELD = 0.6  # smallest share of a tile's points that it writes
 
-# Steps, rows, warps, blocks per multiprocessor, planes ahead. On an H200 at 1024^3 (2026-11-21)
-# heat-3d made 595, 571, 576, 576 GStencil/s with the first, third, fourth, sixth; symmetric
-# box-3d27p 485, 446 with the second, fifth; any box-3d27p 316, 309, 312 with the second, fifth,
-# eighth.
+# Steps, rows, warps, blocks per multiprocessor, planes ahead, and levels that hold their newest sum
+# in shared memory (none if not said). On an H200 at 1024^3 (2026-11-21) heat-3d made 595, 571, 576,
+# 576 GStencil/s with the second, fourth, fifth, seventh; symmetric box-3d27p 485, 446 with the
+# third, sixth; any box-3d27p 316, 309, 312 with the third, sixth, ninth. On an H100 at 768^3
+# (2026-11-27) heat-3d made 545 with the first, 421 with the second.
 _SHAPES = (
+    (4, 5, 8, 1, 2, 2),
     (3, 6, 8, 1, 3),
     (3, 5, 8, 1, 3),
     (3, 4, 12, 1, 3),
@@ -298,6 +304,15 @@ _PAIR_SHAPES = (
     (2, 4, 8, 2, 2),
     (3, 4, 12, 1, 3),
     *_SHAPES[-4:],
+)
+# With the planes of a sum beside those of the state.
+_SUM_SHAPES = (
+    (4, 5, 8, 1, 2, 2),
+    (3, 6, 8, 1, 2, 1),
+    (3, 5, 8, 1, 3),
+    (3, 4, 12, 1, 2),
+    (3, 4, 8, 1, 2),
+    *_SHAPES[-6:],
 )
 _MOST_PROPOSALS = 7
 
@@ -331,20 +346,32 @@ def stream_3d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
     return None
 
 
-def stream_3d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Parameters, ...]:
-    """Candidate parameters for autotuning, the best guess first.
+def stream_3d_parameters(
+    stencil: Stencil, dtype: npt.DTypeLike, *, sums: bool = False
+) -> tuple[Parameters, ...]:
+    """Candidate parameters for autotuning, the best guess first; with `sums` for the kernel that
+    adds the sum of a source.
 
     A thread owns `rows` x `columns` points of a tile, whose `warps` lie below each other; `ahead`
     planes are prefetched.
     """
     real = np.dtype(dtype)
-    names = ("steps_per_block", "rows", "warps", "blocks", "ahead")
+    names = ("steps_per_block", "rows", "warps", "blocks", "ahead", "held")
     columns = _WORD // real.itemsize
-    shapes = _PAIR_SHAPES if real == PAIR else _SHAPES
-    proposals = (dict(zip(names, shape, strict=True)) | {"columns": columns} for shape in shapes)
+    shapes = _SUM_SHAPES if sums else _PAIR_SHAPES if real == PAIR else _SHAPES
+    proposals = (
+        dict(zip(names, (*shape, 0)[:6], strict=True)) | {"columns": columns} for shape in shapes
+    )
     return tuple(
         itertools.islice((p for p in proposals if _fits(stencil, real, p)), _MOST_PROPOSALS)
     )
+
+
+def stream_3d_sums(stencil: Stencil, dtype: npt.DTypeLike, parameters: Parameters) -> FusedKernel:
+    """The kernel that adds the sum of a source, whose planes come beside those of the state."""
+    row = 32 * parameters["columns"] * np.dtype(dtype).itemsize
+    ring = (parameters["ahead"] + 1) * parameters["warps"] * parameters["rows"] * row
+    return stream_3d_kernel(stencil, dtype, parameters).summing(ring)
 
 
 def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Parameters) -> FusedKernel:
@@ -369,6 +396,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         f"TS_RADIUS_{axis}": radius for axis, radius in zip("ZYX", stencil.radii, strict=True)
     }
     defines |= {f"TS_{name.upper()}": parameters[name] for name in _SHAPE_NAMES}
+    defines["TS_HELD"] = parameters.get("held", 0)
 
     return FusedKernel(
         source="stream_3d.cu",
@@ -423,9 +451,13 @@ def _fits(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> bool
 
     # Unfinished sums of every level, and for all levels but the first the plane that waits for the
     # next turn.
-    kept = rows * columns * (steps * max(1, 2 * radius_z) + steps - 1) * real.itemsize // 4
+    held = parameters["held"]
+    kept = rows * columns * (steps * max(1, 2 * radius_z) + steps - 1 - held) * real.itemsize // 4
     registers = min(255, _REGISTERS // (32 * parameters["warps"] * parameters["blocks"]) // 8 * 8)
     body = stencil.n_points * rows * columns * steps
+    # Only of a star of radius 1 along z is the newest sum one product.
+    if held and not (stencil.is_star and radius_z == 1):
+        return False
     return kept <= registers * _share_kept(stencil) and body <= _LARGEST_BODY
 
 
@@ -452,12 +484,13 @@ def _written(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> t
 
 
 def _shared_bytes(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> int:
-    """Shared memory for a ring of planes of the state, and two buffers of the rows that warps
-    exchange at each level in between [bytes].
+    """Shared memory for a ring of planes of the state, those that levels hold, and two buffers of
+    the rows that warps exchange at each level in between [bytes].
     """
     steps, warps = parameters["steps_per_block"], parameters["warps"]
     row = 32 * parameters["columns"] * real.itemsize
-    state = (parameters["ahead"] + 1) * warps * parameters["rows"]
+    planes = parameters["ahead"] + 1 + parameters.get("held", 0)
+    state = planes * warps * parameters["rows"]
     ends = max(1, 2 * (steps - 1)) * warps * max(1, 2 * stencil.radii[1])
     return (state + ends) * row
 
@@ -469,7 +502,15 @@ METHOD = FusedMethod(
         2: Family(stream_2d_kernel, stream_2d_parameters, stream_2d_refusal),
         3: Family(stream_3d_kernel, stream_3d_parameters, stream_3d_refusal),
     },
+    explanation=lambda problem, *_: cost_of_body(problem),
     planes=Family(stream_2d_kernel, stream_planes_parameters, stream_2d_refusal),
     conducting=CONDUCTING,
     solving=SOLVING,
+    summing={
+        1: Family(stream_1d_sums, stream_1d_parameters, stream_1d_refusal),
+        2: Family(stream_2d_sums, stream_2d_sums_parameters, stream_2d_refusal),
+        3: Family(
+            stream_3d_sums, functools.partial(stream_3d_parameters, sums=True), stream_3d_refusal
+        ),
+    },
 )

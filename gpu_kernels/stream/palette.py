@@ -432,6 +432,7 @@ class PaletteKind:
         held: whether the state of some materials never changes.
         series: whether every conductance is that of the half cells on both sides; tables of more
             than 16 ids need it, those of pairs do not.
+        sums: whether the kernel adds the sum of a static source (`FusedKernel.sums`).
     """
 
     n_ids: int
@@ -443,6 +444,7 @@ class PaletteKind:
     only: bool = False
     held: bool = False
     series: bool = True
+    sums: bool = False
 
     def defines(self) -> dict[str, str | int]:
         """Macros of palette.cuh."""
@@ -456,6 +458,7 @@ class PaletteKind:
             "TS_ONE": int(self.only),
             "TS_HELD": int(self.held),
             "TS_SERIES": int(self.series),
+            **({"TS_SUM": 1} if self.sums else {}),
         }
 
     @property
@@ -477,17 +480,23 @@ class PaletteKind:
 
 
 def palette_kind(
-    conductance: Array, *, sources: bool, held: bool = False, enthalpy: Enthalpy | None = None
+    conductance: Array,
+    *,
+    sources: bool,
+    sums: bool = False,
+    held: bool = False,
+    enthalpy: Enthalpy | None = None,
 ) -> PaletteKind:
     """The kind of palette that a kernel is compiled for.
 
     >>> palette_kind(np.ones((2, 3, 3)), sources=False)  # doctest: +NORMALIZE_WHITESPACE
     PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, bins=0, varies=False,
-                only=False, held=False, series=True)
+                only=False, held=False, series=True, sums=False)
 
     Args:
         conductance: K of the faces between points of two ids, (ndim, ids, ids).
         sources: whether materials have heat sources.
+        sums: whether the kernel adds the sum of a static source.
         held: whether the state of some materials never changes.
         enthalpy: the enthalpy curves, if the state is enthalpy.
     """
@@ -503,7 +512,7 @@ def palette_kind(
         pieces, bins = table_pieces(enthalpy), table_bins(enthalpy, n_ids)
         varies = constant_conductivity(enthalpy) is None
     series = n_ids <= MOST_NIBBLES or _is_in_series(flowing)
-    return PaletteKind(n_ids, isotropic, sources, pieces, bins, varies, only, held, series)
+    return PaletteKind(n_ids, isotropic, sources, pieces, bins, varies, only, held, series, sums)
 
 
 def _is_in_series(conductance: Array) -> bool:

@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                const Palette<2>* __restrict__ palette, int chunk,
                const unsigned* __restrict__ words, const unsigned char* __restrict__ runs,
                int words_low, int words_count, int anchor, const real* __restrict__ sources,
-               const __grid_constant__ SourcePlace of_sources, int row) {
+               const __grid_constant__ SourcePlace of_sources, int row TS_AND_SUM) {
     extern __shared__ __align__(128) unsigned char bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(bytes);
     const int lane = threadIdx.x % 32;
@@ -93,11 +93,12 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     unsigned next_run = strip.run(base + warp * rows - lane - 2);
 
     const auto finish = [](real value) { return value; };
-    const auto levels = [&](real(&patch)[rows][columns], int top, auto, auto) {
+    const auto levels = [&](real(&patch)[rows][columns], int top, auto copies, auto) {
         const unsigned run = next_run;  // lane l has that of level l
         next_run = strip.run(top + height - lane - 2);
 #pragma unroll 1
         for (int level = 0; level < depth; ++level, edges_of_warp.next_level()) {
+            const auto added = begin_copies(copies, level);
             const real* above = edges_of_warp.above();
             real* below = edges_of_warp.below();
             const unsigned id = __shfl_sync(~0u, run, level);
@@ -113,6 +114,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                     consume_mixed(patch, carry, q, own, ids, look);
                 });
             }
+            end_copies(copies, level, added);
             // Every warp has passed a barrier of this tile, and needs no words of the one before.
             if (level == 0) {
                 const int next = place + height < ring ? place + height : place + height - ring;
@@ -122,6 +124,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         place = place + height < ring ? place + height : place + height - ring;
     };
     const long long plane = box.low[0] * memory.plane;
-    stream_tiles<false>(src + plane, dst + plane, memory, part, base, shared.stages[warp][0], lane,
-                        warp, finish, levels);
+    stream_tiles<has_sum ? Copies::by_level : Copies::between>(
+        src + plane, dst + plane, plane_of_sum(sum_of_source, plane), memory, part, base,
+        shared.stages[warp][0], lane, warp, finish, levels);
 }

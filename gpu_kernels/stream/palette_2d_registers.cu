@@ -7,7 +7,7 @@
 // Layout  As stream_2d.cu; words as palette_2d.cu, here with two buffers for each warp: the rows of
 //         its patches at all levels of a tile, and of the next.
 // Writes  the box, as stream_2d.cu.
-// Limits  depth is a multiple of rows, which are at least 3; no sources. Checked by PaletteTile.fits
+// Limits  depth is a multiple of rows, which are at least 3; sources as a sum. Checked by PaletteTile.fits
 //         in palette_2d.py.
 // Order   registers_2d_rows.cuh. Bits depend on no tile along y.
 // Test    tests/gpu/test_gpu_palette.py
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                          const Palette<2>* __restrict__ palette, int chunk,
                          const unsigned* __restrict__ words,
                          const unsigned char* __restrict__ runs, int words_low, int words_count,
-                         int anchor, const real* __restrict__, const SourcePlace, int) {
+                         int anchor, const real* __restrict__, const SourcePlace, int TS_AND_SUM) {
     extern __shared__ __align__(128) unsigned char bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(bytes);
     const int lane = threadIdx.x % 32;
@@ -166,6 +166,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         for (int turn = 0; turn < depth / rows; ++turn) for_each_shift(level);
     };
     const long long plane = box.low[0] * memory.plane;
-    stream_tiles<false>(src + plane, dst + plane, memory, part, base, shared.stages[warp][0], lane,
-                        warp, finish, levels);
+    // Registers have no room for rows of a sum during a level.
+    stream_tiles<Copies::between>(src + plane, dst + plane, plane_of_sum(sum_of_source, plane),
+                                  memory, part, base, shared.stages[warp][0], lane, warp, finish,
+                                  levels);
 }

@@ -38,7 +38,7 @@ static_assert(rows <= 6 && steps <= 3, "see Limits");
 constexpr int kept = 2 * steps + ahead;  // planes of words
 constexpr int planes_of_state = ahead + 2;
 
-struct Shared {
+struct Shared : SumRing<has_sum> {
     Plane state[planes_of_state];                // level 0, a ring, and the plane before
     Ends level[2 * (steps - 1) + (steps == 1)];  // levels 1, 2, ...: of this turn and of the next
     PlaneOfWords words[one_material ? 1 : kept];
@@ -161,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                const uint4* __restrict__ words, const unsigned char* __restrict__ uniform,
                int words_low, int words_count, int first_y, int first_tile,
                const real* __restrict__ sources,
-               const __grid_constant__ SourcePlace of_sources, int row) {
+               const __grid_constant__ SourcePlace of_sources, int row TS_AND_SUM) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const Place place = place_of_thread(box, first_y, box.low[2]);
@@ -191,6 +191,9 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                          "l"(from + k * (32 * warps)));
         }
     };
+    const auto fetch = [&](int turn, int slot) {
+        fetch_sum(sum_of_source, memory, place, low_z, high_z, turn - delay, shared, slot);
+    };
     const auto id_of_plane = [&](int n) {
         if (one_material) return 0u;
         return unsigned(__ldg(my_ids + (long long)place_of_plane(n) * warps));
@@ -208,9 +211,10 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 #pragma unroll
     for (int n = 0; n < ahead; ++n) {
         start_copies(n, n, n);
+        fetch(n, n);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    int slot = 0, slot_of_words = 0;
+    int slot = 0, slot_of_words = 0, slot_of_sum = 0;
     unsigned long long history = ~0ull;  // ids of planes, one byte each, the last one first
     unsigned next_id = id_of_plane(0);
 #pragma unroll 1
@@ -224,6 +228,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
             start_copies(turn + ahead, to < planes_of_state ? to : to - planes_of_state,
                          words_to < kept ? words_to : words_to - kept);
         }
+        fetch(turn + ahead, slot_of_sum == 0 ? ahead : slot_of_sum - 1);
         asm volatile("cp.async.commit_group;" ::: "memory");
         // From the last level down: each leaves its finished plane where the level above has just
         // read its own.
@@ -254,11 +259,12 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                 assign(level[s + 1], finished);
             } else if (turn >= delay) {
                 store(finished, place, real(1), memory.row,
-                      dst + (low_z + turn - delay) * memory.plane);
+                      dst + (low_z + turn - delay) * memory.plane, shared, slot_of_sum);
             }
         }
         slot = slot == planes_of_state - 1 ? 0 : slot + 1;
         slot_of_words = slot_of_words == kept - 1 ? 0 : slot_of_words + 1;
+        slot_of_sum = slot_of_sum == ahead ? 0 : slot_of_sum + 1;
     }
     asm volatile("cp.async.wait_all;" ::: "memory");  // a box of few planes needs none of the last
 }

@@ -229,6 +229,7 @@ def palette_2d_kernel(
         threads=_LANES * tile.warps,
         shared_bytes=tile.shared_bytes(kind, item),
         weights=numbers,
+        sums=kind.sums,
         stream=tile.stream(),
         by_pointer=True,
         line=_SECTOR_BYTES,
@@ -480,7 +481,8 @@ class PaletteTile3D:
         steps, row = self.steps_per_block, _LANES * _WORD_3D
         # The state's planes, the rows that warps exchange at each level, packed ids, and the
         # tables.
-        state = (self.ahead + 2) * self.warps * self.rows * row
+        planes_of_sum = self.ahead + 1 if kind.sums else 0
+        state = (self.ahead + 2 + planes_of_sum) * self.warps * self.rows * row
         ends = max(1, 2 * (steps - 1)) * self.warps * 2 * row
         pieces = word_pieces(_WORD_3D // item, kind.bits)
         planes = 1 if kind.only else 2 * steps + self.ahead
@@ -514,13 +516,16 @@ _PALETTE_TILES_3D = (
     (2, 5, 8, 1, 3, 1),
     (2, 3, 8, 1, 2, 1),
 )
+# With the planes of a sum beside those of the state.
+_SUM_TILES_3D = ((3, 5, 8, 1, 2, 1), (3, 4, 8, 1, 2, 1), (3, 4, 8, 1, 2, 16), (2, 3, 8, 1, 2, 1))
 
 
 def palette_3d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
     """Tiles worth trying, the best guess first; the keys are those of `PaletteTile3D`."""
     item = np.dtype(dtype).itemsize
     found: dict[PaletteTile3D, PaletteTile3D] = {}
-    for tile in (PaletteTile3D(*numbers) for numbers in _PALETTE_TILES_3D):
+    tiles = _SUM_TILES_3D if kind.sums else _PALETTE_TILES_3D
+    for tile in (PaletteTile3D(*numbers) for numbers in tiles):
         if tile.fits(kind, item) and not (kind.only and tile.copies > 1):
             found.setdefault(replace(tile, ahead=0), tile)
     return tuple(asdict(tile) for tile in found.values())
@@ -560,6 +565,7 @@ def palette_3d_kernel(
         threads=_LANES * tile.warps,
         shared_bytes=tile.shared_bytes(kind, item),
         weights=numbers,
+        sums=kind.sums,
         stream=StreamedAxis(axis=0, repeated=3 * steps - 1, unit=1),
         by_pointer=True,
         line=_SECTOR_BYTES,

@@ -49,7 +49,7 @@ __device__ __forceinline__ void step(real (&u)[columns], const Weights& weights)
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     stream_1d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box,
-              Weights weights) {
+              Weights weights TS_AND_SUM) {
     extern __shared__ __align__(16) char shared[];
     const int warp = threadIdx.x / 32;
     real* stage = reinterpret_cast<real*>(shared) + warp * (32 * lane_pitch);
@@ -66,5 +66,5 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 #pragma unroll
         for (int c = 0; c < columns; ++c) u[c] = mul_real(weights.w[n_taps], u[c]);
     }
-    store(dst, x, max(spoilt, low - x), min(span - spoilt, high - x), stage, u);
+    store(dst, sum_of_source, x, max(spoilt, low - x), min(span - spoilt, high - x), stage, u);
 }

@@ -131,9 +131,10 @@ __device__ __forceinline__ void advance_tile(real (&u)[columns], Ends& ends, Ste
     }
 }
 
-// Write the points of one warp that lie in [begin, end), counted from the warp's first point at x.
-__device__ __forceinline__ void store(real* dst, int x, int begin, int end, real* stage,
-                                      const real (&u)[columns]) {
+// Write the points of one warp that lie in [begin, end), counted from the warp's first point at x,
+// with the sum of a source if there is one.
+__device__ __forceinline__ void store(real* dst, const real* sum, int x, int begin, int end,
+                                      real* stage, const real (&u)[columns]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int c = 0; c < columns; c += word) {
@@ -146,7 +147,12 @@ __device__ __forceinline__ void store(real* dst, int x, int begin, int end, real
 #pragma unroll 4
     for (int j = 0; j < columns / word; ++j) {
         const int i = (j * 32 + lane) * word;
-        const Word out = *reinterpret_cast<const Word*>(stage + place(i));
+        Word out = *reinterpret_cast<const Word*>(stage + place(i));
+        if constexpr (has_sum) {
+#pragma unroll
+            for (int e = 0; e < word; ++e)
+                if (i + e >= begin && i + e < end) out.of[e] = out.of[e] + __ldg(sum + x + i + e);
+        }
         if (i >= begin && i + word <= end) {
             *reinterpret_cast<Word*>(dst + x + i) = out;
         } else {

@@ -30,7 +30,7 @@
     !defined(TS_BLOCKS) || !defined(TS_EDGES) || !defined(TS_INTERLEAVED) ||                       \
     !defined(TS_WRITTEN) || !defined(TS_MARGIN) || !defined(TS_REACH_X) || !defined(TS_REACH_Y) || \
     !defined(TS_ROW_TAPS) || !defined(TS_SCHEME) || !defined(TS_UNIT) ||                           \
-    !defined(TS_N_WEIGHTS) || !defined(TS_SUMS)
+    !defined(TS_N_WEIGHTS) || !defined(TS_SUMS_OF_ROWS)
 #error "stream_2d.cu needs macros that gpu_kernels/stream/kernel_2d.py lists"
 #endif
 #include "common.cuh"
@@ -49,7 +49,7 @@ struct Weights {
 // by bulk copies during the levels, 3 so, and exchanged with the stage among those of the last one.
 constexpr int interleaved = TS_INTERLEAVED;
 constexpr bool peeled = interleaved == 3;
-constexpr bool hands_on_sums = TS_SUMS;
+constexpr bool hands_on_sums = TS_SUMS_OF_ROWS;
 
 // One level of the block. `after(q)` follows each row q: slot q + edge_rows is finished.
 template <class After>
@@ -79,7 +79,7 @@ __device__ __forceinline__ int aligned_down(int row, int anchor) {
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     stream_2d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box,
-              Weights w, int chunk, int anchor) {
+              Weights w, int chunk, int anchor TS_AND_SUM) {
     extern __shared__ __align__(16) unsigned char shared[];
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     const auto level_of = [&](real(&patch)[rows][columns], auto after) {
         advance_level(patch, edges_of_warp, lane, w, after);
     };
-    if constexpr (interleaved >= 2 && bulk_copies) {
+    if constexpr (interleaved >= 2 && bulk_copies && !has_sum) {
         auto* const arrivals = reinterpret_cast<Arrival*>(
             between + ((warps - 1) * edges + depth + 2) * edge);
         stream_bulk(src + plane, dst + plane, memory, part, base, stage, arrivals + warp, lane, warp,
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                 }
             }
         };
-        stream_tiles<interleaved == 1>(src + plane, dst + plane, memory, part, base, stage, lane, warp,
-                                  finish, levels);
+        stream_tiles<interleaved == 1 ? Copies::among : Copies::between>(src + plane, dst + plane, plane_of_sum(sum_of_source, plane), memory, part,
+                                       base, stage, lane, warp, finish, levels);
     }
 }

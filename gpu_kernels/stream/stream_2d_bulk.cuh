@@ -120,7 +120,7 @@ __device__ __forceinline__ void stream_bulk(const real* src, real* dst, const Me
         const int done = top - depth * reach_y;
         if ((part.end - part.x) % vector != 0) {
             __syncwarp();
-            store_rest(stage, dst, memory, done, part, lane);
+            store_rest(stage, dst, nullptr, memory, done, part, lane);
         }
         bulk.store(done, part);
     }

@@ -108,11 +108,18 @@ __device__ __forceinline__ void copy_async(unsigned to, const char* from, bool w
 
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// The pieces of a lane in a row of a sum.
+struct SumRow {
+    Pack<vector> piece[pieces];
+};
+
 // The pieces of a lane in its warp's stage, where they go to and where the next ones come from.
 struct Relay {
     const real* stage;  // the lane's first piece of row 0
     const char* src;    // its place in row 0 of memory
     char* dst;
+    const char* sum;
+    int of_sum[pieces];       // bytes to the lane's pieces, or the allocated ones nearest to them
     long long pitch;          // bytes from row to row of memory
     int first_row, last_row;  // allocated
     bool readable[pieces];    // allocated
@@ -120,12 +127,13 @@ struct Relay {
 
     template <class Part>
     __device__ __forceinline__ Relay(const real* stage_of_warp, const real* src_plane,
-                                     real* dst_plane, const Memory& memory, const Part& part,
-                                     int lane) {
+                                     real* dst_plane, const real* sum_plane,
+                                     const Memory& memory, const Part& part, int lane) {
         const int x = part.x - margin + lane * vector;
         stage = stage_of_warp + lane * vector;
         src = reinterpret_cast<const char*>(src_plane + x);
         dst = reinterpret_cast<char*>(dst_plane + x);
+        sum = reinterpret_cast<const char*>(sum_plane + x);
         pitch = memory.row * int(sizeof(real));
         first_row = memory.within.low[1];
         last_row = memory.within.high[1] - 1;
@@ -136,6 +144,8 @@ struct Relay {
             const bool exists = lane * vector + k * piece_stride < width;
             readable[k] = exists && low >= memory.within.low[2] && high <= memory.within.high[2];
             writable[k] = exists && low >= part.x && high <= part.end;
+            const int nearest = min(max(low, memory.within.low[2]), memory.within.high[2] - vector);
+            of_sum[k] = (nearest - x) * int(sizeof(real));
         }
     }
 
@@ -150,12 +160,56 @@ struct Relay {
                     *reinterpret_cast<const Pack<vector>*>(stage + p * width + k * piece_stride);
             }
         }
+        if constexpr (has_sum) {
+            const char* const row = sum + to * pitch;
+#pragma unroll
+            for (int k = 0; k < pieces; ++k) {
+                if (wanted && writable[k])
+                    add(read[k], load_sum(row + k * piece_stride * int(sizeof(real))));
+            }
+        }
         char* const place = dst + to * pitch;
 #pragma unroll
         for (int k = 0; k < pieces; ++k) {
             if (wanted && writable[k]) {
                 *reinterpret_cast<Pack<vector>*>(place + k * piece_stride * int(sizeof(real))) =
                     read[k];
+            }
+        }
+    }
+
+    // 16 bytes of what no kernel writes meanwhile.
+    static __device__ __forceinline__ Pack<vector> load_sum(const char* from) {
+        const uint4 bits = __ldg(reinterpret_cast<const uint4*>(from));
+        return reinterpret_cast<const Pack<vector>&>(bits);
+    }
+
+    static __device__ __forceinline__ void add(Pack<vector>& to, const Pack<vector>& added) {
+#pragma unroll
+        for (int c = 0; c < vector; ++c) to.value[c] = to.value[c] + added.value[c];
+    }
+
+    // The sum's row `from`, or the allocated one nearest to it.
+    __device__ __forceinline__ SumRow sum_row(int from) const {
+        const char* const row = sum + min(max(from, first_row), last_row) * pitch;
+        SumRow found;
+#pragma unroll
+        for (int k = 0; k < pieces; ++k) found.piece[k] = load_sum(row + of_sum[k]);
+        return found;
+    }
+
+    // As `store`, with a row of the sum that has been loaded.
+    __device__ __forceinline__ void store_with(const SumRow& added, int p, int to,
+                                               bool wanted) const {
+        char* const place = dst + to * pitch;
+#pragma unroll
+        for (int k = 0; k < pieces; ++k) {
+            if (wanted && writable[k]) {
+                Pack<vector> row =
+                    *reinterpret_cast<const Pack<vector>*>(stage + p * width + k * piece_stride);
+                add(row, added.piece[k]);
+                *reinterpret_cast<Pack<vector>*>(place + k * piece_stride * int(sizeof(real))) =
+                    row;
             }
         }
     }
@@ -173,13 +227,16 @@ struct Relay {
 
 // Store what is left of the rows of a finished patch where the box does not end with a whole piece.
 template <class Part>
-__device__ __forceinline__ void store_rest(const real* stage, real* dst, const Memory& memory,
-                                           int done, const Part& part, int lane) {
+__device__ __forceinline__ void store_rest(const real* stage, real* dst, const real* sum,
+                                           const Memory& memory, int done, const Part& part,
+                                           int lane) {
     const int rest = (part.end - part.x) % vector;
     const int column = part.end - rest + lane;
     if (lane < rest) {
         for (int p = max(0, part.low - done); p < min(rows, part.high - done); ++p) {
-            dst[(done + p) * memory.row + column] = stage[p * width + margin + column - part.x];
+            const long long at = (done + p) * memory.row + column;
+            const real value = stage[p * width + margin + column - part.x];
+            dst[at] = has_sum ? value + sum[at] : value;
         }
     }
     __syncwarp();  // before other lanes start copies into these pieces

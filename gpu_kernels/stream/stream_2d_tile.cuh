@@ -104,16 +104,65 @@ struct EdgesOf {
 
 using Edges = EdgesOf<edge>;
 
-// Stream the tiles of a part: `src` and `dst` are planes, `base` is the row of slot 0 of the first
+// When finished rows are stored and others fetched.
+enum class Copies { between, among, by_level };
+
+// Some rows of the patch before, which lies in the stage, are stored at each level and those of the
+// patch after it fetched. The rows of the sum that are added come while the level is advanced.
+struct CopiesByLevel {
+    static constexpr int at_once = (rows + depth - 1) / depth;
+    struct Added {
+        SumRow row[at_once];
+    };
+
+    const Relay& relay;
+    const Part& part;
+    int done, next;  // rows of slot 0 of both patches
+    bool more;
+
+    __device__ __forceinline__ Added begin(int level) const {
+        Added added;
+#pragma unroll
+        for (int k = 0; k < at_once; ++k)
+            added.row[k] = relay.sum_row(done + level * at_once + k);
+        return added;
+    }
+
+    __device__ __forceinline__ void end(int level, const Added& added) const {
+#pragma unroll
+        for (int k = 0; k < at_once; ++k) {
+            const int p = level * at_once + k, to = done + p;
+            if (p >= rows) return;
+            relay.store_with(added.row[k], p, to, to >= part.low && to < part.high);
+            relay.fetch(p, next + p, more);
+        }
+    }
+};
+
+// Those of a level, if they are made by level.
+template <class Made>
+__device__ __forceinline__ auto begin_copies(const Made& copies, int level) {
+    if constexpr (has_sum) return copies.begin(level);
+    else return 0;
+}
+
+template <class Made, class Added>
+__device__ __forceinline__ void end_copies(const Made& copies, int level, const Added& added) {
+    if constexpr (has_sum) copies.end(level, added);
+}
+
+// Stream the tiles of a part: `src`, `dst` and `sum`, if there is one, are planes, `base` is the row of slot 0 of the first
 // warp's patch at level 0 of the first tile. `finish` makes what is stored of what is carried;
 // `levels(patch, top, store, fetch)` advances a patch whose slot 0 holds row `top`, and if copies are
-// interleaved calls store and fetch for each row of it.
-template <bool interleaved, class Finish, class Levels>
-__device__ __forceinline__ void stream_tiles(const real* src, real* dst, const Memory& memory,
-                                             const Part& part, int base, real* stage, int lane,
-                                             int warp, Finish finish, Levels levels) {
+// `among` the rows of a level calls store and fetch for each row of it; if they are made `by_level`,
+// it gets `CopiesByLevel` instead of store.
+template <Copies copies, class Finish, class Levels>
+__device__ __forceinline__ void stream_tiles(const real* src, real* dst, const real* sum,
+                                             const Memory& memory, const Part& part, int base,
+                                             real* stage, int lane, int warp, Finish finish,
+                                             Levels levels) {
     const int n_tiles = (part.high + depth * reach_y - base + height - 1) / height;
-    const Relay relay(stage, src, dst, memory, part, lane);
+    const Relay relay(stage, src, dst, sum, memory, part, lane);
 
     real patch[rows][columns];
 #pragma unroll
@@ -132,18 +181,23 @@ __device__ __forceinline__ void stream_tiles(const real* src, real* dst, const M
         __syncwarp();  // each lane has waited for its own copies
         exchange(patch, stage, lane, finish);
         __syncwarp();  // the rows to be stored are complete
-        if ((part.end - part.x) % vector != 0) store_rest(stage, dst, memory, done, part, lane);
+        if ((part.end - part.x) % vector != 0) store_rest(stage, dst, sum, memory, done, part, lane);
         const auto store = [&](int p) {
             relay.store(p, done + p, done + p >= part.low && done + p < part.high);
         };
         const auto fetch = [&](int p) { relay.fetch(p, top + height + p, tile + 1 < n_tiles); };
-        if (!interleaved || tile == n_tiles) {
+        if (copies == Copies::between || tile == n_tiles) {
 #pragma unroll
             for (int p = 0; p < rows; ++p) store(p);
 #pragma unroll
             for (int p = 0; p < rows; ++p) fetch(p);
         }
         if (tile == n_tiles) break;
-        levels(patch, top, store, fetch);
+        if constexpr (copies == Copies::by_level) {
+            levels(patch, top, CopiesByLevel{relay, part, done, top + height, tile + 1 < n_tiles},
+                   fetch);
+        } else {
+            levels(patch, top, store, fetch);
+        }
     }
 }

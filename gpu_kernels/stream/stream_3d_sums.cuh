@@ -127,6 +127,25 @@ __device__ __forceinline__ void fold_rows(const Rows& source, const Place& place
     if constexpr (i + 1 < rows + radius_y) fold_rows<i + 1>(source, place, weights, folds, sums);
 }
 
+// What the first tap gives of the plane before to the newest of the sums, whose only one it is so far.
+__device__ __forceinline__ void begin_sum(const Plane& before, const Place& place,
+                                          const Weights& weights, Points& sum) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+        unpack(before.of[place.warp * rows + i], place.lane, sum[i]);
+#pragma unroll
+        for (int c = 0; c < columns; ++c)
+            if (!scaled) sum[i][c] = mul_real(weights.w[0], sum[i][c]);
+    }
+}
+
+// Keep a thread's points for its next turn.
+__device__ __forceinline__ void hold(const Points& points, const Place& place, Plane& plane) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+        pack(points[i], place.lane, plane.of[place.warp * rows + i]);
+}
+
 // One plane of one level: the sums of the planes around it go on, and `finished` is the plane
 // radius_z before it.
 template <class Rows>

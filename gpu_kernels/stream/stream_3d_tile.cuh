@@ -34,6 +34,14 @@ struct Ends {
     SharedRow of[warps][radius_y > 0 ? 2 * radius_y : 1];
 };
 
+// Planes of a sum on their way from memory: a thread copies what it will add itself.
+template <bool is_there>
+struct SumRing {
+    Plane sums[ahead + 1];
+};
+template <>
+struct SumRing<false> {};
+
 // Where a thread works, and what of it the block writes.
 struct Place {
     int lane, warp;
@@ -69,6 +77,12 @@ __device__ __forceinline__ void assign(Points& to, const Points& from) {
         for (int c = 0; c < columns; ++c) to[i][c] = from[i][c];
 }
 
+__device__ __forceinline__ void copy_word(Word& to, const real* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(&to)),
+                 "l"(from));
+}
+
 // Start copying this warp's rows of plane z of the state.
 __device__ __forceinline__ void start_copy(const real* __restrict__ src, const Memory& memory,
                                            const Place& place, int z, Plane& plane) {
@@ -86,10 +100,31 @@ __device__ __forceinline__ void start_copy(const real* __restrict__ src, const M
             // Consecutive lanes copy consecutive words of the row, whichever lane owns them.
             const int n = j * 32 + place.lane;
             const int x = max(low, min(place.x + n * word - place.lane * columns, high - word));
-            Word* to = &plane.of[place.warp * rows + i][n % words][n / words];
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                             (unsigned)__cvta_generic_to_shared(to)),
-                         "l"(row + x));
+            copy_word(plane.of[place.warp * rows + i][n % words][n / words], row + x);
+        }
+    }
+}
+
+// Start copying what a thread adds to the points that it writes of plane low_z + n of those up to
+// high_z, if it is one of these, so that it comes with the plane of the state that is asked for as
+// many turns ahead.
+template <class Shared>
+__device__ __forceinline__ void fetch_sum(const real* __restrict__ sum, const Memory& memory,
+                                          const Place& place, int low_z, int high_z, int n,
+                                          Shared& shared, int slot) {
+    if constexpr (has_sum) {
+        if (n < 0 || n >= high_z - low_z) return;
+        const real* const from = sum + (low_z + n) * memory.plane;
+#pragma unroll
+        for (int i = 0; i < rows; ++i) {
+            if (place.y + i < place.low_y || place.y + i >= place.high_y) continue;
+#pragma unroll
+            for (int j = 0; j < words; ++j) {
+                const int x = place.x + j * word;
+                if (x < place.high_x && x + word > place.low_x)
+                    copy_word(shared.sums[slot].of[place.warp * rows + i][j][place.lane],
+                              from + (place.y + i) * memory.row + x);
+            }
         }
     }
 }
@@ -152,9 +187,11 @@ __device__ __forceinline__ void show(const Points& finished, const Place& place,
     }
 }
 
-// Write a finished plane of the last level.
+// Write a finished plane of the last level, with the sum that lies in a slot of its ring.
+template <class Shared>
 __device__ __forceinline__ void store(const Points& finished, const Place& place, real scale,
-                                      long long row_pitch, real* __restrict__ plane) {
+                                      long long row_pitch, real* __restrict__ plane,
+                                      const Shared& shared, int slot) {
     if (place.none) return;
     real* to = plane + place.y * row_pitch + place.x;
 #pragma unroll
@@ -163,10 +200,20 @@ __device__ __forceinline__ void store(const Points& finished, const Place& place
 #pragma unroll
         for (int j = 0; j < words; ++j) {
             Word out;
+            if constexpr (has_sum) {
+                const Word sum = shared.sums[slot].of[place.warp * rows + i][j][place.lane];
 #pragma unroll
-            for (int e = 0; e < word; ++e) {
-                const real value = finished[i][j * word + e];
-                out.of[e] = narrow(scaled ? mul_real(scale, value) : value);
+                for (int e = 0; e < word; ++e) {
+                    const real value = finished[i][j * word + e];
+                    out.of[e] =
+                        narrow(scaled ? fma_real(scale, value, sum.of[e]) : value + sum.of[e]);
+                }
+            } else {
+#pragma unroll
+                for (int e = 0; e < word; ++e) {
+                    const real value = finished[i][j * word + e];
+                    out.of[e] = narrow(scaled ? mul_real(scale, value) : value);
+                }
             }
             if (place.whole) {
                 reinterpret_cast<Word*>(to)[j] = out;

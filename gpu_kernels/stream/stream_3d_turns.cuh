@@ -22,7 +22,7 @@ constexpr int delay = radius_z * (steps + 1) + lag * (steps - 1);
 constexpr int planes_of_state = ahead + 1 + (reads_before ? 1 : 0);
 constexpr int turns_unrolled = TS_UNROLLED;  // numbers change their names, not their registers
 
-struct Stages {
+struct Stages : SumRing<has_sum> {
     Plane state[planes_of_state];  // level 0, a ring
     // Levels 1, 2, ...: pipelined of this turn and of the next.
     Ends level[steps == 1 ? 1 : (pipelined ? 2 : 1) * (steps - 1)];
@@ -66,16 +66,20 @@ __device__ __forceinline__ int in_ring(int slot, int length) {
     return slot < 0 ? slot + length : slot < length ? slot : slot - length;
 }
 
-// Write planes low_z .. high_z - 1 of a tile; `scale` brings the last level back to scale.
+// Write planes low_z .. high_z - 1 of a tile; `scale` brings the last level back to scale, and `sum`
+// is added where there is one.
 template <class Step>
 __device__ __forceinline__ void stream_planes(const real* __restrict__ src, real* __restrict__ dst,
-                                              const Memory& memory, const Place& place, int low_z,
+                                              const real* __restrict__ sum, const Memory& memory, const Place& place, int low_z,
                                               int high_z, real scale, Stages& shared, Step& step) {
     const int first_z = low_z - steps * radius_z;  // first plane of the state that is read
     const int n_read = high_z + steps * radius_z - first_z;
     const auto start_copies = [&](int n, int slot, int slot_beside) {
         start_copy(src, memory, place, first_z + n, shared.state[slot]);
         step.start_copies(n, slot_beside);
+    };
+    const auto fetch = [&](int turn, int slot_of_sum) {
+        fetch_sum(sum, memory, place, low_z, high_z, turn - delay, shared, slot_of_sum);
     };
 
     Points waiting[steps][unfinished] = {};
@@ -84,9 +88,10 @@ __device__ __forceinline__ void stream_planes(const real* __restrict__ src, real
 #pragma unroll
     for (int n = 0; n < ahead; ++n) {
         start_copies(n, n, n);
+        fetch(n, n);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    int slot = 0, beside = 0;
+    int slot = 0, beside = 0, slot_of_sum = 0;
 #pragma unroll turns_unrolled
     for (int turn = 0; turn < high_z - low_z + delay; ++turn) {
         asm volatile("cp.async.wait_group %0;" ::"n"(ahead - 1) : "memory");
@@ -94,6 +99,7 @@ __device__ __forceinline__ void stream_planes(const real* __restrict__ src, real
         if (turn + ahead < n_read)
             start_copies(turn + ahead, in_ring(slot + ahead, planes_of_state),
                          in_ring(beside + ahead, kept));
+        fetch(turn + ahead, in_ring(slot_of_sum - 1, ahead + 1));
         asm volatile("cp.async.commit_group;" ::: "memory");
         // Pipelined, from the last level down: each leaves its finished plane where the level above
         // has just read its own.
@@ -118,11 +124,12 @@ __device__ __forceinline__ void stream_planes(const real* __restrict__ src, real
                 if (!pipelined) __syncthreads();
             } else if (turn >= delay) {
                 store(finished, place, scale, memory.row,
-                      dst + (low_z + turn - delay) * memory.plane);
+                      dst + (low_z + turn - delay) * memory.plane, shared, slot_of_sum);
             }
         }
         slot = in_ring(slot + 1, planes_of_state);
         beside = in_ring(beside + 1, kept);
+        slot_of_sum = in_ring(slot_of_sum + 1, ahead + 1);
     }
     asm volatile("cp.async.wait_all;" ::: "memory");  // a box of few planes needs none of the last
 }

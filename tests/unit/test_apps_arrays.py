@@ -49,7 +49,7 @@ def test_arrays_and_configuration_are_one_problem() -> None:
     found = reference.advance(np.ones((1, 4, 6)), problem, 12)[0]
     np.testing.assert_array_equal(found, finish(same))
     assert problem.dt_limit == pytest.approx(same.dt_limit)
-    assert problem.ruled_face(1, "low").lasting is None
+    assert problem.ruled_face(1, "low").lasting == (14.0, -1.0)
 
 
 def test_a_face_of_a_flux_heats_the_points_beside_it() -> None:

@@ -362,7 +362,7 @@ def test_which_faces_last() -> None:
     held = {"type": "dirichlet", "value": 7}
     faces = {"x-": {"type": "neumann"}, "x+": held}
     assert lasting(False, **faces) == [(0.0, 1.0), (14.0, -1.0)]
-    assert lasting(True, **faces) == [(0.0, 1.0), None]
+    assert lasting(True, **faces) == [(0.0, 1.0), (14.0, -1.0)]
     faces = {"x-": {"type": "neumann", "flux": 1}, "x+": {"type": "dirichlet", "value": "7*t"}}
     assert lasting(False, **faces) == [None, None]
     problem = build(model={"type": "heat", **PLAIN, "sources": [{"power": 1}]})

@@ -32,7 +32,6 @@ from tetris_sim.model.conduction import (
     Numbers,
     Parameter,
     Rule,
-    RuledFace,
     in_series,
 )
 from tetris_sim.model.formula import Constant, Variable
@@ -197,7 +196,7 @@ def body_problem(
         msg = f"dt = {taken:.6g} s is unstable: the largest stable step is {limit:.6g} s"
         raise UnstableStepError(msg)
 
-    faces = rule_faces(boundary, grid, k, heated=conduction.source is not None)
+    faces = rule_faces(boundary, grid, k)
     plain = _make_problem(state, grid, star_mean(grid.ndim), boundary, (taken, steps))
     return replace(plain, boundary=faces, conduction=conduction, dt_limit=limit)
 
@@ -473,14 +472,13 @@ def _conduction(
     return Conduction(medium, rule if heat.any() else None), k[:, of_id]
 
 
-def rule_faces(boundary: Boundary, grid: Grid, k: Numbers, *, heated: bool) -> Boundary:
+def rule_faces(boundary: Boundary, grid: Grid, k: Numbers) -> Boundary:
     """The same faces as rules; heat flows by the conductivity of the points beside them.
 
     Args:
         boundary: faces of numbers.
         grid: where points lie.
         k: conductivity along each axis by id, (ndim, n_ids) [W/(m K)].
-        heated: whether anything heats points.
     """
 
     def ruled(face: Face, axis: int) -> Face:
@@ -496,9 +494,7 @@ def rule_faces(boundary: Boundary, grid: Grid, k: Numbers, *, heated: bool) -> B
                 rules = [flowing(surface, h=_number(h), ambient=_number(ambient))]
             case _:
                 return face
-        made = join(rules, None, axis, k.shape[1])
-        lasts = not heated or made.lasting == (0.0, 1.0)
-        return made if lasts else RuledFace(made.rule)
+        return join(rules, None, axis, k.shape[1])
 
     pairs = [
         (ruled(low, axis), ruled(high, axis)) for axis, (low, high) in enumerate(boundary.faces)

@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from tetris_sim.model.boundary import Dirichlet, Face, Fixed, Neumann, Reflection, Robin
 from tetris_sim.model.conduction import RuledFace
-from tetris_sim.model.lowering import face_course, one_stencil
+from tetris_sim.model.lowering import face_course, one_stencil, sourceless
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 
@@ -304,7 +304,8 @@ def has_course(problem: Problem, axis: int, side: int) -> bool:
         return False
 
     # A weak coupling would magnify rounding in the deep ghosts; see `LEAST_WEIGHT`.
-    return one_stencil(problem) is not None and next_weight(problem, axis) >= LEAST_WEIGHT
+    alike = one_stencil(sourceless(problem)) is not None
+    return alike and next_weight(problem, axis) >= LEAST_WEIGHT
 
 
 def is_image(problem: Problem, axis: int, side: int) -> bool:
@@ -317,8 +318,10 @@ def is_image(problem: Problem, axis: int, side: int) -> bool:
 
 
 def next_weight(problem: Problem, axis: int) -> float:
-    """Weight of the next point along an axis in the one-stencil step of a homogeneous body."""
-    stencil = one_stencil(problem)
+    """Weight of the next point along an axis in the one-stencil step of a homogeneous body, sources
+    aside.
+    """
+    stencil = one_stencil(sourceless(problem))
     assert stencil is not None
     return stencil.terms[tuple(int(k == axis) for k in range(stencil.ndim))]
 
@@ -329,8 +332,9 @@ def _lasts(problem: Problem, axis: int, side: int) -> bool:
         return False
     if isinstance(face, RuledFace):
         # A source that heats a point heats its even image equally, but an odd image would have to
-        # cool; and a ghost that is a potential has no enthalpy to advance.
-        it = problem.conduction
+        # cool, unless the source is added as a sum; and a ghost that is a potential has no enthalpy
+        # to advance.
+        it = sourceless(problem).conduction
         upright = it is not None and (it.source is not None or it.enthalpy is not None)
         if face.lasting is None:
             return has_course(problem, axis, side)

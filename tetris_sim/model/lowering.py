@@ -8,6 +8,10 @@ A body of one kind of material on graded axes makes steps whose weights depend o
 one axis only: `axis_weights` are those, a line of numbers per axis instead of an array per face. In
 other coordinates they are products of such lines (`product_weights`).
 
+A source of a body whose step is linear is a sum while it does not change: after T steps A^T u +
+S_T, with S_T what T steps make of zero. So kernels may advance the body without it, and add S_T
+once for T steps (docs/decisions/0053).
+
 Several 2D grids stand as the planes of one 3D grid with no coupling along its first axis: methods
 advance an ensemble of small grids together, every point by the same chain as alone
 (docs/decisions/0042).
@@ -21,9 +25,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Face, Neumann
-from tetris_sim.model.conduction import Numbers, Parameter, RuledFace, padded
+from tetris_sim.model.conduction import (
+    AFFINE,
+    CONDUCTIVITY,
+    MIRROR,
+    TEMPERATURE,
+    Numbers,
+    Parameter,
+    Rule,
+    RuledFace,
+    padded,
+)
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil, star_mean
 
@@ -118,6 +133,63 @@ def padded_weights(problem: Problem, weights: Numbers, axis: int, span: tuple[in
     mirrored = ((place < 0) | (place >= n)) & (not ring)
     found[mirrored, :2] = found[mirrored, 1::-1]
     return found
+
+
+def sourceless(problem: Problem) -> Problem:
+    """Leave out a source that kernels for several steps add as a sum; the problem itself where
+    there is none, or where kernels know it better by themselves.
+
+    The step must be linear. Where each material is heated by a number of its own, kernels look this
+    up with the material if materials differ, or the number changes. A formula of the place may
+    change: a sum stands for steps in which it does not (`is_steady`).
+    """
+    it = problem.conduction
+    if not it or not it.source or it.enthalpy:
+        return problem
+    # In float16 every step rounds, and a sum over steps would be rounded once.
+    state = {MIRROR, TEMPERATURE, CONDUCTIVITY}
+    if problem.dtype == np.float16 or state & set(it.source.program.inputs):
+        return problem
+    alike = it.medium.n_ids == 1 and bool(np.isfinite(it.medium.capacity).all())
+    by_number = is_looked_up(it.source) and not it.coefficients
+    if by_number and (it.source.changes or not alike):
+        return problem
+    # On a line kernels know sources of any body at every step, at half the rate.
+    if problem.grid.ndim == 1 and (it.source.changes or it.coefficients or not alike):
+        return problem
+    return replace(problem, conduction=replace(it, source=None))
+
+
+def is_steady(source: Rule, problem: Problem, first: int, steps: int) -> bool:
+    """Whether the numbers of a source are the same in all of some steps."""
+    rows = (it.rows(problem.time, first, steps) for it in source.parameters if it.changes)
+    return all(bool((its == its[0]).all()) for its in rows)
+
+
+def is_looked_up(source: Rule) -> bool:
+    """Whether a source is one number per material and nothing else."""
+    # A program of a single instruction that reads a parameter.
+    operations = [it.operation for it in source.program.instructions]
+    return operations == [INPUT] and source.program.inputs == tuple(
+        parameter.name for parameter in source.parameters
+    )
+
+
+def with_nothing_at_faces(problem: Problem) -> Problem:
+    """Keep of every face of a body what it mirrors: ghosts b * mirror, as a source's part of the
+    state sees it. Faces that mirror nothing for several steps count as insulated.
+    """
+
+    def emptied(face: Face) -> Face:
+        if not isinstance(face, RuledFace):
+            return face
+        course = face_course(face)
+        b = face.lasting[1] if face.lasting else 1.0 if course is None else course.b
+        numbers = (Parameter("a", np.zeros(1)), Parameter("b", np.full(1, b)))
+        return RuledFace(Rule(AFFINE, numbers), lasting=(0.0, b))
+
+    faces = problem.boundary.faces
+    return replace(problem, boundary=Boundary(tuple((emptied(a), emptied(b)) for a, b in faces)))
 
 
 @dataclass(frozen=True, eq=False)

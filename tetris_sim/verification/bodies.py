@@ -132,10 +132,9 @@ def insulated() -> RuledFace:
     return _affine(np.zeros(1), np.ones(1), lasting=(0.0, 1.0))
 
 
-def held(value: float, *, heated: bool = False) -> RuledFace:
-    """A temperature on the face; ghosts do not last where sources heat the body beside it."""
-    lasting = None if heated else (2 * value, -1.0)
-    return _affine(np.array([2 * value]), -np.ones(1), lasting=lasting)
+def held(value: float) -> RuledFace:
+    """A temperature on the face."""
+    return _affine(np.array([2 * value]), -np.ones(1), lasting=(2 * value, -1.0))
 
 
 def varying(value: Callable[[Numbers], Numbers]) -> RuledFace:
@@ -298,7 +297,7 @@ def _check_jumps(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
         )
         # The ghost that makes the face have the value of the solution there.
         right = by_formula("2*b*s*cos(wave*y) - mirror", b=b, wave=wave, s=lambda t: 1 + t)
-        faces = [(insulated(), insulated()), (held(0.0, heated=True), right)]
+        faces = [(insulated(), insulated()), (held(0.0), right)]
         medium = make_medium(ids, [Solid(*it) for it in zip(k, c, strict=True)], grid.spacing)
         problem = pose(grid, medium, faces, initial=shape, duration=0.3, source=source)
         errors.append(float(np.abs(advance(problem)[0] - 1.3 * shape).max()))
