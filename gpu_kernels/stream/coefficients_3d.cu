@@ -96,14 +96,15 @@ struct Step {
     // Row i of a plane that comes, and all rows after it.
     template <int i, class Rows>
     __device__ __forceinline__ void rows_on(const Rows& source, const Place& place,
-                                            const Entry& here, real plus_before,
+                                            const Entry& here, real plus_before, real plus_below,
                                             real (&row_before)[columns], Points& was, Points& sums,
                                             Points& finished) const {
         real own[columns];
         source.template read<i>(place, own);
-        const int row = place.warp * rows + i;
+        // Rows of other warps give to none of these.
+        Entry along_y = {};
+        if constexpr (i >= 0 && i < rows) along_y = shared.along_y[place.warp * rows + i];
         if constexpr (i >= 0 && i < rows) {
-            const Entry& along_y = shared.along_y[row];
 #pragma unroll
             for (int c = 0; c < columns; ++c) {
                 real difference = own[c] - source.before(place, was, i, c);
@@ -123,30 +124,29 @@ struct Step {
                 if (has_factor[2]) differences[c] = mul_real(factor, differences[c]);
                 sums[i][c] = fma_real(plus[c], differences[c], sums[i][c]);
             }
-            const real left = __shfl_up_sync(whole_warp, differences[columns - 1], 1);
+            real left = own[0] - __shfl_up_sync(whole_warp, own[columns - 1], 1);
+            if (has_factor[2]) left = mul_real(factor, left);
 #pragma unroll
             for (int c = 0; c < columns; ++c)
                 sums[i][c] = fma_real(-minus[c], c == 0 ? left : differences[c > 0 ? c - 1 : 0],
                                       sums[i][c]);
         }
         if constexpr (i >= 0) {
-            // The entry of the next warp's first row, or of none, gives nothing.
-            const real above = i < rows ? shared.along_y[i < rows ? row : 0].minus : real(0);
-            const real below = i > 0 ? shared.along_y[i > 0 ? row - 1 : 0].plus : real(0);
 #pragma unroll
             for (int c = 0; c < columns; ++c) {
                 real difference = own[c] - row_before[c];
                 if (has_factor[1]) difference = mul_real(mul_real(here.first, of_y[c]), difference);
                 if constexpr (i < rows)
-                    sums[i][c] = fma_real(-above, difference, sums[i][c]);
+                    sums[i][c] = fma_real(-along_y.minus, difference, sums[i][c]);
                 if constexpr (i > 0)
-                    sums[i - 1][c] = fma_real(below, difference, sums[i - 1][c]);
+                    sums[i - 1][c] = fma_real(plus_below, difference, sums[i - 1][c]);
             }
         }
 #pragma unroll
         for (int c = 0; c < columns; ++c) row_before[c] = own[c];
         if constexpr (i < rows)
-            rows_on<i + 1>(source, place, here, plus_before, row_before, was, sums, finished);
+            rows_on<i + 1>(source, place, here, plus_before, along_y.plus, row_before, was, sums,
+                           finished);
     }
 
     template <class Rows>
@@ -155,7 +155,7 @@ struct Step {
                                             Points& finished) const {
         real row_before[columns] = {};
         rows_on<-1>(source, place, shared.along_z[arrival.now], shared.along_z[arrival.before].plus,
-                    row_before, waiting[0], waiting[1], finished);
+                    real(0), row_before, waiting[0], waiting[1], finished);
     }
 };
 #else
