@@ -26,7 +26,6 @@ from tetris_sim.apps.heat.electric import Currents, find_currents
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.lumps import make_network, read_lumps
-from tetris_sim.apps.heat.materials import in_potentials
 from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
 from tetris_sim.apps.heat.sections import (
@@ -158,8 +157,8 @@ class GradedCoefficients:
         return np.asarray(np.where(np.isnan(film), halves, film))
 
     def capacity(self, box: Ranges) -> Numbers:
-        """Rho c, or of enthalpies 1, times volume of the points of a box [J/K]; infinite where the
-        state is held.
+        """Rho c, or of enthalpies 1, times how full cells are and their volume, of the points of a
+        box [J/K]; infinite where the state is held.
         """
         return np.asarray(self.medium.capacity[self.medium.ids(box)] * self.grid.volumes(box))
 
@@ -172,14 +171,19 @@ def _with(box: Ranges, axis: int, span: tuple[int, int]) -> Ranges:
     return (*box[:axis], span, *box[axis + 1 :])
 
 
-def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients:
-    """Those of a body, by id.
+def graded_coefficients(
+    found: GridScan, beyond: Openness, boxes: Sequence[Ranges]
+) -> GradedCoefficients | None:
+    """Those of a body, by id; None if what faces let pass follows from the ids of both cells alone.
 
     Args:
-        found: the body, on a grid whose cells differ.
+        found: the body.
         beyond: what lies beyond the faces.
+        boxes: that make up the grid.
     """
     grid, fillings = found.painting.grid, found.fillings
+    if grid.is_even and (found.openings is None or found.enthalpy is None):
+        return None
     shares = found.painting.cuts.shares()[found.of_id].T
     conductivity = np.zeros((grid.ndim, len(fillings)))
     film = np.full((grid.ndim, len(fillings)), np.nan)
@@ -197,23 +201,31 @@ def graded_coefficients(found: GridScan, beyond: Openness) -> GradedCoefficients
     )
     outside = np.array([it.substance is None for it in fillings])
     resistance[:, np.logical_and.outer(outside, outside)] = math.inf
-    openings = found.openings
-    if openings is not None:
-        openings = openings[:, found.of_id][:, :, found.of_id]
-    return GradedCoefficients(
-        grid, found.medium(), conductivity, film, resistance, radiances, beyond.periodic, openings
-    )
+    tables = conductivity, film, resistance, radiances
+    made = GradedCoefficients(grid, found.medium(), *tables, beyond.periodic, found.opened)
+    return None if grid.is_even and _is_by_id(made, found, boxes) else made
 
 
 def by_potential(given: GradedCoefficients, found: GridScan) -> GradedCoefficients:
     """Those of a body whose state is the enthalpy, where heat flows by the potential."""
-    enthalpy, conductivity = found.enthalpy, np.zeros_like(given.conductivity)
-    assert enthalpy
+    conductivity = np.zeros_like(given.conductivity)
     for number, it in enumerate(found.fillings):
         if it.substance is not None:
             conductivity[:, number] = it.substance.factors[: given.grid.ndim][::-1]
-    medium = in_potentials(given.medium, enthalpy)
-    return replace(given, medium=medium, conductivity=conductivity)
+    return replace(given, medium=found.in_potentials(given.medium), conductivity=conductivity)
+
+
+def _is_by_id(given: GradedCoefficients, found: GridScan, boxes: Sequence[Ranges]) -> bool:
+    """Whether tables by id have all that heat contents need: those of half cells are by one id, so
+    that walls must not cut faces between different materials.
+    """
+    assert given.openings is not None
+    assert found.enthalpy is not None
+    kinds = found.enthalpy.kinds
+    whole = np.equal.outer(kinds, kinds) | (given.openings == 1)
+    return all(
+        whole[axis][given.sides(axis, box)].all() for axis in range(len(whole)) for box in boxes
+    )
 
 
 def easing(found: GridScan) -> Numbers:
@@ -318,7 +330,7 @@ class Body:
         """The step, with the tables of the medium."""
         medium, source, enthalpy = self.found.medium(), None, self.found.enthalpy
         if enthalpy is not None:
-            medium = in_potentials(medium, enthalpy)
+            medium = self.found.in_potentials(medium)
         if self.heatings:
             extents = {n: self.found.extent(n) for n in self.heatings}
             here = MIRROR if enthalpy is None else TEMPERATURE
@@ -434,10 +446,9 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])
     heatings = dict(zip(dict(volumes), made[0], strict=True))
     beyond = openness(request, grid)
-    graded = None if grid.is_even else graded_coefficients(found, beyond)
-    limit, limiting = found.dt_limit, found.limiting
+    limit, limiting, boxes = found.dt_limit, found.limiting, tuple(painting.blocks())
+    graded = graded_coefficients(found, beyond, boxes)
     if graded is not None:
-        boxes = tuple(painting.blocks())
         # However hot they are: surfaces that radiate resist nothing.
         most = replace(graded, resistance=np.where(graded.radiances > 0, 0.0, graded.resistance))
         limit, number = largest_stable_step(most, easing(found), boxes, beyond.insulated)

@@ -83,13 +83,7 @@ class CutCells:
         fluid = np.array([it.fluid is not None for it in fillings], np.bool_)
         first = np.arange(n)[:, None] < np.arange(n)
         self._carriers = fluid[:, None] | (~np.logical_or.outer(fluid, fluid) & first)
-        # Whether heat is stored, and as a temperature: heat contents keep the volumes of cells.
-        radiates = any(it.emissivity for it in contacts)
-        radiates |= any(it.fluid is not None and it.fluid.emissivity > 0 for it in fillings)
-        self._stores = np.array(
-            [it.substance is not None and it.substance.properties is None for it in fillings],
-            np.bool_,
-        ) & np.bool_(not radiates)
+        self._stores = np.array([it.substance is not None for it in fillings], np.bool_)
 
         # Both sums begin alike: what no line finds is what cells have.
         sources = dict.fromkeys((number for number, *_ in shapes.sources), 0.0)

@@ -393,14 +393,27 @@ def enthalpy_of(
     )
 
 
-def in_potentials(medium: Medium, enthalpy: Enthalpy) -> Medium:
-    """The medium with the numbers that a step of heat contents needs."""
+def in_potentials(
+    medium: Medium,
+    enthalpy: Enthalpy,
+    fullness: Numbers | float = 1.0,
+    openings: Numbers | None = None,
+) -> Medium:
+    """The medium with the numbers that a step of heat contents needs.
+
+    Args:
+        medium: of temperatures.
+        enthalpy: the curves.
+        fullness: by id, the volume of what is in cells per volume of the cells.
+        openings: of faces between cells of two ids, by axis (ndim, n_ids, n_ids): their area per
+            area of the faces of cells, if any is not whole.
+    """
     alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
     held = np.isinf(medium.capacity)
     with np.errstate(divide="ignore"):  # the half of a fluid that radiates is 0
         own = 1 / (2 * enthalpy.half[:, :, None])
-    conductance = np.where(alike & ~held, own, 0.0)
-    return replace(medium, conductance=conductance, capacity=np.where(held, np.inf, 1.0))
+    conductance = np.where(alike & ~held, own if openings is None else own * openings, 0.0)
+    return replace(medium, conductance=conductance, capacity=np.where(held, np.inf, fullness))
 
 
 def from_temperatures(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.geometry import RasterizedBody, States
-from tetris_sim.apps.heat.materials import ContactSection, enthalpy_of
+from tetris_sim.apps.heat.materials import ContactSection, enthalpy_of, in_potentials
 from tetris_sim.apps.heat.shapes import Filling
 from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
@@ -165,6 +165,17 @@ class GridScan:
         """A filling whose curves are the same: that of the substance, without its surfaces."""
         is_substance = self.painting.fillings[filling].substance is not None
         return self.painting.cuts.bases[filling] if is_substance else filling
+
+    def in_potentials(self, medium: Medium) -> Medium:
+        """The tables by id for heat contents."""
+        assert self.enthalpy is not None
+        return in_potentials(medium, self.enthalpy, self.fullness[self.of_id], self.opened)
+
+    @property
+    def opened(self) -> Numbers | None:
+        """`openings` by id, (ndim, n_ids, n_ids)."""
+        of_id, found = self.of_id, self.openings
+        return None if found is None else found[:, of_id][:, :, of_id]
 
     @property
     def of_id(self) -> list[int]:

@@ -257,11 +257,14 @@ def _conduction(problem: Problem) -> Conduction:
 
 def _kind(problem: Problem) -> PaletteKind:
     conduction = _conduction(problem)
+    capacity = conduction.medium.capacity
+    held = bool(np.isinf(capacity).any())
     return palette_kind(
         conduction.medium.conductance,
         sources=bool(conduction.source) and not _adds_sum(problem),
         sums=_adds_sum(problem),
-        held=bool(np.isinf(conduction.medium.capacity).any()),
+        # Of heat contents all cells have to hold the same, or each has a rate of its own.
+        held=held or (conduction.enthalpy is not None and bool((capacity != capacity[0]).any())),
         enthalpy=conduction.enthalpy,
     )
 

@@ -497,7 +497,8 @@ def palette_kind(
         conductance: K of the faces between points of two ids, (ndim, ids, ids).
         sources: whether materials have heat sources.
         sums: whether the kernel adds the sum of a static source.
-        held: whether the state of some materials never changes.
+        held: whether the state of some materials never changes, or cells of heat contents differ in
+            what they hold.
         enthalpy: the enthalpy curves, if the state is enthalpy.
     """
     # Faces between points of the same id.
@@ -541,7 +542,8 @@ def palette_numbers(
 
     Args:
         conductance: (ndim, ids, ids) [W/(m^3 K)]; with enthalpy [1/m^2].
-        rate: dt / (rho c) of each id, 0 where points are held [m^3 K/W]; with enthalpy dt [s].
+        rate: dt / (rho c) of each id, 0 where points are held [m^3 K/W]; with enthalpy dt over
+            the share of a cell that is filled [s].
         kind: result of `palette_kind`.
         dtype: type of the arithmetic.
         enthalpy: the enthalpy curves, if the state is enthalpy.

@@ -31,7 +31,7 @@ from tests.support.conduction_cases import (
 )
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from tests.support.emulator.host_gpu import HostGpu
-from tests.support.enthalpy_cases import cooled_body, radiating_cases, uneven
+from tests.support.enthalpy_cases import cases, cooled_body, uneven
 from tetris_sim.gpu_kernels.common.body import body_defines, print_rules
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -345,10 +345,17 @@ def test_heat_contents_have_the_bits_of_the_chain(
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("radiating block", np.float32), ("uneven radiating plate", np.float64)]
+    ("name", "dtype"),
+    [
+        ("radiating block", np.float32),
+        ("uneven radiating plate", np.float64),
+        ("cut plate", np.float64),
+    ],
 )
-def test_surfaces_that_radiate_have_the_bits_of_the_chain(name: str, dtype: Any) -> None:
-    problem = radiating_cases(dtype)[name]
+def test_surfaces_that_radiate_or_cut_cells_have_the_bits_of_the_chain(
+    name: str, dtype: Any
+) -> None:
+    problem = cases(dtype)[name]
     state = problem.initial(Slab.whole(problem.grid))
     wanted = exact.advance(state, problem, 12)
     np.testing.assert_array_equal(advanced(problem, [5, 7]), wanted)

@@ -204,6 +204,21 @@ def test_heat_contents_in_3d_agree_with_the_reference(
 
 
 @emulated
+@pytest.mark.parametrize("materials", [STEADY, MATERIALS], ids=["constant k", "k(T)"])
+@pytest.mark.parametrize("shape", [(41, 43), (14, 25, 70)], ids=str)
+def test_heat_contents_of_cells_that_are_cut(
+    shape: tuple[int, ...], materials: tuple[MaterialCurves, ...]
+) -> None:
+    """They hold less or more than whole ones, and none of them is held."""
+    case = Case("", shape, 5, every_face, heating(5, changes=True))
+    problem = melting(case, materials, cut=True)
+    medium = problem.body.medium
+    capacity = np.where(np.isinf(medium.capacity), 0.8, medium.capacity)
+    body = changed(problem, medium=dataclasses.replace(medium, capacity=capacity))
+    agree(in_layers(body), BRANCH if len(shape) == 2 else IN_3D)
+
+
+@emulated
 @pytest.mark.parametrize(("axis", "at"), [(0, 12), (1, 14)])
 def test_bits_of_heat_contents_do_not_depend_on_where_the_grid_is_cut(axis: int, at: int) -> None:
     shape = (25, 14, 37) if axis == 0 else (11, 31, 37)

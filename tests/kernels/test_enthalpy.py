@@ -66,6 +66,7 @@ HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
     ("plate", ((0, 5), (5, 0))),
     ("plate, ring", ((5, 5), (0, 6))),
     ("block", ((0, 3), (3, 3), (3, 0))),
+    ("cut plate", ((6, 5), (5, 0))),
     ("uneven plate", ((6, 5), (0, 0))),
     ("uneven ring", ((5, 5), (0, 6))),
 ]

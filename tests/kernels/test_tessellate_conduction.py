@@ -105,6 +105,7 @@ PROBLEMS = {case.name: case.problem() for case in (*CASES, WIDE, SHORT)} | {
     "melting": melting(MELTING, FEW),
     "melting, rod": melting(replace(MELTING, shape=(137,), dtype=np.float32), FEW),
     "melting, block": melting(Case("", (7, 9, 37), 4, radiating_rings), MANY),
+    "melting, cut": melting(MELTING, FEW, cut=True),
     "uneven": uneven(melting(MELTING, FEW)),
     "uneven, rod": uneven(melting(replace(MELTING, shape=(137,), dtype=np.float32), MANY)),
     "reacting": Case("", (14, 45), 3, mixed_faces, reacting(3)).problem(),

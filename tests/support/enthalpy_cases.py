@@ -45,11 +45,16 @@ FEW, MANY = (ICE, PLAIN), (ICE, ALLOY, STEEL)
 
 
 def melting(
-    case: Case, materials: tuple[MaterialCurves, ...], *, radiates: bool = False
+    case: Case,
+    materials: tuple[MaterialCurves, ...],
+    *,
+    radiates: bool = False,
+    cut: bool = False,
 ) -> Problem:
     """A case with heat content as its state; its last id is held if it has more than there are
     materials, ids beyond are of the first material again. Where it radiates, the first two do so
-    across their contact, and the first and the last across a vacuum.
+    across their contact, and the first and the last across a vacuum. Cells of an id that are cut
+    hold less or more than whole ones, and let less or more pass to their like.
     """
     problem, n = case.problem(), case.n_ids
     conduction = problem.conduction
@@ -78,12 +83,16 @@ def melting(
     square = np.array(problem.grid.spacing) ** 2
     alike = np.equal.outer(kinds, kinds)
     capacity = np.ones(n)
+    opened = np.ones((n, n))
+    if cut:
+        capacity = np.linspace(0.7, 1.6, n)
+        opened = np.minimum.outer(np.linspace(1.3, 0.8, n), np.linspace(1.3, 0.8, n))
     if n > len(materials):
         capacity[-1] = np.inf
     ids = random_ids(case.shape, n, case.seed)
     medium = Medium(
         ids=lambda box: ids[tuple(slice(*span) for span in box)],
-        conductance=factors[:, :, None] * alike / square[:, None, None],
+        conductance=factors[:, :, None] * alike * opened / square[:, None, None],
         capacity=capacity,
         names=conduction.medium.names,
     )
@@ -91,7 +100,7 @@ def melting(
     return replace(
         problem,
         conduction=Conduction(medium, conduction.source, enthalpy=enthalpy),
-        dt=0.9 / (fastest * 1.5 * float((2 / square).sum())),
+        dt=0.9 / (fastest * 1.5 * float((2 / square).sum())) / (2 if cut else 1),
     )
 
 
@@ -228,6 +237,8 @@ def cases(dtype: Any = np.float64) -> dict[str, Problem]:
         "uneven plate": uneven(melting(Case("", (19, 23), 5, every_face, heated, dtype), MANY)),
         "uneven ring": uneven(melting(Case("", (13, 18), 3, rings, None, dtype), FEW)),
         "uneven block": uneven(melting(Case("", (7, 9, 11), 4, every_face, heated, dtype), FEW)),
+        "cut plate": melting(Case("", (19, 23), 5, every_face, heated, dtype), MANY, cut=True),
+        "cut block": melting(Case("", (7, 9, 11), 5, every_face, heated, dtype), FEW, cut=True),
         **radiating_cases(dtype),
     }
 

@@ -1,5 +1,6 @@
-"""What melts or depends on temperature on graded axes and around an axis or a centre: against the
-solutions of Neumann, Paterson and Kirchhoff, and against bodies whose tables are numbers.
+"""What melts or depends on temperature on graded axes, around an axis or a centre and in cells that
+surfaces cut: against the solutions of Neumann, Paterson and Kirchhoff, other programs, and bodies
+whose tables are numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from scipy.special import erf, erfc, expi
 
@@ -78,7 +80,6 @@ def test_tables_of_one_row_are_the_numbers_themselves(
         grid = {
             **sections["grid"],
             "graded": {
-                # Walls of regions are faces of cells: what is cut has constant properties.
                 "x": {
                     "edges": [0, 0.13, 0.21, 0.3, 0.4, 0.47, *(0.6, 0.7, 0.8, 0.93, 1.0, 1.08), 1.2]
                 },
@@ -290,26 +291,30 @@ def test_walls_of_k_of_t_are_those_of_kirchhoff(
         assert min(orders(errors)) > order
 
 
-def test_a_foil_on_foam_carries_the_flow_of_both_materials(device: Solver) -> None:
-    """Aluminium of 50 um, two cells, on 30 mm of foam, with contact and air outside."""
-    foil, thick = 50e-6, 30e-3
-    aluminium = {
+FOIL_ON_FOAM: dict[str, Any] = {
+    "aluminium": {
         "conductivity": {"table": [[0, 236], [100, 240], [300, 228]]},
         "density": 2700,
         "specific_heat": {"table": [[0, 880], [300, 1040]]},
-    }
-    foam = {
+    },
+    "foam": {
         "conductivity": {"table": [[0, 0.03], [200, 0.07]]},
         "density": 30,
         "specific_heat": {"table": [[0, 1400], [200, 1800]]},
-    }
+    },
+}
+
+
+def test_a_foil_on_foam_carries_the_flow_of_both_materials(device: Solver) -> None:
+    """Aluminium of 50 um, two cells, on 30 mm of foam, with contact and air outside."""
+    foil, thick = 50e-6, 30e-3
     ends = [0.0, foil / 2, foil, *(foil + it for it in stretched(40, thick, power=3.0)[1:])]
     sections: dict[str, Any] = {
         "grid": {"shape": [42], "size": [foil + thick], "graded": {"x": {"edges": ends}}},
         "model": heat_model(
             {"material": "foam"},
             {"material": "aluminium", "box": {"x": [0, foil]}},
-            materials={"aluminium": aluminium, "foam": foam},
+            materials=FOIL_ON_FOAM,
             contacts=[{"between": ["aluminium", "foam"], "resistance": 0.05}],
         ),
         "initial": {"type": "constant", "value": 20},
@@ -336,3 +341,256 @@ def test_a_foil_on_foam_carries_the_flow_of_both_materials(device: Solver) -> No
         u = steps.advance(u, number)
     np.testing.assert_allclose(seen(problem, u[None])["temperature"], found, atol=1e-3)
     assert problem.dt_limit < 1e-4
+
+
+GRIDS: dict[str, dict[str, Any]] = {
+    "even": {"shape": [12, 9], "size": [1.2, 0.9]},
+    "graded": {
+        "shape": [12, 9],
+        "size": [1.2, 0.9],
+        "graded": {
+            "x": {"edges": [0, 0.13, 0.21, 0.3, 0.4, 0.47, 0.6, 0.7, 0.8, 0.93, 1.0, 1.08, 1.2]},
+            "y": {"edges": [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.73, 0.8, 0.9]},
+        },
+    },
+    "cylindrical": {
+        "coordinates": "cylindrical",
+        "axes": ["r", "z"],
+        "shape": [12, 9],
+        "size": [1.2, 0.9],
+    },
+}
+DISC = {"material": "core", "where": "hypot(x - 0.6, y - 0.45) < 0.31"}
+BRICK = {"material": "core", "box": {"x": [0.33, 0.84], "y": [0.22, 0.58]}}
+SHELL, WATER = {"material": "shell"}, {"fluid": {"ambient": 50, "h": 4.0}}
+CONTACT: dict[str, Any] = {"contacts": [{"between": ["core", "shell"], "resistance": 0.2}]}
+HEATED: dict[str, Any] = {"sources": [{"material": "core", "power": 30}]}
+OFF_FACES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "disc in a shell": ([SHELL, DISC], {}),
+    "disc behind a contact": ([SHELL, DISC], CONTACT),
+    "disc in a fluid": ([WATER, DISC], HEATED),
+    "brick in a shell": ([SHELL, BRICK], HEATED),
+    "brick behind a contact": ([SHELL, BRICK], CONTACT),
+    "bricks in a fluid": (
+        [WATER, BRICK, {"material": "fibre", "box": {"x": [0.84, 1.0], "y": [0.22, 0.45]}}],
+        {},
+    ),
+    "layers": (
+        [SHELL, {"material": "core", "box": {"x": [0.33, 0.84]}}],
+        {"sources": [{"density": "40*x*t", "box": {"y": [0.33, 0.7]}}]},
+    ),
+    "hole": ([{"material": "core"}, {**DISC, "material": None, "void": True}], HEATED),
+    "channel": ([{"material": "core"}, {**WATER, "box": BRICK["box"]}], {}),
+}
+
+
+def off_faces(name: str, grid: str, *, tabled: bool) -> Problem:
+    """A body whose surfaces are not the faces of cells; tables of one row are numbers."""
+
+    def number(value: float) -> Any:
+        return {"table": [[20, value]]} if tabled else value
+
+    regions, more = OFF_FACES[name]
+    materials = {
+        "core": {"conductivity": number(3.0), "density": 2.0, "specific_heat": number(1.5)},
+        "fibre": {"conductivity": {"x": 0.2, "y": 2.0}, "density": 1, "specific_heat": number(2)},
+        "shell": {"conductivity": 1.0, "density": 1.0, "specific_heat": 1.0},
+    }
+    sections: dict[str, Any] = {
+        "grid": GRIDS[grid],
+        "model": heat_model(
+            *({k: it for k, it in region.items() if it is not None} for region in regions),
+            materials=materials,
+            **more,
+        ),
+        "initial": {"type": "expression", "expression": "20 + 30*x - 10*y"},
+        "boundaries": {
+            "x+": {"type": "dirichlet", "value": 70},
+            "y+": {"type": "robin", "h": 5, "ambient": 300},
+            "y-": {"type": "neumann", "flux": 50},
+        },
+        "time": {"dt": 4e-4, "steps": 40},
+    }
+    if grid == "cylindrical":
+        sections = json.loads(re.sub(r"\by\b", "z", re.sub(r"\bx\b", "r", json.dumps(sections))))
+        return build(**revolved(sections))
+    sections["boundaries"]["x-"] = {"type": "neumann"}
+    return build(**sections)
+
+
+def revolved(sections: dict[str, Any]) -> dict[str, Any]:
+    """The same with faces and axes named as around an axis."""
+    faces = sections["boundaries"]
+    renamed = {k.replace("x", "r").replace("y", "z"): it for k, it in faces.items()}
+    return {**sections, "boundaries": renamed, "grid": GRIDS["cylindrical"]}
+
+
+def warmth(problem: Problem, state: Numbers) -> Numbers:
+    """The temperatures of a state (n0, ...), NaN in voids."""
+    whole = tuple((0, n) for n in problem.grid.shape)
+    return np.asarray(problem.view.look(whole, state[None])[0] if problem.view else state)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", OFF_FACES)
+def test_tables_of_one_row_are_the_numbers_themselves_in_cut_cells(name: str, grid: str) -> None:
+    plain, tabled = (off_faces(name, grid, tabled=it) for it in (False, True))
+    assert plain.body.enthalpy is None
+    assert tabled.body.enthalpy is not None
+    assert np.unique(tabled.body.medium.capacity).size > 1
+    # Where heat contents need the numbers of each face, the largest step is that of these.
+    assert tabled.dt_limit >= plain.dt_limit * (1 - 1e-12)
+    found, wanted = (warmth(it, finish(it)) for it in (tabled, plain))
+    assert np.nanmax(abs(wanted - warmth(plain, start(plain)[0]))) > 1
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["disc behind a contact", "brick in a shell"])
+@pytest.mark.parametrize("grid", ["even", "graded"])
+def test_implicit_and_steady_solutions_of_cut_cells_are_those_of_numbers(
+    name: str, grid: str, device: Solver
+) -> None:
+    found, settled = [], []
+    for tabled in (False, True):
+        problem = replace(off_faces(name, grid, tabled=tabled), dt=5e-3)
+        steps, u = ImplicitSteps(problem, device, 1e-12), start(problem)[0]
+        for number in range(5):
+            u = steps.advance(u, number)
+        found.append(warmth(problem, u))
+        steady = solve_steady(problem, u, device, tolerance=1e-12)
+        settled.append(warmth(problem, steady.state))
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(settled[1], settled[0], rtol=0, atol=1e-6)
+
+
+def test_a_disc_that_melts_takes_up_the_latent_heat_of_its_area(tmp_path: Path) -> None:
+    """Surfaces off the faces of cells: what is molten at last is the disc."""
+    radius, latent = 10e-3, 1e5
+    config: dict[str, Any] = {
+        "grid": {"shape": [23, 23], "size": [24e-3, 24e-3]},
+        "model": {
+            "type": "heat",
+            "materials": {
+                "wax": {
+                    "conductivity": {"table": [[20, 0.2], [60, 0.4]]},
+                    "density": 900,
+                    "specific_heat": 2000,
+                    "latent_heat": latent,
+                    "solidus": 30,
+                    "liquidus": 32,
+                }
+            },
+            "regions": [
+                {"fluid": {"ambient": 60, "h": 1e4}},
+                {"material": "wax", "where": f"hypot(x - 12e-3, y - 12e-3) < {radius}"},
+            ],
+        },
+        "initial": {"type": "constant", "value": 20},
+        "boundaries": {"*": {"type": "neumann"}},
+        "time": {"t_end": 4000, "dt": "auto"},
+        "output": {"statistics": {"every": "1000 s"}, "pictures": False},
+        "compute": {"method": "cpu.plain", "threads": 1},
+    }
+    row = ts.run(config, tmp_path, progress=False).statistics.iloc[-1]
+    area = math.pi * radius**2
+    assert row["liquid_fraction liquid volume [m^3/m]"] == pytest.approx(area, rel=2e-3)
+    stored = area * 900 * (2000 * 40 + latent)
+    assert row["temperature mean [degC]"] == pytest.approx(60, abs=0.05)
+    assert row["heat stored [J/m]"] == pytest.approx(stored, rel=3e-3)
+
+
+def warmed_foil(ends: list[float], foil: float) -> dict[str, Any]:
+    """A foil in hot air on foam, from 20 degC on for 60 s, in implicit steps."""
+    return {
+        "grid": {"shape": [len(ends) - 1], "size": [ends[-1]], "graded": {"x": {"edges": ends}}},
+        "model": heat_model(
+            {"material": "foam"},
+            {"material": "aluminium", "box": {"x": [0, foil]}},
+            materials=FOIL_ON_FOAM,
+        ),
+        "initial": {"type": "constant", "value": 20},
+        "boundaries": {
+            "x-": {"type": "robin", "h": 25, "ambient": 200},
+            "x+": {"type": "dirichlet", "value": 20},
+        },
+        "time": {"t_end": 60, "scheme": "implicit", "tolerance": 1e-6},
+        "compute": {"threads": 1},
+    }
+
+
+def by_lines(ends: list[float], foil: float) -> Numbers:
+    """The same by SciPy: temperatures of cells, with k and c as formulas of T."""
+    x, widths = np.array(ends), np.diff(ends)
+    metal = (x[1:] + x[:-1]) / 2 < foil
+
+    def k(t: Numbers) -> Numbers:
+        warm = np.where(t < 100, 236 + t / 25, 240 - 0.06 * (t - 100))
+        return np.where(metal, warm, 0.03 + 2e-4 * t)
+
+    def rate(_: float, t: Numbers) -> Numbers:
+        c = np.where(metal, 2700 * (880 + t * 160 / 300), 30 * (1400 + 2 * t))
+        half = widths / 2 / k(t)
+        # Within foam k is linear, and its mean between two temperatures is that of both.
+        low, high = slice(None, -1), slice(1, None)
+        mean = (widths[low] + widths[high]) / (k(t)[low] + k(t)[high])
+        resists = np.where(metal[high] == metal[low], mean, half[low] + half[high])
+        flow = np.diff(t) / resists
+        warms = (200 - t[0]) / (1 / 25 + half[0])
+        mean_to_face = (k(t)[-1] + k(np.full(t.shape, 20.0))[-1]) / 2
+        leaves = (20 - t[-1]) * mean_to_face / (widths[-1] / 2)
+        gained = np.zeros(len(t))
+        gained[low] += flow
+        gained[high] -= flow
+        gained[0] += warms
+        gained[-1] += leaves
+        return np.asarray(gained / (c * widths))
+
+    start = np.full(len(widths), 20.0)
+    # Every cell depends on its neighbours alone.
+    solved = solve_ivp(rate, (0, 60), start, "BDF", rtol=1e-9, atol=1e-9)
+    return np.asarray(solved.y[:, -1])
+
+
+def test_a_foil_that_warms_is_that_of_scipy_and_of_cells_that_are_alike() -> None:
+    foil, thick = 0.2e-3, 10e-3
+    ends = [0.0, foil / 2, foil, *(foil + it for it in stretched(24, thick, power=2.0)[1:])]
+    found = np.asarray(ts.run(warmed_foil(ends, foil)).field())
+    wanted = by_lines(ends, foil)
+    assert 80 < wanted[0] < 199
+    assert abs(found - wanted).max() < 1e-4 * np.ptp(wanted)
+
+    even = [float(it) for it in np.linspace(0, foil + thick, 103)]
+    fine = np.asarray(ts.run(warmed_foil(even, foil)).field())
+    middles = [(np.array(it[1:]) + np.array(it[:-1])) / 2 for it in (ends, even)]
+    at_the_same = np.interp(middles[0][2:], middles[1], fine)
+    assert abs(found[2:] - at_the_same).max() < 5e-3 * np.ptp(wanted)
+    assert found[0] == pytest.approx(fine[0], abs=2e-3 * np.ptp(wanted))
+
+
+def test_a_front_around_an_axis_is_the_same_in_every_plane(teams: dict[int, ThreadTeam]) -> None:
+    """What melts on graded [r, z] is what melts on [r]."""
+    ends, fronts = stretched(16, 3.0), []
+    for axes in (["r"], ["r", "z"]):
+        deep = len(axes) > 1
+        graded, faces = {"r": {"edges": ends}}, {"r+": {"type": "dirichlet", "value": -3}}
+        if deep:
+            graded["z"] = {"edges": [0.0, 0.2, 0.3, 0.7, 1.2]}
+            faces["z"] = {"type": "neumann"}
+        problem = build(
+            grid={
+                "coordinates": "cylindrical",
+                "axes": axes,
+                "shape": [16, 4] if deep else [16],
+                "size": [3.0, 1.2] if deep else [3.0],
+                "graded": graded,
+            },
+            model=heat_model({"material": "melt"}, materials={"melt": MELT}),
+            initial={"type": "constant", "value": 0.5},
+            boundaries=faces,
+            time={"dt": 1e-3, "steps": 600},
+        )
+        state = run(METHODS[-1], problem, {}, teams[1], (problem.steps,))
+        fronts.append(seen(problem, state))
+    for name, flat in fronts[0].items():
+        np.testing.assert_allclose(fronts[1][name], np.broadcast_to(flat, (4, 16)), atol=1e-9)
+    assert 0.1 < fronts[0]["liquid_fraction"].mean() < 0.9

@@ -94,6 +94,27 @@ TUBE = {
     },
 }
 
+# Surfaces off the faces of cells: a disc of wax in steel that is cut off, in air.
+CUT: dict[str, Any] = {
+    **ROD,
+    "grid": {"shape": [11, 9], "size": ["11 cm", "9 cm"]},
+    "boundaries": {
+        "x": {"type": "robin", "h": 900, "ambient": "60 + t"},
+        "y": {"type": "neumann"},
+    },
+    "model": {
+        **WAX,
+        "regions": [
+            {"name": "air", "fluid": {"ambient": 80, "h": 400}},
+            {"material": "steel", "box": {"x": [0, "11 cm"], "y": [0, "7.3 cm"]}},
+            {"material": "wax", "where": "hypot(x - 5e-2, y - 4e-2) < 2.7e-2"},
+            {"material": "titanium", "box": {"x": ["4.2 cm", "5.6 cm"], "y": ["3.3 cm", "5.4 cm"]}},
+        ],
+        "contacts": [{"between": ["wax", "steel"], "resistance": 1e-4}],
+        "sources": [{"density": "1e6*(1 + x)", "material": "wax"}],
+    },
+}
+
 WAYS: dict[str, Any] = {
     **ROD,
     "grid": {"shape": [8, 6], "size": [0.1, 0.08]},
@@ -110,6 +131,7 @@ CASES = {
     "radiation": {**ROD, "boundaries": RADIATION},
     "melting": {**ROD, "model": WAX},
     "melting in a tube": TUBE,
+    "melting, cut": CUT,
     "faces of temperature": WAYS,
 }
 
@@ -148,7 +170,7 @@ def test_explicit_steps_are_counted_however_seldom_there_are_records(
             (name, {"dt": "7 s"})
             for name in (
                 *("faces over time", "graded", "melting", "melting in a tube"),
-                "faces of temperature",
+                *("melting, cut", "faces of temperature"),
             )
         ),
         *((name, {"tolerance": 1e-6}) for name in ("fluids", "plate")),
@@ -167,6 +189,18 @@ def test_implicit_steps_are_counted_to_the_tolerance_of_their_solver(
     fine = parts_of(last_of(CASES[name], "1 day", tmp_path / "fine"))
     for key, value in fine.items():
         assert rare[key] == pytest.approx(value, abs=0.03 * largest), key
+
+
+@pytest.mark.parametrize("name", ["melting in a tube", "melting, cut"])
+def test_totals_of_heat_contents_are_of_what_cells_hold(name: str, tmp_path: Path) -> None:
+    row = last_of(CASES[name], "1 day", tmp_path)
+    (unit,) = {key.split("[")[1] for key in row if key.startswith("temperature heat")}
+    heat = row[f"temperature heat [{unit}"]
+    assert row[f"heat_content heat [{unit}"] == pytest.approx(heat, rel=1e-12)
+    volume = heat / row["heat_content mean [J/m^3]"]
+    molten = row["liquid_fraction mean [1]"] * volume
+    unit = {"J]": "m^3]", "J/m]": "m^3/m]"}[unit]
+    assert row[f"liquid_fraction liquid volume [{unit}"] == pytest.approx(molten, rel=1e-12)
 
 
 def test_what_jumps_between_two_records_is_not_taken_as_a_line(tmp_path: Path) -> None:
@@ -194,6 +228,7 @@ def test_what_jumps_between_two_records_is_not_taken_as_a_line(tmp_path: Path) -
     ("name", "scheme"),
     [
         *(("fluids", "explicit"), ("radiation", "explicit"), ("fluids", "implicit")),
+        *(("melting, cut", "explicit"), ("melting, cut", "implicit")),
         *(("faces of temperature", "explicit"), ("faces of temperature", "implicit")),
     ],
 )

@@ -45,10 +45,10 @@ from tetris_sim.model.step_control import Signal, mean
 # conductivities, and the contact, or what surfaces radiate (`radiation.py`). A time step is
 #
 #     S  = K (phi_j - phi) + S     or     S = (T_j - T) / ((c / k + c_j / k_j) + R) + S
-#     H' = dt S + H
+#     H' = dt / f S + H
 #
-# (V. R. Voller, M. Cross, Int. J. Heat Mass Transfer 24 (1981) 545; H. S. Carslaw, J. C. Jaeger,
-# Conduction of Heat in Solids, 1959, section 1.6.)
+# with f how full a cell is, and K, c, R by id or face (V. R. Voller, M. Cross, Int. J. Heat Mass
+# Transfer 24 (1981) 545; H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 1959, 1.6).
 
 Numbers = npt.NDArray[np.float64]
 
@@ -426,8 +426,8 @@ class Conduction:
         source: heat source of the points [W/m^3], parameters by id; None for no source.
         coefficients: conductance of every face, instead of the medium's.
         enthalpy: material laws, if the state is the enthalpy instead of a temperature; the medium's
-            conductances are then those by potential, of ids with themselves [1/m^2], its capacities
-            1, or infinite where the state is held; coefficients are by potential too [m].
+            conductances are then those by potential, of ids with their like [1/m^2], its capacities
+            how full cells are, or infinite where held; coefficients are by potential too [m, m^3].
     """
 
     medium: Medium

@@ -272,14 +272,14 @@ class Tally:
 
     low: float = math.inf
     high: float = -math.inf
-    count: int = 0
+    counts: list[float] = field(default_factory=list)
     sums: list[float] = field(default_factory=list)
 
     def add(self, block: Field, shares: Numbers | None = None) -> None:
-        """Add the points of a block, (n0, ...), with their volumes per mean volume if these differ
-        from point to point.
+        """Add the points of a block, (n0, ...), with what they count by, their volumes per mean
+        volume, if these differ from point to point.
         """
-        self.count += block.size
+        self.counts.append(block.size if shares is None else exact_sum(shares))
         self.low = float(np.minimum(self.low, block.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, block.max()))
         # Exact up to one rounding in any order: blocks are the same for any partition.
@@ -290,6 +290,11 @@ class Tally:
         """Sum over all points, by their volumes."""
         return math.fsum(self.sums)
 
+    @property
+    def mean(self) -> float:
+        """Mean over all points, by their volumes; 0 of none."""
+        return self.sum / (math.fsum(self.counts) or 1)
+
 
 def tally(snapshot: Snapshot) -> list[Tally]:
     """Statistics of the whole state in one pass, block by block; one tally per variable. Fluids
@@ -299,18 +304,20 @@ def tally(snapshot: Snapshot) -> list[Tally]:
     """
     problem = snapshot.problem
     tallies = [Tally() for _ in problem.variables]
+    conduction, cell = problem.conduction, problem.grid.cell_volume
+    holding = BodyMaterials(problem) if conduction and conduction.enthalpy else None
     for box in blocks(problem.grid.shape, problem.dtype.itemsize * problem.n_fields):
         state = snapshot.box(box)
-        if problem.conduction is not None:
-            held = problem.conduction.held(box)
+        shares = None if problem.grid.is_even else problem.grid.volumes(box) / cell
+        # Heat contents are of what cells hold.
+        if holding is not None:
+            shares = np.broadcast_to(holding.capacity(box, holding.ids(box)) / cell, state[0].shape)
+        if conduction is not None:
+            held = conduction.held(box)
             if held.all():
                 continue
-            state = state[:, ~held] if held.any() else state
-
-        # Of a body the audit weighs what it adds up; this is for equations around an axis.
-        shares = None
-        if not (problem.conduction or problem.grid.is_even):
-            shares = problem.grid.volumes(box) / problem.grid.cell_volume
+            if held.any():
+                state, shares = state[:, ~held], None if shares is None else shares[~held]
         for one, values in zip(tallies, state, strict=True):
             one.add(values, shares)
     return tallies
@@ -504,7 +511,7 @@ class StatisticsOutput(TableOutput):
         for variable, one in zip(problem.variables, tally(snapshot), strict=True):
             # density * cell volume turns the sum over points into the total, for example heat [J].
             factor = variable.total.density * problem.grid.cell_volume
-            values += [one.low, one.high, one.sum / max(one.count, 1), factor * one.sum]
+            values += [one.low, one.high, one.mean, factor * one.sum]
         return values
 
 

@@ -326,7 +326,8 @@ class Contents:
         drive: the curve of the driving quantity: potential or temperature.
         has_one: whether all cells that are not held are of one material, and `drive` the potential.
         problem: whose they are.
-        volumes: of the cells, where they differ [m^3]; else 1.
+        volumes: what the state of each cell counts by: as much as it holds where cells differ [m^3]
+            or are cut, else 1.
     """
 
     conduction: Conduction
@@ -588,7 +589,8 @@ def contents_of(problem: Problem, ids: Ids) -> Contents | None:
     meets = np.isfinite(it.contact) | (it.radiance > 0)
     joined = meets[:, own][:, :, given].any()
     has_one = len(set(it.kinds[own])) == 1 and not joined
-    drive, volumes = it.potential if has_one else it.temperature, np.ones(1)
+    drive, volumes = it.potential if has_one else it.temperature, conduction.medium.capacity[ids]
     if conduction.coefficients:
-        volumes = conduction.coefficients.volume(tuple((0, n) for n in ids.shape))
+        volumes = conduction.coefficients.capacity(tuple((0, n) for n in ids.shape))
+    volumes = np.where(np.isinf(volumes), 1.0, volumes)  # of what is held nobody asks
     return Contents(conduction, it, ids, drive, has_one, problem, volumes)
