@@ -437,4 +437,4 @@ class FaceMaker:
             1.0 if it.substance is None else it.substance.factors[direction]
             for it in self._found.fillings
         ]
-        return Surface(distance, np.array(factors), position, enthalpy)
+        return Surface(distance, np.array(factors), position, enthalpy, by_radius)

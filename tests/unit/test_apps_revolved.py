@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.body_samples import PLAIN, build, finish, heat_model, settings, settle, start
+from tests.support.body_samples import (
+    PLAIN,
+    ROUND,
+    build,
+    finish,
+    heat_model,
+    settings,
+    settle,
+    start,
+)
 from tests.unit.test_apps_graded import heat_of
 from tetris_sim.config import ConfigMistakesError, make_config
 from tetris_sim.model.problem import Problem
@@ -342,3 +351,57 @@ def test_a_configuration_that_was_resolved_means_the_same() -> None:
     again = make_config(first.resolved())
     assert again.resolved() == first.resolved()
     assert {*first.boundaries} == {"*", "r-", "theta-", "theta+"}
+
+
+@pytest.mark.parametrize(
+    "faces",
+    [
+        {"theta-": {"type": "neumann", "flux": 90}, "theta+": {"type": "neumann"}},
+        {
+            "theta-": {"type": "robin", "h": 5, "ambient": 300},
+            "theta+": {"type": "dirichlet", "value": 5},
+        },
+        {
+            "theta-": {"type": "radiation", "emissivity": 0.8, "ambient": 400},
+            "theta+": {"type": "neumann", "flux": "9*r"},
+        },
+    ],
+    ids=["flux", "convection", "radiation"],
+)
+def test_tables_of_one_row_are_the_numbers_themselves_in_a_sector(faces: dict[str, Any]) -> None:
+    """Cells at faces across theta are as far from them as their radius says."""
+
+    def sector(*, tabled: bool) -> Problem:
+        def number(value: float) -> Any:
+            return {"table": [[20, value]]} if tabled else value
+
+        core = {"conductivity": number(3.0), "density": 2.0, "specific_heat": number(1.5)}
+        return build(
+            grid={
+                "coordinates": "cylindrical",
+                "axes": ["r", "theta"],
+                "shape": [8, 6],
+                "size": [0.8, 1.5],
+                "origin": {"r": 0.3},
+            },
+            model=heat_model(
+                {"material": "brick"},
+                {"material": "core", "box": {"r": [0.5, 0.9]}},
+                materials={**ROUND, "core": core},
+            ),
+            initial={"type": "constant", "value": 20},
+            boundaries={
+                "r-": {"type": "neumann"},
+                "r+": {"type": "robin", "h": 2, "ambient": 50},
+                **faces,
+            },
+            time={"dt": 1e-4, "steps": 60},
+        )
+
+    plain, tabled = (sector(tabled=it) for it in (False, True))
+    assert tabled.body.enthalpy is not None
+    assert tabled.view is not None
+    whole = tuple((0, n) for n in tabled.grid.shape)
+    found, wanted = tabled.view.look(whole, finish(tabled)[None])[0], finish(plain)
+    assert abs(wanted - 20).max() > 1
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11)
