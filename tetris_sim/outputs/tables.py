@@ -308,6 +308,7 @@ def tally(snapshot: Snapshot) -> list[Tally]:
     holding = BodyMaterials(problem) if conduction and conduction.enthalpy else None
     for box in blocks(problem.grid.shape, problem.dtype.itemsize * problem.n_fields):
         state = snapshot.box(box)
+
         shares = None if problem.grid.is_even else problem.grid.volumes(box) / cell
         # Heat contents are of what cells hold.
         if holding is not None:
