@@ -182,7 +182,7 @@ def graded_coefficients(
         boxes: that make up the grid.
     """
     grid, fillings = found.painting.grid, found.fillings
-    if grid.is_even and (found.openings is None or found.enthalpy is None):
+    if grid.is_even and not (found.enthalpy and found.openings is not None):
         return None
     shares = found.painting.cuts.shares()[found.of_id].T
     conductivity = np.zeros((grid.ndim, len(fillings)))
@@ -220,7 +220,7 @@ def _is_by_id(given: GradedCoefficients, found: GridScan, boxes: Sequence[Ranges
     that walls must not cut faces between different materials.
     """
     assert given.openings is not None
-    assert found.enthalpy is not None
+    assert found.enthalpy
     kinds = found.enthalpy.kinds
     whole = np.equal.outer(kinds, kinds) | (given.openings == 1)
     return all(

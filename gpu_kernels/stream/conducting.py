@@ -264,7 +264,7 @@ def _kind(problem: Problem) -> PaletteKind:
         sources=bool(conduction.source) and not _adds_sum(problem),
         sums=_adds_sum(problem),
         # Of heat contents all cells have to hold the same, or each has a rate of its own.
-        held=held or (conduction.enthalpy is not None and bool((capacity != capacity[0]).any())),
+        held=held or bool(conduction.enthalpy and (capacity != capacity[0]).any()),
         enthalpy=conduction.enthalpy,
     )
 

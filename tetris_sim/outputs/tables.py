@@ -311,9 +311,9 @@ def tally(snapshot: Snapshot) -> list[Tally]:
 
         shares = None if problem.grid.is_even else problem.grid.volumes(box) / cell
         # Heat contents are of what cells hold.
-        if holding is not None:
+        if holding:
             shares = np.broadcast_to(holding.capacity(box, holding.ids(box)) / cell, state[0].shape)
-        if conduction is not None:
+        if conduction:
             held = conduction.held(box)
             if held.all():
                 continue
