@@ -83,6 +83,8 @@ struct Step {
         }
     }
 
+    __device__ __forceinline__ void begin(int) const {}
+
     __device__ __forceinline__ void start_copies(int n, int slot) const {
         constexpr int pieces = sizeof(Entry) / 16;
         if (threadIdx.x >= pieces) return;
@@ -176,6 +178,8 @@ struct Step {
     const Memory& memory;
     const Place& place;
     int first_z;
+
+    __device__ __forceinline__ void begin(int) const {}
 
     __device__ __forceinline__ void start_copies(int n, int slot) const {
         Faces& to = shared.faces[slot];

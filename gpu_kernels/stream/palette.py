@@ -462,6 +462,11 @@ class PaletteKind:
         }
 
     @property
+    def begins_with_heat(self) -> bool:
+        """Whether fluxes into a point begin with its heat content (`palette_3d_faces.cuh`)."""
+        return self.pieces > 0 and (self.only or not self.varies) and not self.held
+
+    @property
     def bits(self) -> int:
         """Bits of an id in words."""
         return 4 if self.n_ids <= MOST_NIBBLES else 8

@@ -482,7 +482,8 @@ class PaletteTile3D:
         # The state's planes, the rows that warps exchange at each level, packed ids, and the
         # tables.
         planes_of_sum = self.ahead + 1 if kind.sums else 0
-        state = (self.ahead + 2 + planes_of_sum) * self.warps * self.rows * row
+        planes = self.ahead + 1 + (not kind.begins_with_heat) + planes_of_sum
+        state = planes * self.warps * self.rows * row
         ends = max(1, 2 * (steps - 1)) * self.warps * 2 * row
         pieces = word_pieces(_WORD_3D // item, kind.bits)
         planes = 1 if kind.only else 2 * steps + self.ahead
@@ -559,6 +560,7 @@ def palette_3d_kernel(
             "TS_AHEAD": tile.ahead,
             "TS_BLOCKS": tile.blocks,
             "TS_COPIES": tile.copies,
+            "TS_UNROLLED": 1,
         },
         depth=steps,
         tile=(1, *tile.written(item)),

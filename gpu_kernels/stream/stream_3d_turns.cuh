@@ -6,6 +6,7 @@
 //         functor says:
 //             start_copies(n, slot)   start copying what lies beside plane n of the state (the first
 //                                     that is read is plane 0) into slot `slot` of `kept`
+//             begin(turn)             what is done once in a turn, while its plane is on its way
 //             advance(rows, place, arrival, kept_of_level, finished)   one plane of one level
 //         Pipelined, a level works on what the one below finished in the turn before: nothing in a
 //         turn waits for anything else in it, and one barrier a turn serves all levels. Otherwise it
@@ -94,6 +95,7 @@ __device__ __forceinline__ void stream_planes(const real* __restrict__ src, real
     int slot = 0, beside = 0, slot_of_sum = 0;
 #pragma unroll turns_unrolled
     for (int turn = 0; turn < high_z - low_z + delay; ++turn) {
+        step.begin(turn);
         asm volatile("cp.async.wait_group %0;" ::"n"(ahead - 1) : "memory");
         __syncthreads();  // the plane is there, and nobody reads any more what this turn overwrites
         if (turn + ahead < n_read)
