@@ -22,10 +22,18 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
+from tetris_sim.apps.heat.cut_cells import BodyWalls
 from tetris_sim.apps.heat.electric import Currents, find_currents
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
-from tetris_sim.apps.heat.lumps import make_network, read_lumps
+from tetris_sim.apps.heat.lumps import (
+    has_changing,
+    lumps_in,
+    make_network,
+    read_lumps,
+    still_fluids,
+    warm_fluids,
+)
 from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
 from tetris_sim.apps.heat.sections import (
@@ -42,9 +50,8 @@ from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import MIRROR, TEMPERATURE, Conduction, Ids, Medium, Numbers
-from tetris_sim.model.equations import LumpNetwork
+from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.radiation import Enclosures
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
@@ -301,8 +308,7 @@ class Body:
         signals: that controllers decide, by the name of the controller.
         flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
             moves and nothing but its own cells exchanges heat with it.
-        network: of the lumps that exchange heat with it.
-        enclosures: voids in it whose surfaces radiate.
+        around: what else exchanges heat with it.
         currents: through it, which heat it.
     """
 
@@ -315,8 +321,7 @@ class Body:
     limiting: str
     signals: Mapping[str, Signal] = field(default_factory=dict)
     flows: tuple[Numbers, ...] | None = None
-    network: LumpNetwork | None = None
-    enclosures: Enclosures | None = None
+    around: Around = NOTHING_AROUND
     currents: Currents | None = None
 
     @property
@@ -342,7 +347,7 @@ class Body:
     def ambients(self) -> Numbers:
         """The temperature of the fluid of each id, NaN where there is none [degC]."""
         return np.array(
-            [math.nan if it.fluid is None else it.fluid.ambient for it in self.found.fillings]
+            [math.nan if it.fluid is None else it.fluid.held_at for it in self.found.fillings]
         )
 
 
@@ -367,7 +372,7 @@ def examine(
         model.model_dump(mode="json"),
         request.model_dump(mode="json", include={"grid", "boundaries", "time", "control"}),
     ]
-    run = next(_RUNS) if anew and (request.control or model.lumps) else 0
+    run = next(_RUNS) if anew and (request.control or lumps_in(model)) else 0
     return _examine(_Question(json.dumps(values), stamps(texts_in(values)), run, model, request))
 
 
@@ -397,7 +402,9 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
             f"{grid.n_points:.3g} are more than the {_MOST_POINTS:.3g} that this is made for"
         )
         raise ConfigError(msg)
-    regions = model.regions or (RegionSection(material=next(iter(model.substances()))),)
+    times = _times(request)
+    regions = still_fluids(model, times)
+    regions = regions or (RegionSection(material=next(iter(model.substances()))),)
     volumes = [(n, it) for n, it in enumerate(model.sources) if isinstance(it, VolumeSource)]
     painting = RasterizedBody(
         grid, regions, volumes, tuple(model.substances().values()), model.contacts
@@ -430,7 +437,6 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     if mistakes:
         raise ConfigError("\n".join(f"{key}: {said}" for key, said in mistakes.items()))
 
-    times = _times(request)
     signals = {name: Signal(name, first_output(it)) for name, it in request.control.items()}
     switched: dict[str, list[Signal]] = {}
     for name, section in request.control.items():
@@ -459,28 +465,38 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
     currents = find_currents(model, found)
-    if flows is None and (model.lumps or enclosures or currents):
+    body = replace(body, around=Around(enclosures=enclosures), currents=currents)
+    changing = has_changing(model)
+    if flows is None and (changing or enclosures or currents):
         flows = tuple(
             np.zeros([n + (k == axis) for k, n in enumerate(grid.shape)])
             for axis in range(grid.ndim)
         )
-    body = replace(body, flows=flows, enclosures=enclosures, currents=currents)
-    if not model.lumps:
+        body = replace(body, flows=flows)
+    if not changing:
         return body
-    numbers = {it.name: number for number, it in enumerate(regions) if it.name is not None}
-    lumps = read_lumps(model.lumps, numbers, found, body.conduction(), joules)
-    network = make_network(model.lumps, lumps, joules, times)
-    more = {signal.name: signal for it in lumps for signal in (it.mean, it.now)}
-    return replace(body, network=network, signals={**signals, **more})
+
+    walls, sections = BodyWalls(found, beyond.periodic), lumps_in(model)
+    numbered = {it.name: (n, it.fluid) for n, it in enumerate(model.regions) if it.name}
+    lumps = read_lumps(sections, numbered, walls, joules)
+    network = make_network(sections, lumps, joules, times) if lumps else None
+    fluids = warm_fluids(model, walls, joules, times)
+    decided = [signal for pair in (network.signals if network else ()) for signal in pair]
+    return replace(
+        body,
+        around=replace(body.around, network=network, fluids=fluids),
+        signals={**signals, **{it.name: it for it in decided}},
+    )
 
 
 def _flows(model: HeatModel, found: GridScan, *, per_volume: bool) -> tuple[Numbers, ...] | None:
     """The heat capacity that what moves carries through faces; None if nothing moves."""
     velocities = model.velocities
-    if model.lumps and found.enthalpy is not None:
+    if has_changing(model) and found.enthalpy is not None:
         msg = (
-            "model.lumps: a body with lumps has constant properties, and here something melts, "
-            "radiates or depends on temperature; give numbers"
+            f"model.{'lumps' if model.lumps else 'regions'}: a body with lumps, or fluids whose "
+            "temperature changes, has constant properties, and here something melts, radiates or "
+            "depends on temperature; give numbers"
         )
         raise ConfigError(msg)
     if not velocities:

@@ -13,9 +13,10 @@ ever smaller time steps. What is missing for it is put into the other cells that
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,9 @@ from tetris_sim.apps.heat.surfaces import (
     unique_rows,
 )
 from tetris_sim.apps.initial_file import Box
+
+if TYPE_CHECKING:
+    from tetris_sim.apps.heat.survey import GridScan
 
 States = npt.NDArray[np.int32]
 _LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
@@ -402,3 +406,129 @@ def _exchanging(
         first, second = (np.array([it == name for it in names]) for name in contact.between)
         found |= np.logical_and.outer(first, second)
     return np.asarray(found | found.T)
+
+
+# Walls of a body, for what exchanges heat with it from outside.
+
+
+@dataclass(frozen=True, eq=False)
+class Walls:
+    """Faces of cells of a body that look at cells of another kind.
+
+    Attributes:
+        cell: flat number of the cell of the body, (n,).
+        beyond: of the one that it looks at, (n,).
+        axis: normal to the face, (n,).
+        area: of the true surface that the face stands for (n,) [m^2].
+        half: resistance from the centre of the cell to the face, (n,) [m^2 K/W].
+    """
+
+    cell: Places
+    beyond: Places
+    axis: Places
+    area: Numbers
+    half: Numbers
+
+    def conductance(self, h: float) -> Numbers:
+        """Return what passes through a film and the half cells behind it, (n,) [W/K]."""
+        if h == 0:
+            return np.zeros(len(self.area))
+        return np.asarray(self.area / (1 / h + self.half))
+
+
+class BodyWalls:
+    """Looks for the walls of a body.
+
+    Args:
+        found: the body.
+        periodic: per axis.
+    """
+
+    def __init__(self, found: GridScan, periodic: Sequence[bool]) -> None:
+        self.found, self.grid, self._periodic = found, found.painting.grid, periodic
+        self._whole = tuple((0, n) for n in self.grid.shape)
+        self.ids = found.medium().ids(self._whole)
+        # Cells that store heat, and those of nothing.
+        self.solid = np.array([it.substance is not None for it in found.fillings])[self.ids]
+        fluid = np.array([it.fluid is not None for it in found.fillings])[self.ids]
+        self.empty = ~self.solid & ~fluid
+        self._resists = [self._resistances(axis) for axis in range(self.grid.ndim)]
+
+    def seen(self, region: int) -> Mask:
+        """Return the cells in which a region of a number is seen."""
+        return np.asarray(self.found.painting.seen(region, self._whole))
+
+    def shares(self, cells: Mask) -> Numbers:
+        """Return the share of each cell in the volume of some cells."""
+        volumes = np.where(cells, self.grid.volumes(self._whole), 0.0)
+        return np.asarray(volumes / max(volumes.sum(), 1e-300))
+
+    def by_cell(self, walls: Walls, values: Numbers) -> Numbers:
+        """Return sums over the walls of each cell, of the shape of the grid."""
+        found = np.bincount(walls.cell, values, self.solid.size)
+        return np.asarray(found.reshape(self.grid.shape))
+
+    def _resistances(self, axis: int) -> Numbers:
+        """Half a cell along an axis [m^2 K/W]."""
+        place = self.grid.ndim - 1 - axis  # of x, y, z
+        k = [
+            1.0 if it.substance is None else it.substance.conductivity[place]
+            for it in self.found.fillings
+        ]
+        width = self.grid.distances(axis, self._whole)
+        return np.asarray(np.broadcast_to(width, self.grid.shape) / (2 * np.array(k)[self.ids]))
+
+    def at_face(self, face: str) -> Walls:
+        """Return the walls at a face of the box."""
+        grid, axis = self.grid, self.grid.axis_names.index(face[:-1])
+        at = 0 if face[-1] == "-" else grid.shape[axis] - 1
+        places = np.argwhere(self.solid)
+        places = places[places[:, axis] == at]
+        lower = places.copy()
+        lower[:, axis] -= face[-1] == "-"
+        return self._walls(places, places, axis, grid.areas_at(axis, lower))
+
+    def between(self, cells: Mask, others: Mask) -> Walls:
+        """Return the walls of some cells of the body that look at others, which are none of it."""
+        parts = list[Walls]()
+        for axis, up in itertools.product(range(self.grid.ndim), (True, False)):
+            n = self.grid.shape[axis]
+            beside = np.roll(others, -1 if up else 1, axis)
+            places = np.argwhere(cells & self.solid & beside)
+            edge = n - 1 if up else 0
+            if not self._periodic[axis]:
+                places = places[places[:, axis] != edge]
+            beyond, lower = places.copy(), places.copy()
+            beyond[:, axis] = (beyond[:, axis] + (1 if up else -1)) % n
+            lower[:, axis] -= not up
+            walls = self._walls(places, beyond, axis, self.grid.areas_at(axis, lower))
+            parts.append(replace(walls, area=walls.area * self._openness(walls)))
+        return Walls(
+            *(np.concatenate([getattr(it, own.name) for it in parts]) for own in fields(Walls))
+        )
+
+    def _walls(self, places: Places, beyond: Places, axis: int, area: Numbers) -> Walls:
+        flat, there = (
+            np.ravel_multi_index(tuple(it.T), self.grid.shape) for it in (places, beyond)
+        )
+        half = self._resists[axis].reshape(-1)[flat]
+        return Walls(flat, there, np.full(len(flat), axis), area, half)
+
+    def _openness(self, walls: Walls) -> Numbers:
+        """The true area that faces stand for, per area of the face."""
+        painting, of_id = self.found.painting, self.found.of_id
+        ids = self.ids.reshape(-1)
+        own, other = (np.array(of_id)[ids[it]] for it in (walls.cell, walls.beyond))
+        # A fluid knows the direction of its surface; of a void only its whole area is known.
+        shares = painting.cuts.shares()[other, walls.axis]
+        whole = np.ones((len(painting.fillings),) * 2)
+        bases = np.array(painting.cuts.bases)
+        for (a, b), (true, _, faces) in painting.cuts.areas().items():
+            if faces > 0:
+                whole[a, b] = whole[b, a] = true / faces
+        is_fluid = np.array([it.fluid is not None for it in painting.fillings])[other]
+        found = np.where(is_fluid, shares, whole[bases[own], bases[other]])
+        openings = self.found.openings
+        # Where walls off the faces cut a cell, its other faces are as long as what is left of it.
+        own_share = 1.0 if openings is None else openings[walls.axis, own, other]
+        return np.asarray(found * own_share)

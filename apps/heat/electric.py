@@ -23,7 +23,7 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.equations import Heated
+from tetris_sim.model.exchange import Heated
 from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed, suggestion

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.heat.materials import Capacity, FluidSection
 from tetris_sim.apps.time_functions import TimeFunction, check_course, read_course
 from tetris_sim.config.sections.conditions import FaceName, NeumannFace
 from tetris_sim.config.sections.quantities import (
@@ -32,18 +34,20 @@ from tetris_sim.config.sections.quantities import (
 from tetris_sim.config.sections.schema import ProbeName
 from tetris_sim.config.sections.varying import Varying, VaryingPower, VaryingSetpoint
 from tetris_sim.errors import ConfigError
-from tetris_sim.model.conduction import Conduction, Numbers, Parameter
-from tetris_sim.model.equations import Lump, LumpNetwork
+from tetris_sim.model.conduction import Numbers, Parameter
+from tetris_sim.model.exchange import Lump, LumpNetwork
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
+    from tetris_sim.apps.heat.cut_cells import BodyWalls
     from tetris_sim.apps.heat.model import HeatModel
-    from tetris_sim.apps.heat.survey import GridScan
+    from tetris_sim.apps.heat.sections import RegionSection
     from tetris_sim.config.sections.schema import Request
 
-Capacity = Annotated[float, Quantity("a heat capacity", "J/K", ("140 J/K",), "positive")]
 Resistance = Annotated[float, Quantity("a thermal resistance", "K/W", ("0.3 K/W",), "positive")]
+Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 _KINDS = ("face", "region", "lump", "ambient")
 
 
@@ -53,10 +57,11 @@ class ExchangeSection(Section):
     face: FaceName | None = None
     """A face of the box: an insulated one, or one with a flux; with `h`."""
     h: HeatTransferCoefficient | None = None
-    """Between the face and the lump [W/(m^2 K)]."""
+    """Between a surface and the lump [W/(m^2 K)]."""
     region: str | None = None
-    """A region of a material, with `resistance`, which is spread evenly over its cells; or one of a
-    fluid, which then is as warm as the lump, with the `h` of the fluid.
+    """A region of a material, with `h` on its surfaces that look into voids, or with `resistance`,
+    which is spread evenly over its cells; or one of a fluid, which then is as warm as the lump,
+    with the `h` of the fluid.
     """
     lump: str | None = None
     """Another lump, with `resistance`; said by one of the two."""
@@ -71,14 +76,20 @@ class ExchangeSection(Section):
         if len(kinds) != 1:
             msg = f"{listed(kinds, 'and') or 'nothing'} given; give one of {listed(_KINDS)}"
             raise ValueError(msg)
-        if (self.h is not None) != (self.face is not None):
+        if self.h is None and self.face is not None:
             msg = "a face and its h belong together"
+            raise ValueError(msg)
+        if self.h is not None and kinds[0] in ("lump", "ambient"):
+            msg = f"h is that of a surface, and {kinds[0]} has none; give its resistance"
             raise ValueError(msg)
         if self.resistance is None and kinds[0] in ("lump", "ambient"):
             msg = f"{kinds[0]} is given without resistance"
             raise ValueError(msg)
         if self.resistance is not None and self.face is not None:
             msg = "a face exchanges by h; leave resistance out"
+            raise ValueError(msg)
+        if self.resistance is not None and self.h is not None:
+            msg = "a region exchanges by h on its surface, or by a resistance; give one of both"
             raise ValueError(msg)
         return self
 
@@ -101,7 +112,8 @@ Lumps = dict[ProbeName, LumpSection]
 
 def lump_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
     """Yield names of exchanges that are nothing, and what lumps cannot go with, with key paths."""
-    if not model.lumps:
+    yield from _fluid_mistakes(model)
+    if not lumps_in(model):
         return
     regions = {it.name: it for it in model.regions if it.name is not None}
     faces = [axis + sign for axis in request.grid.names for sign in "-+"]
@@ -133,12 +145,50 @@ def lump_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath,
             region = regions.get(it.region or "")
             if region is not None and region.void:
                 yield (*path, "region"), "in a void there is nothing to exchange heat with"
-            elif region is not None and (region.fluid is None) == (it.resistance is None):
-                told = "has its own h" if region.fluid is not None else "needs a resistance"
-                yield (*path, "region"), f"this region {told}"
+            elif region is not None and region.fluid is not None:
+                if it.resistance is not None or it.h is not None:
+                    yield (*path, "region"), "this region has its own h; leave it out here"
+                if region.fluid.capacity is not None:
+                    told = "this fluid has a capacity of its own; give it an ambient"
+                    yield (*path, "region"), told
+            elif region is not None and it.resistance is None and it.h is None:
+                yield (*path, "region"), "this region needs h, or a resistance"
             if it.face in faces and not _is_free(request, it.face):
                 told = f"boundaries of {it.face} give more than a flux; let it be neumann"
                 yield (*path, "face"), told
+
+
+def _fluid_mistakes(model: HeatModel) -> Iterator[tuple[KeyPath, str]]:
+    """Yield fluids whose temperatures cannot be told from others'."""
+    names = {*model.lumps}
+    for number, region in enumerate(model.regions):
+        if region.fluid is None or not region.fluid.changes:
+            continue
+        path: KeyPath = ("model", "regions", number)
+        if region.name is None:
+            told = "its temperature changes; give the region a name, by which statistics call it"
+            yield (*path, "fluid"), told
+        elif region.name in names:
+            yield (*path, "name"), "something else of one temperature has this name"
+        names |= {region.name or ""}
+
+
+def lumps_in(model: HeatModel) -> dict[str, LumpSection]:
+    """Return lumps and fluids that have a capacity, by name."""
+    found = dict(model.lumps)
+    for region in model.regions:
+        fluid = region.fluid
+        if fluid is None or fluid.capacity is None or fluid.initial is None:
+            continue
+        exchange = ExchangeSection(region=region.name or "")
+        own = LumpSection(capacity=fluid.capacity, initial=fluid.initial, exchanges=(exchange,))
+        found[region.name or ""] = own
+    return found
+
+
+def has_changing(model: HeatModel) -> bool:
+    """Whether anything around a body has a temperature that changes."""
+    return bool(model.lumps) or any(it.fluid and it.fluid.changes for it in model.regions)
 
 
 def _is_free(request: Request, face: str) -> bool:
@@ -148,101 +198,118 @@ def _is_free(request: Request, face: str) -> bool:
 
 def read_lumps(
     sections: Mapping[str, LumpSection],
-    numbers: Mapping[str, int],
-    found: GridScan,
-    body: Conduction,
+    regions: Mapping[str, tuple[int, FluidSection | None]],
+    walls: BodyWalls,
     joules: float,
 ) -> tuple[Lump, ...]:
     """Return the lumps of a body with what they exchange with its cells.
 
     Args:
         sections: by name.
-        numbers: of regions by name.
-        found: the body.
-        body: its conduction.
+        regions: by name: their numbers, and what fluid they are.
+        walls: of the body.
         joules: what an exchange is in watts: coefficients of graded axes are of whole cells,
             conductances of even grids per volume.
 
     Raises:
         ConfigError: an exchange is with nothing.
     """
-    grid = found.painting.grid
-    whole = tuple((0, n) for n in grid.shape)
-    ids = body.medium.ids(whole)
-    solid = np.isfinite(body.medium.capacity)[ids]
     lumps = []
-
     for name, section in sections.items():
-        gives, takes, offset = (np.zeros(grid.shape) for _ in range(3))
+        gives = np.zeros(walls.grid.shape)
         for number, it in enumerate(section.exchanges):
-            if it.face is not None:
-                own = _of_face(found, ids, solid, it) / joules
-                gives, takes = gives + own, takes + own
-            elif it.region is not None:
-                cells = found.painting.seen(numbers[it.region], whole)
-                key = f"model.lumps.{name}.exchanges.{number}.region"
-                fluid = found.painting.regions[numbers[it.region]].fluid
-                if fluid is not None:
-                    own = _beside(body, found, ids, cells, solid)
-                    # The cells exchange with the fluid at its ambient already: a lump adds
-                    # only the difference.
-                    gives, offset = gives + own, offset + own * fluid.ambient
-                    cells = own > 0
-                else:
-                    cells = cells & solid
-                    shares = np.where(cells, grid.volumes(whole), 0.0)
-                    own = shares / max(shares.sum(), 1e-300) / (it.resistance or 1.0) / joules
-                    gives, takes = gives + own, takes + own
-                if not cells.any():
-                    msg = f"{key}: {it.region} has no cell that exchanges heat"
-                    raise ConfigError(msg)
+            if it.lump is not None or it.ambient is not None:
+                continue
+            own = _exchanged(it, regions, walls)
+            if not own.any():
+                key = f"model.lumps.{name}.exchanges.{number}"
+                raise ConfigError(_nothing(it, key, regions))
+            gives += own / joules
         mean, now = (Signal(f"{name} {what}", section.initial) for what in ("mean", "now"))
-        lumps.append(Lump(name, gives, takes, offset, mean, now))
+        lumps.append(Lump(name, gives, gives, mean, now))
     return tuple(lumps)
 
 
-def _of_face(found: GridScan, ids: Any, solid: Any, it: ExchangeSection) -> Numbers:
-    """Conductances between the cells beside a face and a lump [W/K]."""
-    grid = found.painting.grid
-    assert it.face is not None
-    axis = grid.axis_names.index(it.face[:-1])
-    n = grid.shape[axis]
-    low, high = ((0, 1), (-1, 0)) if it.face[-1] == "-" else ((n - 1, n), (n - 1, n))
-    whole = [(0, length) for length in grid.shape]
-    plane = tuple(slice(*(low if k == axis else span)) for k, span in enumerate(whole))
-    faces = tuple(high if k == axis else span for k, span in enumerate(whole))
+def _exchanged(
+    it: ExchangeSection, regions: Mapping[str, tuple[int, FluidSection | None]], walls: BodyWalls
+) -> Numbers:
+    """Conductances between cells and a lump [W/K]."""
+    if it.face is not None:
+        at = walls.at_face(it.face)
+        return walls.by_cell(at, at.conductance(it.h or 0.0))
+    number, fluid = regions[it.region or ""]
+    cells = walls.seen(number)
+    if fluid is not None:
+        return _of_fluid(walls, number, fluid)
+    if it.resistance is not None:
+        return walls.shares(cells & walls.solid) / it.resistance
+    at = walls.between(cells, walls.empty)
+    return walls.by_cell(at, at.conductance(it.h or 0.0))
 
-    direction = grid.ndim - 1 - axis  # of x, y, z
-    k = np.array(
-        [
-            1.0 if f.substance is None else f.substance.conductivity[direction]
-            for f in found.fillings
-        ]
+
+def _of_fluid(walls: BodyWalls, number: int, fluid: FluidSection) -> Numbers:
+    """Conductances between cells and the fluid of a region [W/K]."""
+    at = walls.between(walls.solid, walls.seen(number))
+    return walls.by_cell(at, at.conductance(fluid.h))
+
+
+def _nothing(
+    it: ExchangeSection, key: str, regions: Mapping[str, tuple[int, FluidSection | None]]
+) -> str:
+    if it.face is not None:
+        return f"{key}.face: no cell of the body lies at {it.face}"
+    if it.h is None:
+        return f"{key}.region: {it.region} has no cell that exchanges heat"
+    return (
+        f"{key}.region: no surface of {it.region} looks into a void, and only those are free; "
+        "what is inside the body exchanges by a resistance, spread over its cells"
     )
-    width = grid.distances(axis, tuple(low if k == axis else s for k, s in enumerate(whole)))
-    # The film is in series with the half cell beside the face.
-    with np.errstate(divide="ignore"):
-        per_area = 1 / (1 / np.float64(it.h or 0.0) + width / (2 * k[ids[plane]]))
-    result = np.zeros(grid.shape)
-    result[plane] = np.where(solid[plane], per_area * grid.areas(axis, faces), 0.0)
-    return result
 
 
-def _beside(body: Conduction, found: GridScan, ids: Any, cells: Any, solid: Any) -> Numbers:
-    """Conductances of solid cells to neighbours among some cells, in units of the body."""
-    grid = found.painting.grid
-    result = np.zeros(grid.shape)
-    for axis, n in enumerate(grid.shape):
-        low, high = (
-            tuple(slice(*(span if k == axis else (0, m))) for k, m in enumerate(grid.shape))
-            for span in ((0, n - 1), (1, n))
-        )
+def still_fluids(model: HeatModel, times: Numbers) -> tuple[RegionSection, ...]:
+    """Return the regions of a body by itself: fluids whose temperature changes exchange nothing
+    there, as all of it is what lumps give.
 
-        faces = tuple((0, m - (k == axis)) for k, m in enumerate(grid.shape))
-        between = body.between(axis, faces, ids[low], ids[high])
-        result[low] += np.where(solid[low] & cells[high], between, 0.0)
-        result[high] += np.where(solid[high] & cells[low], between, 0.0)
-    return result
+    Raises:
+        ConfigError: a table cannot be read, or a number is not finite.
+    """
+    claimed = {it.region for lump in model.lumps.values() for it in lump.exchanges}
+    found = []
+    for number, region in enumerate(model.regions):
+        fluid = region.fluid
+        if fluid is not None and (fluid.changes or (region.name and region.name in claimed)):
+            held = fluid.held_at if fluid.ambient is None else _ambient(number, fluid, times)
+            at = held if isinstance(held, float) else float(held.during(times[0], times[0])[0])
+            alone = {"h": 0.0, "ambient": at, "capacity": None, "initial": None}
+            region = region.model_copy(update={"fluid": fluid.model_copy(update=alone)})
+        found.append(region)
+    return tuple(found)
+
+
+def warm_fluids(
+    model: HeatModel, walls: BodyWalls, joules: float, times: Numbers
+) -> tuple[Lump, ...]:
+    """Return the fluids whose temperature is given over time.
+
+    Args:
+        model: with its regions.
+        walls: of the body.
+        joules: see `read_lumps`.
+        times: at which numbers are checked [s].
+    """
+    found = []
+    for number, region in enumerate(model.regions):
+        fluid = region.fluid
+        if fluid is not None and fluid.changes and fluid.capacity is None:
+            course = _ambient(number, fluid, times)
+            gives = _of_fluid(walls, number, fluid) / joules
+            found.append(Lump(region.name or "", gives, gives, course, course))
+    return tuple(found)
+
+
+def _ambient(number: int, fluid: FluidSection, times: Numbers) -> Parameter:
+    key = f"model.regions.{number}.fluid.ambient"
+    return _read(fluid.ambient, Varying(TEMPERATURE, ("t",)), key, times)
 
 
 def make_network(

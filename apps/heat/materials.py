@@ -21,9 +21,11 @@ from pydantic import model_validator
 from tetris_sim.config.sections.quantities import (
     ContactResistance,
     HeatTransferCoefficient,
+    Quantity,
     Section,
     Temperature,
 )
+from tetris_sim.config.sections.varying import VaryingSetpoint
 from tetris_sim.model.conduction import Conduction, Curve, Enthalpy, Medium, Numbers
 from tetris_sim.model.problem import Field, InitialField, StateVariable, Total, View
 from tetris_sim.model.radiation import STEFAN_BOLTZMANN
@@ -491,10 +493,20 @@ def _blank(medium: Medium, box: Ranges, field: Field) -> Field:
 Emissivity = Annotated[float, Key(gt=0, le=1)]
 
 
-class FluidSection(Section):
-    """Cells of a fluid at a known temperature; neighbouring cells exchange heat with it."""
+Capacity = Annotated[float, Quantity("a heat capacity", "J/K", ("140 J/K",), "positive")]
 
-    ambient: Temperature
+
+class FluidSection(Section):
+    """Cells of a fluid at one temperature; neighbouring cells exchange heat with it."""
+
+    ambient: VaryingSetpoint | None = None
+    """Its temperature [degC]: a number, a table over time or a formula of t."""
+    capacity: Capacity | None = None
+    """Instead of `ambient`: a fluid as warm as what it exchanges makes it, a tank or a room [J/K],
+    in 2D per metre of depth, in 1D per square metre of cross-section; with `initial`.
+    """
+    initial: Temperature | None = None
+    """With `capacity`: its temperature when the run begins [degC]."""
     h: HeatTransferCoefficient = 0.0
     """[W/(m^2 K)]; 0 for a vacuum around what radiates."""
     emissivity: Annotated[float, Key(ge=0, le=1)] = 0.0
@@ -505,7 +517,28 @@ class FluidSection(Section):
         if not {"h", "emissivity"} & self.model_fields_set:
             msg = "a fluid needs h, emissivity, or both"
             raise ValueError(msg)
+        if (self.ambient is None) == (self.capacity is None):
+            msg = "give either the ambient of the fluid, or its capacity and initial"
+            raise ValueError(msg)
+        if (self.capacity is None) != (self.initial is None):
+            msg = "capacity and initial belong together"
+            raise ValueError(msg)
+        if self.emissivity > 0 and self.changes:
+            msg = "a fluid whose temperature changes does not radiate; leave emissivity out"
+            raise ValueError(msg)
         return self
+
+    @property
+    def changes(self) -> bool:
+        """Whether its temperature does."""
+        return not isinstance(self.ambient, float)
+
+    @property
+    def held_at(self) -> float:
+        """The temperature that its cells show [degC]."""
+        found = self.initial if self.ambient is None else self.ambient
+        assert isinstance(found, float)
+        return found
 
 
 class ContactSection(Section):

@@ -308,7 +308,7 @@ class HeatModel(Section):
         found = body.found
         still = not self.velocities or body.flows is None
         moving = () if still else (self._carrying(body).note,)
-        inside = body.enclosures.notes if body.enclosures else ()
+        inside = body.around.enclosures.notes if body.around.enclosures else ()
         inside += body.currents.notes if body.currents else ()
         return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving, *inside)
 
@@ -318,8 +318,8 @@ class HeatModel(Section):
         made = body.conduction()
         joules = 1.0 if made.coefficients is not None else body.grid.cell_volume
         heated = body.currents.heated(joules) if body.currents else None
-        around = body.network, body.enclosures, heated
-        return carry(body.grid, made, body.flows, self.advection, body.dt_limit, *around)
+        around = dataclasses.replace(body.around, heated=heated)
+        return carry(body.grid, made, body.flows, self.advection, body.dt_limit, around)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
         """Return where a region is seen, as a function of boxes of global indices.

@@ -39,17 +39,15 @@ from tetris_sim.model.conduction import (
 from tetris_sim.model.equations import (
     Elliptic,
     Equations,
-    Heated,
-    LumpNetwork,
     Moving,
     Stage,
     Substeps,
     tap,
 )
+from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, passage
-from tetris_sim.model.radiation import Enclosures
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.model.step_control import Signal
@@ -74,18 +72,14 @@ class Carrying:
         advection: how the temperature of a face follows from those of cells.
         peclet: the largest cell Peclet number, F / K of a face.
         dt_limit: largest stable time step [s].
-        network: of lumps that exchange heat with cells.
-        enclosures: voids whose surfaces radiate.
-        heated: what cells are given.
+        around: what else exchanges heat with cells.
     """
 
     flows: tuple[Numbers, ...]
     advection: str
     peclet: float
     dt_limit: float
-    network: LumpNetwork | None = None
-    enclosures: Enclosures | None = None
-    heated: Heated | None = None
+    around: Around = NOTHING_AROUND
 
     @property
     def note(self) -> str:
@@ -109,9 +103,7 @@ def carry(
     flows: tuple[Numbers, ...],
     wanted: Advection,
     still: float,
-    network: LumpNetwork | None = None,
-    enclosures: Enclosures | None = None,
-    heated: Heated | None = None,
+    around: Around,
 ) -> Carrying:
     """Choose how heat is carried, and find the largest stable step.
 
@@ -124,9 +116,7 @@ def carry(
         flows: see `Moving`.
         wanted: the scheme; auto is central where that does not oscillate, else van_leer.
         still: the largest stable step at rest [s].
-        network: of lumps that exchange heat with cells.
-        enclosures: voids whose surfaces radiate.
-        heated: what cells are given.
+        around: what else exchanges heat with cells.
     """
     whole: Ranges = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
@@ -148,12 +138,9 @@ def carry(
         advection = "central" if peclet <= OSCILLATES else "van_leer"
     most = _SHORTER.get(advection, 2.0) * float(leaving.max()) + 1 / still
     most = max(most, float(steep.max()) if advection == "central" else 0.0)
-    for it in () if network is None else network.lumps:
-        most += float((it.takes * rates).max())
-    if enclosures is not None:
-        most += float((enclosures.takes * rates).max())
+    most += sum(float((takes * rates).max()) for takes in around.takes)
     limit = 1 / most if most > 0 else math.inf
-    return Carrying(flows, advection, peclet, limit, network, enclosures, heated)
+    return Carrying(flows, advection, peclet, limit, around)
 
 
 def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Problem:
@@ -168,8 +155,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         ConfigError: something enters the domain whose temperature is not given.
     """
     central = carrying.advection == "central"
-    around = carrying.network, carrying.enclosures, carrying.heated
-    moving = Moving(rest.body, rest.boundary, carrying.flows, central, *around)
+    moving = Moving(rest.body, rest.boundary, carrying.flows, central, carrying.around)
     made = _Terms(rest, moving)
     tree = made.right_side(carrying.advection)
     name, rates, before, apart = _NEW, None, list[Stage](), dict[str, Any]()
@@ -178,10 +164,11 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         rates = integration(time, rest.dtype, made.numbers, adaptive=time.is_adaptive)
     else:
         made.parameters.append(Parameter("dt", np.array([rest.dt])))
-        if (inside := carrying.enclosures) is not None:
-            # What surfaces see of each other is looked at between two stages.
+        around = carrying.around
+        if around.looked_at:
+            # What surfaces see of each other, and streams take along, is looked at between stages.
             before = [Stage({_SEEN: formula("u + 0", u=made.here)})]
-            solve = Elliptic({_RADIATED: _SEEN}, {}, lambda seen, _, __: [inside.heat(seen[0])])
+            solve = Elliptic({_RADIATED: _SEEN}, {}, lambda seen, _, __: [around.heat(seen[0])])
             apart = {"elliptic": (solve,), "substeps": made.one_step}
             tree = formula("t + r*q", t=tree, r=made.rate, q=made.array(_RADIATED, made.nothing))
         tree = formula("u + dt*r", u=made.here, dt=Variable("dt"), r=tree)
@@ -430,17 +417,25 @@ class _Terms:
             raise ConfigError(msg)
 
     def _with_lumps(self, total: Node) -> Node:
-        """Add what lumps give, whose mean temperatures over a step are known when it begins, and
-        what cells are given.
+        """Add what lumps and inlets of streams give, whose mean temperatures over a step are known
+        when it begins, and what cells are given.
         """
-        if self.moving.heated is not None:
-            self._heat += self.moving.heated.heat
-        for number, lump in enumerate(self.moving.lumps):
+        around, streams = self.moving.around, self.moving.around.streams
+        if around.heated is not None:
+            self._heat += around.heated.heat
+        giving = [(it.gives, it.mean) for it in around.lumps]
+        self._exchange += sum(it.takes for it in around.lumps)
+        if streams:
+            self._exchange += streams.takes
+            giving += zip(streams.gives, streams.given, strict=True)
+
+        for number, (heat, mean) in enumerate(giving):
             name = f"lump{number}"
-            self._heat -= lump.offset
-            self._exchange += lump.takes
-            self.parameters.append(Parameter(name, _decided(lump.mean)))
-            gives = self.array(f"g_{name}", lump.gives)
+            gives = self.array(f"g_{name}", heat)
+            if isinstance(mean, Signal):
+                self.parameters.append(Parameter(name, _decided(mean)))
+            else:
+                self.parameters.append(replace(mean, name=name))
             total = formula("t + g*w", t=total, g=gives, w=Variable(name))
         return total
 

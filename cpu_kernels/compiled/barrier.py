@@ -1,4 +1,5 @@
-"""A barrier for threads that are inside compiled code and do not hold the interpreter lock.
+"""A barrier for threads that are inside compiled code and do not hold the interpreter lock, and
+what each of them computes of a whole slab.
 
 Idea    One counter and one generation number in shared memory. The last thread to arrive resets the
         counter and starts the next generation; the others spin on the generation, and after a while
@@ -21,6 +22,7 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tetris_sim.cpu_kernels.common.layout import COUNT, FIRST, LINKS, SHRINK
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     element_address,
     fetch_add,
@@ -36,6 +38,8 @@ _INT64 = ir.IntType(64)
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # of this process only
 _EVERYBODY = 0x7FFFFFFF
+# planes of about this many points get their ghosts while they are in the L2 cache
+CACHED_POINTS = 1 << 15
 _SPINS = 2000  # about 50 microseconds; a barrier is usually met in a few
 
 
@@ -105,3 +109,36 @@ def wake(typing_context, array, index):
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+@njit(nogil=True)  # compiled into its callers, which are kept on disk
+def _computed(axes, axis, steps_left):
+    """First and one past the last padded index along `axis` that is computed when `steps_left` more
+    steps follow.
+    """
+    low = axes[axis, FIRST] - steps_left * axes[axis, SHRINK]
+    high = axes[axis, FIRST] + axes[axis, COUNT] + steps_left * axes[axis, SHRINK + 1]
+    return low, high
+
+
+@njit(nogil=True)  # compiled into its callers, which are kept on disk
+def _part(span, thread, threads):
+    """This thread's piece of the range span[0] .. span[1]-1."""
+    low, n = span[0], span[1] - span[0]
+    return low + n * thread // threads, low + n * (thread + 1) // threads
+
+
+@njit(nogil=True)  # compiled into its callers, which are kept on disk
+def ranges(axes, steps_left, thread, threads):
+    """Planes, rows and columns this thread computes. A grid of one plane and one row is cut along
+    its columns.
+    """
+    planes, rows, columns = (
+        _computed(axes, 0, steps_left),
+        _computed(axes, 1, steps_left),
+        _computed(axes, 2, steps_left),
+    )
+    # A single row in 1D is cut along its columns; ghosts of axis 0 would need whole planes.
+    if planes[1] - planes[0] == 1 and rows[1] - rows[0] == 1 and axes[0, LINKS] == 0:
+        return planes, rows, _part(columns, thread, threads)
+    return _part(planes, thread, threads), rows, columns

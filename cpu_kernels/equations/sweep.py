@@ -17,7 +17,7 @@ from __future__ import annotations
 from numba import from_dtype, njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import larger, smaller
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
@@ -28,7 +28,6 @@ from tetris_sim.cpu_kernels.equations.planes import (
     of_stage,
 )
 from tetris_sim.cpu_kernels.equations.stages import EVEN, MADE, MARGIN, NOTHING, NUMBERS, WIDTH
-from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS
 
 _INT = types.intp
 SIGNATURE = types.void(

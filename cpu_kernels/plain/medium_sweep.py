@@ -30,7 +30,7 @@ from tetris_sim.cpu_kernels.common.layout import (
     RULE,  # noqa: F401
     RUN,  # noqa: F401
 )
-from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, ranges, wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     call_library,  # noqa: F401
     divide,  # noqa: F401
@@ -39,7 +39,6 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     round_to_half,  # noqa: F401
     store,
 )
-from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS, ranges
 
 # [the row update begins]
 REAL = types.float64

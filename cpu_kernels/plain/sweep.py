@@ -22,10 +22,9 @@ from numba import njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.common.layout import PITCH
-from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, ranges, wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, round_to_half, store  # noqa: F401  for the update
 from tetris_sim.cpu_kernels.plain.ghosts import fill_ghosts
-from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS, ranges
 
 # [the row update begins]
 REAL = types.float64

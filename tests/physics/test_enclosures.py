@@ -43,8 +43,8 @@ def config(shape: list[int], size: list[float], *regions: Any, **sections: Any) 
 def enclosures(*given: Any, **sections: Any) -> Enclosures:
     moving = make_config(config(*given, **sections)).build().moving
     assert moving is not None
-    assert moving.enclosures is not None
-    return moving.enclosures
+    assert moving.around.enclosures is not None
+    return moving.around.enclosures
 
 
 def hole(box: dict[str, Any], patch: float | None = None) -> dict[str, Any]:

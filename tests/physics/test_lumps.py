@@ -198,3 +198,76 @@ def test_lumps_go_with_explicit_steps_and_free_faces() -> None:
         make_config(config(lumps, time={"scheme": "steady"}))
     with pytest.raises(ConfigError, match="neumann"):
         make_config(config(lumps, boundaries={"*": {"type": "dirichlet", "value": 0}}))
+
+
+BAR = {"material": "steel", "box": {"x": [0, 0.05]}, "name": "bar"}
+
+
+def of_bar(*regions: dict[str, Any], **lumps: Any) -> dict[str, Any]:
+    return {"material": None, "regions": [BAR, *regions], "lumps": lumps}
+
+
+def test_a_region_gives_through_its_surface_what_a_fluid_would_take(tmp_path: Path) -> None:
+    """Beside a void, h of a region is the same as a fluid of that h and the same capacity."""
+    rest = {"x": [0.05, 0.1]}
+    void = {"void": True, "box": rest}
+    tank = {"capacity": 1e5, "initial": 20, "exchanges": [{"region": "bar", "h": 3000}]}
+    water = {"name": "tank", "box": rest}
+    water["fluid"] = {"capacity": 1e5, "initial": 20, "h": 3000}
+    end: dict[str, Any] = {"time": {"t_end": 2000}}
+    by_region = run(tmp_path / "region", {}, model=of_bar(void, tank=tank), **end)
+    by_fluid = run(tmp_path / "fluid", {}, model=of_bar(water), **end)
+    for name in ("tank", "temperature mean", "heat from tank", "heat flow tank"):
+        assert by_region[name] == pytest.approx(by_fluid[name], rel=1e-12)
+
+    assert by_region["tank"][-1] > 40
+    total = by_region["heat"] + 1e5 * by_region["tank"]
+    assert np.ptp(total) < 1e-9 * abs(total[0])
+    assert abs(by_region["heat residual"]).max() < 1e-9 * abs(total[0])
+
+
+def test_a_round_surface_has_its_true_area(tmp_path: Path) -> None:
+    radius, capacity = 0.03, 1e-3
+    disc = {"name": "disc", "material": "copper", "where": f"hypot(x - 0.05, y - 0.05) < {radius}"}
+    sink = {"capacity": capacity, "initial": 80, "exchanges": [{"region": "disc", "h": 10}]}
+    model = {"material": None, "regions": [{"void": True}, disc], "lumps": {"sink": sink}}
+    grid = {"shape": [40, 40], "size": [0.1, 0.1]}
+    sink["power"] = 100
+    found = run(tmp_path, {}, model=model, grid=grid, time={"t_end": 0.2})
+    # A lump of next to no capacity is as warm as its power needs: P = h A (T - T_body).
+    warmer = found["sink"][-1] - found["temperature max"][-1]
+    assert warmer == pytest.approx(100 / (10 * 2 * np.pi * radius), rel=2e-3)
+
+
+@pytest.mark.parametrize("scheme", ["explicit", "implicit"])
+def test_a_fluid_follows_what_is_given_over_time(tmp_path: Path, scheme: str) -> None:
+    h, slope = 400.0, 50.0
+    air: dict[str, Any] = {"name": "air", "box": {"x": [0.05, 0.1]}}
+    air["fluid"] = {"ambient": {"table": [[0, 80], [10, 80 + slope * 10]]}, "h": h}
+    metal = {"conductivity": 1e4, "density": 1000.0, "specific_heat": 1000.0}
+    model: dict[str, Any] = {"materials": {"metal": metal}, "material": None, "lumps": {}}
+    model["regions"] = [BAR | {"material": "metal"}, air]
+    found = run(tmp_path, {}, model=model, time={"t_end": 3, "scheme": scheme})
+    # One temperature that lags behind a ramp.
+    t, lag = found["time"], 0.05 * 1e6 / h
+    exact = 80 + slope * (t - lag * (1 - np.exp(-t / lag)))
+    assert abs(found["temperature mean"] - exact).max() < 5e-3
+    assert abs(found["air"] - (80 + slope * t)).max() < 1e-9
+    limit = 1e-9 if scheme == "explicit" else 1e-3
+    assert abs(found["heat residual"]).max() < limit * np.ptp(found["heat"])
+
+
+@pytest.mark.parametrize(
+    ("fluid", "told"),
+    [
+        ({"h": 5}, "give either the ambient"),
+        ({"h": 5, "capacity": 5}, "belong together"),
+        ({"h": 5, "capacity": 5, "initial": 20, "ambient": 20}, "give either the ambient"),
+        ({"h": 5, "ambient": "20 + t", "emissivity": 0.5}, "does not radiate"),
+        ({"h": 5, "ambient": "20 + t"}, "give the region a name"),
+    ],
+)
+def test_mistakes_of_fluids_are_told(fluid: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigMistakesError, match=told) as caught:
+        make_config(config({}, model=of_bar({"fluid": fluid, "box": {"x": [0.05, 0.1]}})))
+    assert "model.regions.1" in str(caught.value)

@@ -25,11 +25,10 @@ import numpy as np
 
 from tetris_sim.model.boundary import Boundary, Side
 from tetris_sim.model.conduction import Conduction, Numbers, Parameter, repeated
+from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.formula import Node, Variable, walk
 from tetris_sim.model.program import Programs
-from tetris_sim.model.radiation import Enclosures
 from tetris_sim.model.slab import Ranges
-from tetris_sim.model.step_control import Signal
 
 Offset = tuple[int, ...]
 _TAP = re.compile(r"(.+)\[(-?\d+(?:,-?\d+)*)\]")
@@ -418,139 +417,9 @@ def total(digits: Sequence[int], exponent: int) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Lump:
-    """A part of one temperature that exchanges heat with the cells of a body.
-
-    What it gives to a cell in a step is gives times its mean temperature over the step, less takes
-    times the temperature of the cell, less offset: where a cell exchanges with a fluid whose
-    temperature the lump has, the body at rest counts that of the fluid already.
-
-    Attributes:
-        name: of the configuration.
-        gives: by cell, in the units of `Moving.flows`.
-        takes: likewise.
-        offset: likewise times degC.
-        mean: its temperature over each step [degC].
-        now: its temperature at the begin of each step [degC].
-    """
-
-    name: str
-    gives: Numbers
-    takes: Numbers
-    offset: Numbers
-    mean: Signal
-    now: Signal
-
-    def given(self, state: Numbers, time: float) -> float:
-        """Return what it gives to all cells of a state in the step that begins at a time, in the
-        units of `gives`.
-        """
-        warmth = self.gives * float(self.mean.at(np.array(time))) - self.offset
-        # Cells of voids have no state.
-        return float((warmth - np.where(self.takes > 0, self.takes * state, 0.0)).sum())
-
-
-@dataclass(frozen=True, eq=False)
-class LumpNetwork:
-    """All lumps of a body as one linear system, and what drives it.
-
-    Attributes:
-        lumps: in the order of their numbers.
-        capacity: of each [J/K].
-        between: conductances, (n, n), symmetric [W/K].
-        outside: to surroundings and field, (n,) [W/K].
-        powers: of each.
-        ambients: surroundings of each with their conductances [W/K].
-        joules: what an exchange of `lumps` is in watts.
-    """
-
-    lumps: tuple[Lump, ...]
-    capacity: Numbers
-    between: Numbers
-    outside: Numbers
-    powers: Sequence[Parameter]
-    ambients: Sequence[Sequence[tuple[float, Parameter]]]
-    joules: float
-
-    @property
-    def initial(self) -> Numbers:
-        """Temperatures when a run begins [degC]."""
-        return np.array([it.now.first for it in self.lumps])
-
-    @functools.cached_property
-    def box(self) -> Ranges:
-        """The smallest box of cells that lumps exchange heat with."""
-        any_cell = functools.reduce(np.logical_or, [it.gives > 0 for it in self.lumps])
-        spans = []
-        for axis in range(any_cell.ndim):
-            others = tuple(k for k in range(any_cell.ndim) if k != axis)
-            at = np.flatnonzero(any_cell.any(axis=others))
-            spans.append((int(at[0]), int(at[-1]) + 1) if len(at) else (0, 1))
-        return tuple(spans)
-
-    def seen(self, state: Numbers) -> Numbers:
-        """Return what lumps see of the cells of `box`: conductances times temperatures [W]."""
-        here = tuple(slice(*span) for span in self.box)
-        gives = [it.gives[here] for it in self.lumps]
-        found = [np.where(it > 0, it * state, 0.0).sum() for it in gives]
-        return self.joules * np.array(found)
-
-    def advance(
-        self, temperatures: Numbers, seen: Numbers, begin: float, end: float
-    ) -> tuple[Numbers, Numbers]:
-        """Return (the temperatures after a step, their means over it).
-
-        Args:
-            temperatures: at its begin.
-            seen: of the field, see `seen`.
-            begin: time [s].
-            end: time [s].
-        """
-        dt = end - begin
-        drive = seen.copy()
-        for k, (power, around) in enumerate(zip(self.powers, self.ambients, strict=True)):
-            drive[k] += power.during(begin, end)[0]
-            drive[k] += sum(g * it.during(begin, end)[0] for g, it in around)
-        exact, first, second = self._propagator(dt)
-        rate = drive / self.capacity
-        new = exact @ temperatures + first @ rate
-        mean = (first @ temperatures + second @ rate) / dt
-        return new, mean
-
-    def _propagator(self, dt: float) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the exponential of the network over a step, its integral, and the integral of
-        that: the blocks of one exponential (C. F. Van Loan, IEEE Trans. Autom. Control 23 (1978)
-        395).
-        """
-        from scipy.linalg import expm
-
-        n = len(self.lumps)
-        matrix = self.between - np.diag(self.between.sum(axis=1) + self.outside)
-        whole, one = np.zeros((3 * n, 3 * n)), np.eye(n)
-        # In units of the step, so that all blocks have the same size.
-        whole[:n, :n] = matrix / self.capacity[:, None] * dt
-        whole[:n, n : 2 * n] = whole[n : 2 * n, 2 * n :] = one
-        found = expm(whole)[:n]
-        return found[:, :n], found[:, n : 2 * n] * dt, found[:, 2 * n :] * dt * dt
-
-
-@dataclass(frozen=True, eq=False)
-class Heated:
-    """Heat that each cell is given, whatever its temperature: in the units of `Moving.flows`."""
-
-    name: str
-    heat: Numbers
-
-    def given(self, state: Numbers, time: float) -> float:
-        """Return the heat of all cells."""
-        del state, time
-        return float(self.heat.sum())
-
-
-@dataclass(frozen=True, eq=False)
 class Moving:
-    """A body whose heat equations move: what it is like at rest, what crosses its faces, and the
-    lumps around it.
+    """A body whose heat equations move: what it is like at rest, what crosses its faces, and
+    what is around it.
 
     Attributes:
         conduction: through the body at rest.
@@ -560,23 +429,14 @@ class Moving:
             over the volume of a cell [W/(m^3 K)].
         central: whether the temperature of a face is the mean of both sides, also where material
             leaves the domain.
-        network: lumps that exchange heat with its cells, if there are any.
-        enclosures: voids in it whose surfaces radiate.
-        heated: what its cells are given.
+        around: what else exchanges heat with its cells.
     """
 
     conduction: Conduction
     boundary: Boundary
     flows: tuple[Numbers, ...]
     central: bool
-    network: LumpNetwork | None = None
-    enclosures: Enclosures | None = None
-    heated: Heated | None = None
-
-    @property
-    def lumps(self) -> tuple[Lump, ...]:
-        """The lumps around it."""
-        return () if self.network is None else self.network.lumps
+    around: Around = NOTHING_AROUND
 
     def entering(self, axis: int, side: Side, box: Ranges) -> Numbers:
         """Return the heat capacity that enters the outermost cells of a box through a face of the

@@ -19,7 +19,6 @@ cell enters the other one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -299,12 +298,6 @@ class Enclosures:
             q, _ = it.fluxes(flat[it.cells])
             found -= np.bincount(it.cells, it.area * q[it.patch], found.size)
         return found.reshape(state.shape) / self.joules
-
-    def added_to(
-        self, rates: Callable[[Numbers, float], Numbers]
-    ) -> Callable[[Numbers, float], Numbers]:
-        """Return the rates of a state (1, n0, ...) at a time, with those of the radiation."""
-        return lambda u, time: rates(u, time) + (self.heat(u[0]) * self.rates)[np.newaxis]
 
     def slopes(self, state: Numbers) -> Slopes:
         """Return the derivatives of the rates of all cells by their temperatures."""

@@ -11,12 +11,14 @@ import numpy as np
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.heat_flows import (
     Sources,
+    beside,
     flow_through,
+    given_by,
     givers_of,
     heat_column,
-    lumps_of,
     openings,
     power_unit,
+    warmth_beside,
 )
 from tetris_sim.outputs.materials import (
     BodyMaterials,
@@ -27,7 +29,7 @@ from tetris_sim.outputs.materials import (
 )
 from tetris_sim.outputs.meter import SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.solvers.surface_flows import SOURCES, held_name, joules_of
+from tetris_sim.solvers.surface_flows import SOURCES, held_name
 
 # Heat balance since the first record: stored heat, heat that came in, and the residual.
 #
@@ -241,7 +243,7 @@ class Audit:
             columns += [f"{name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
             columns.append(f"{name} {heat} [{energy}]")
         columns += [f"{name} [{power}]" for name in self._names_of_flows()]
-        columns += [f"{it.name} [{variable.unit}]" for it in lumps_of(self._problem)]
+        columns += [f"{name} [{variable.unit}]" for name in beside(self._problem)]
 
         if self._sources is not None:
             columns.append(f"{SOURCES} [{power}]")
@@ -302,12 +304,13 @@ class Audit:
     ) -> list[float]:
         through = [flow_through(it, snapshot, now=self._now) for it in self._openings]
         between = [found.flow(pair) for pair in self._pairs] if found is not None else []
-        givers, time, given = givers_of(self._problem), snapshot.time, list[float]()
-        if givers:  # which read the whole state
-            state = snapshot.hidden(tuple((0, n) for n in self._problem.grid.shape))[0]
-            given = [it.given(state, time) * joules_of(self._problem) for it in givers]
+        problem, time, given, state = self._problem, snapshot.time, list[float](), None
+        if givers_of(problem):  # which read the whole state
+            state = snapshot.hidden(tuple((0, n) for n in problem.grid.shape))[0]
+            span = time, time if self._now else problem.time(snapshot.step + 1)
+            given = [*given_by(problem, state, span).values()]
         flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
-        temperatures = [float(it.now.at(np.array(time))) for it in lumps_of(self._problem)]
+        temperatures = warmth_beside(problem, state, time)
         power = 0.0 if self._sources is None else self._sources.power(snapshot)
         powers = self._powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
@@ -330,7 +333,7 @@ class Audit:
     def _names_of_flows(self) -> list[str]:
         faces = [f"{FLOW} {opening.name}" for opening in self._openings]
         pairs = [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
-        return [*faces, *pairs, *(f"{FLOW} {it.name}" for it in givers_of(self._problem))]
+        return [*faces, *pairs, *(f"{FLOW} {name}" for name in givers_of(self._problem))]
 
     def _surfaces(self) -> dict[str, tuple[list[str], dict[str, int]]]:
         """The surfaces of everything that is not held: by column, the names under which steps count
@@ -339,8 +342,8 @@ class Audit:
         found: dict[str, tuple[list[str], dict[str, int]]] = {
             f"{THROUGH} {it.name}": ([it.name], {f"{FLOW} {it.name}": 1}) for it in self._openings
         }
-        for it in givers_of(self._problem):
-            found[f"{FROM} {it.name}"] = ([it.name], {f"{FLOW} {it.name}": 1})
+        for name in givers_of(self._problem):
+            found[f"{FROM} {name}"] = ([name], {f"{FLOW} {name}": 1})
         if self._body is None:
             return found
         for pair, sign in held_pairs(self._body, self._pairs):

@@ -17,7 +17,7 @@ import numpy as np
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Neumann, Side
 from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
-from tetris_sim.model.equations import Heated, Lump
+from tetris_sim.model.exchange import NOTHING_AROUND, Around, Span, warmth
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
@@ -93,15 +93,42 @@ def openings(problem: Problem) -> Iterator[Opening]:
                 yield Opening(axis, side, problem.grid.axis_names[axis] + sign)
 
 
-def lumps_of(problem: Problem) -> tuple[Lump, ...]:
-    """Return the lumps around a body."""
-    return () if problem.moving is None else problem.moving.lumps
+def _around(problem: Problem) -> Around:
+    return NOTHING_AROUND if problem.moving is None else problem.moving.around
 
 
-def givers_of(problem: Problem) -> tuple[Lump | Heated, ...]:
-    """Return what gives heat to cells of a body by itself."""
-    heated = None if problem.moving is None else problem.moving.heated
-    return (*lumps_of(problem), *([heated] if heated else []))
+def givers_of(problem: Problem) -> tuple[str, ...]:
+    """Return the names of what gives heat to cells of a body by itself."""
+    around = _around(problem)
+    streams = around.streams.each if around.streams else ()
+    heated = (around.heated,) if around.heated else ()
+    return tuple(it.name for it in (*around.lumps, *streams, *heated))
+
+
+def given_by(problem: Problem, state: Numbers, span: Span) -> dict[str, float]:
+    """Return what each of them gives to a state over a span of time [W]."""
+    around, joules = _around(problem), joules_of(problem)
+    heated = (around.heated,) if around.heated else ()
+    found = {it.name: it.given(state, span) for it in around.lumps}
+    found |= around.streams.heats(state, span) if around.streams else {}
+    found |= {it.name: it.given(state, span) for it in heated}
+    return {name: heat * joules for name, heat in found.items()}
+
+
+def beside(problem: Problem) -> tuple[str, ...]:
+    """Return what is said of temperatures beside a body: of lumps, and at the ends of streams."""
+    around = _around(problem)
+    streams = around.streams.each if around.streams else ()
+    return (*(it.name for it in around.lumps), *(f"{it.name} outlet" for it in streams))
+
+
+def warmth_beside(problem: Problem, state: Numbers | None, time: float) -> list[float]:
+    """Return these temperatures beside a state, which only streams need [degC]."""
+    around = _around(problem)
+    found = [warmth(it.now, (time, time)) for it in around.lumps]
+    if around.streams and state is not None:
+        found += around.streams.outlets(state, (time, time)).values()
+    return found
 
 
 def flow_through(opening: Opening, snapshot: Snapshot, *, now: bool = False) -> float:

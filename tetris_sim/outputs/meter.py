@@ -31,7 +31,7 @@ from tetris_sim.model.conduction import AFFINE, MIRROR, Ids, Numbers, Parameter,
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.problem import Passage, Problem, passage
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.outputs.heat_flows import Sources, flow_through, givers_of, openings
+from tetris_sim.outputs.heat_flows import Sources, flow_through, given_by, givers_of, openings
 from tetris_sim.outputs.materials import BodyMaterials
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
@@ -103,10 +103,9 @@ class Meter:
                 self._add_shore(found, shore, state)
         if self._sources is not None:
             found[SOURCES] = self._sources.power(snapshot)
-        state = snapshot.field()[0] if givers_of(self._problem) else None
-        for it in givers_of(self._problem):
-            assert state is not None
-            found[it.name] = it.given(state, snapshot.time) * joules_of(self._problem)
+        if givers_of(self._problem):
+            span = snapshot.time, self._problem.time(snapshot.step + 1)
+            found |= given_by(self._problem, snapshot.field()[0], span)
         return found
 
     def replaced(self, before: Snapshot, after: Snapshot) -> dict[str, float]:

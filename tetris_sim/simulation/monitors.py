@@ -336,7 +336,7 @@ class LumpedParts:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._network = None if problem.moving is None else problem.moving.network
+        self._network = None if problem.moving is None else problem.moving.around.network
         self._step, self._is_decided = 0, False
         self._here = np.zeros(0) if self._network is None else self._network.initial
         self._after = self._here
@@ -349,8 +349,8 @@ class LumpedParts:
     @property
     def names(self) -> frozenset[str]:
         """Signals that follow from temperatures."""
-        lumps = () if self._network is None else self._network.lumps
-        return frozenset(signal.name for it in lumps for signal in (it.mean, it.now))
+        pairs = () if self._network is None else self._network.signals
+        return frozenset(signal.name for pair in pairs for signal in pair)
 
     def look(self, fleet: WorkerGroup) -> None:
         """Decide about the step that begins; all ranks call this alike."""
@@ -369,9 +369,9 @@ class LumpedParts:
         begin, end = self._problem.time(step), self._problem.time(step + 1)
         self._after, means = network.advance(self._here, seen, begin, end)
         self._is_decided = True
-        for lump, mean, after in zip(network.lumps, means, self._after, strict=True):
-            lump.mean.decide(begin, float(mean))
-            lump.now.decide(end, float(after))
+        for (over, now), mean, after in zip(network.signals, means, self._after, strict=True):
+            over.decide(begin, float(mean))
+            now.decide(end, float(after))
 
     def forget(self) -> None:
         """Decide once more: the field is another one."""

@@ -99,7 +99,7 @@ class Systems:
             SolveFailedError: the matrix is singular, or not finite.
         """
         moving = self._problem.moving
-        more = moving.enclosures.slopes(u[0]) if moving and moving.enclosures else None
+        more = moving.around.slopes(u[0]) if moving else None
         few = u.size <= _DIRECT or self._problem.grid.ndim == 1
         if not few and not more:
             with contextlib.suppress(FaceError):
@@ -284,10 +284,9 @@ class Systems:
 
 
 def right_sides(problem: Problem, arrays: Any) -> Callable[[Numbers, float], Numbers]:
-    """Compile right-hand sides, with what surfaces of voids exchange."""
+    """Compile right-hand sides, with what is looked at beside them."""
     rates: Callable[[Numbers, float], Numbers] = arrays.rates(problem)
-    moving = problem.moving
-    return moving.enclosures.added_to(rates) if moving and moving.enclosures else rates
+    return problem.moving.around.added_to(rates) if problem.moving else rates
 
 
 def _by_point(values: Numbers) -> Numbers:
@@ -545,7 +544,7 @@ class SteadyState:
         assert problem.rates is not None
         self._tolerance = problem.rates.tolerance
         self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
-        self._radiates = bool(problem.moving and problem.moving.enclosures)
+        self._radiates = bool(problem.moving and problem.moving.around.enclosures)
         self.notes: tuple[str, ...] = ()
 
     def advance(self, u: Any, step: int) -> Any:
