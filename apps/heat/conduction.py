@@ -31,6 +31,7 @@ from tetris_sim.apps.heat.lumps import (
     lumps_in,
     make_network,
     read_lumps,
+    read_streams,
     still_fluids,
     warm_fluids,
 )
@@ -481,10 +482,12 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     lumps = read_lumps(sections, numbered, walls, joules)
     network = make_network(sections, lumps, joules, times) if lumps else None
     fluids = warm_fluids(model, walls, joules, times)
+    rates = body.conduction().rates(1.0, tuple((0, n) for n in grid.shape))
+    streams = read_streams(model, walls, rates, joules, times)
     decided = [signal for pair in (network.signals if network else ()) for signal in pair]
     return replace(
         body,
-        around=replace(body.around, network=network, fluids=fluids),
+        around=replace(body.around, network=network, fluids=fluids, streams=streams),
         signals={**signals, **{it.name: it for it in decided}},
     )
 

@@ -34,6 +34,7 @@ from tetris_sim.apps.heat.surfaces import (
     unique_rows,
 )
 from tetris_sim.apps.initial_file import Box
+from tetris_sim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.survey import GridScan
@@ -506,6 +507,52 @@ class BodyWalls:
         return Walls(
             *(np.concatenate([getattr(it, own.name) for it in parts]) for own in fields(Walls))
         )
+
+    def along(self, path: Sequence[Sequence[float]], key: str) -> tuple[Places, Numbers, Numbers]:
+        """Return the cells that a path goes through, one after the other: flat numbers, middles of
+        its pieces in array order (n, ndim) [m], and their lengths [m].
+
+        Raises:
+            ConfigError: it leaves the grid.
+        """
+        ends = [self.grid.ends(axis) for axis in range(self.grid.ndim)]
+        points = np.array(path)[:, ::-1]  # array order
+        for number, point in enumerate(points):
+            if any(not e[0] <= x <= e[-1] for e, x in zip(ends, point, strict=True)):
+                msg = f"{key}.{number}: this point lies outside of the grid"
+                raise ConfigError(msg)
+
+        cells, middles, lengths = list[int](), list[Numbers](), list[float]()
+        for a, b in itertools.pairwise(points):
+            way = b - a
+            cuts = [(e - x) / d for e, x, d in zip(ends, a, way, strict=True) if d]
+            places = np.unique(np.concatenate([[0.0, 1.0], *cuts]).clip(0, 1))
+            for low, high in itertools.pairwise(places):
+                middle = a + way * (low + high) / 2
+                length = float(np.linalg.norm(way) * (high - low))
+                inside = (np.searchsorted(e, x, "right") for e, x in zip(ends, middle, strict=True))
+                index = np.minimum([*inside], self.grid.shape) - 1
+                cell = int(np.ravel_multi_index(tuple(index), self.grid.shape))
+                # A path that turns in a cell passes it once.
+                if cells and cells[-1] == cell:
+                    lengths[-1] += length
+                    continue
+                cells.append(cell)
+                middles.append(middle)
+                lengths.append(length)
+        return np.array(cells), np.array(middles), np.array(lengths)
+
+    def wetted(self, cells: Mask, middles: Numbers, h: float) -> tuple[Places, Places, Numbers]:
+        """Return of the walls of a void: the nearest of some points, the cell behind the wall, and
+        what passes [W/K].
+        """
+        from scipy.spatial import cKDTree
+
+        at = self.between(self.solid, cells)
+        index = np.unravel_index(at.beyond, self.grid.shape)
+        places = [self.grid.positions(axis, it) for axis, it in enumerate(index)]
+        nearest = cKDTree(middles).query(np.stack(places, axis=-1))[1]
+        return np.asarray(nearest, np.int64), at.cell, at.conductance(h)
 
     def _walls(self, places: Places, beyond: Places, axis: int, area: Numbers) -> Walls:
         flat, there = (

@@ -30,7 +30,7 @@ from tetris_sim.apps.domain import (
 from tetris_sim.apps.heat.boundaries import correlation_notes
 from tetris_sim.apps.heat.conduction import Body, examine, key_path
 from tetris_sim.apps.heat.electric import ElectricSection
-from tetris_sim.apps.heat.lumps import Lumps
+from tetris_sim.apps.heat.lumps import Lumps, StreamSections
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
@@ -111,6 +111,10 @@ class HeatModel(Section):
     lumps: Lumps = Field(default={})
     """By name: parts of one temperature, such as sinks, tanks and rooms, that exchange heat with
     faces, regions and fluids, with surroundings and with each other.
+    """
+    streams: StreamSections = Field(default={})
+    """By name: liquids and gases that flow through cells along paths, in cold plates, pipes and
+    channels.
     """
     electric: ElectricSection | None = None
     """Currents between electrodes, which heat the body."""
@@ -309,6 +313,7 @@ class HeatModel(Section):
         still = not self.velocities or body.flows is None
         moving = () if still else (self._carrying(body).note,)
         inside = body.around.enclosures.notes if body.around.enclosures else ()
+        inside += body.around.streams.notes if body.around.streams else ()
         inside += body.currents.notes if body.currents else ()
         return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving, *inside)
 
@@ -358,7 +363,7 @@ class HeatModel(Section):
 
     def _is_plain(self, request: Request) -> bool:
         """Whether the configuration as written describes one constant stencil, without a scan."""
-        still = self.velocity is None and not self.lumps and not self.electric
+        still = self.velocity is None and not self.lumps and not self.streams and not self.electric
         return self._of_one and still and not self.sources and self._is_even(request)
 
     def _is_constant(self, body: Body, request: Request) -> bool:

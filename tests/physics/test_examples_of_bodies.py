@@ -102,3 +102,10 @@ def test_walls_that_radiate_have_one_answer_on_workers_and_when_continued(tmp_pa
     assert {name: value for name, value in again.items() if "heat" not in name} == {
         name: value for name, value in whole.items() if "heat" not in name
     }
+
+
+def test_water_takes_what_modules_give_a_cold_plate(tmp_path: Path) -> None:
+    found = run("cold_plate", tmp_path / "r", "compute.method=auto", "grid.shape=[30, 20, 4]")
+    assert named(found, "water outlet") == pytest.approx(20 + 650 / (0.02 * 4181), abs=1e-4)
+    assert named(found, "heat flow water") == pytest.approx(-650, rel=1e-6)
+    assert 60 < named(found, "temperature max") < 66

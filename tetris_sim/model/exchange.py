@@ -207,7 +207,7 @@ class Streams:
         cell: flat number of the cell behind each wall, (n_walls,).
         conductance: between the centre of the cell and the stream, (n_walls,) [W/K].
         feeds: sparse, (n, n): how much of the end of each passage is in the begin of another one.
-        inlets: sparse, (n, n_inlets): how much of each inlet is in the begin of a passage.
+        inlets: (n, n_inlets): how much of each inlet is in the begin of a passage.
         given: temperatures of inlets [degC].
         rates: of a cell: degrees per second that a heat of 1 changes it by, of the grid's shape.
         joules: what a heat of a cell is in watts.
@@ -218,7 +218,7 @@ class Streams:
     cell: Places
     conductance: Numbers
     feeds: Any
-    inlets: Any
+    inlets: Numbers
     given: tuple[Signal | Parameter, ...]
     rates: Numbers
     joules: float
@@ -246,6 +246,16 @@ class Streams:
         matrix = (identity(len(left)) - self.feeds @ diags(left)).tocsc()
         # Passages are numbered downstream, so that the matrix is triangular.
         return splu(matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say how much each stream exchanges."""
+        total, *_ = self._shapes
+        return tuple(
+            f"{it.name} passes {it.passages[1] - it.passages[0]:,} cells with "
+            f"{total[slice(*it.passages)].sum() / it.carries:.3g} transfer units (NTU)"
+            for it in self.each
+        )
 
     def _walls(self, state: Numbers) -> Numbers:
         """The mean temperatures of the walls of passages; of one without walls 0."""

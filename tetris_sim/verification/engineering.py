@@ -490,9 +490,82 @@ def _bent_bar() -> Standard:
     return Standard("bent bar between two electrodes", _KOHLRAUSCH, sections, look)
 
 
+# Streams through cells.
+
+_NTU = "W. M. Kays, A. L. London, Compact Heat Exchangers, 3rd ed. (1984), chapter 2"
+_CARRIES = 0.01 * 4181.0  # of 10 g/s of water [W/K]
+
+
+def _streams() -> Iterator[Standard]:
+    yield _warm_wall()
+    yield _counterflow()
+
+
+def _stream(y: float, *, back: bool = False, **changed: Any) -> dict[str, Any]:
+    ends = [[0.0, y], [1.0, y]]
+    water = {"flow": 0.01, "inlet": 20.0, "fluid": "water", "h": 1000.0, "perimeter": 0.04}
+    return {**water, "path": ends[::-1] if back else ends, **changed}
+
+
+def _warm_wall() -> Standard:
+    wall = _solid(1e9)
+    sections = {
+        "grid": {"shape": [50, 1], "size": [1.0, 0.01]},
+        "model": {
+            "type": "heat",
+            "materials": {"wall": wall},
+            "regions": [{"material": "wall"}],
+            "streams": {"water": _stream(0.005)},
+        },
+        "boundaries": {"y": {"type": "dirichlet", "value": 80.0}, "x": _INSULATED},
+        "time": _STEADY,
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        outlet = 80 - 60 * math.exp(-1000.0 * 0.04 / _CARRIES)
+        found = 20 - answer.flows()["water"] / _CARRIES
+        yield StandardRow("outlet [degC]", outlet, 1e-6, found)
+
+    source = "T_out = T_w - (T_w - T_in) exp(-NTU)"
+    return Standard("stream past a wall of one temperature", source, sections, look)
+
+
+def _counterflow() -> Standard:
+    # Two layers, across which the wall conducts, but not along them.
+    k, n = 50.0, 200
+    wall = {**_solid(), "conductivity": {"x": 1e-9, "y": k}}
+    hot = _stream(0.015, back=True, inlet=90.0, flow=0.006)
+    sections = {
+        "grid": {"shape": [n, 2], "size": [1.0, 0.02]},
+        "model": {
+            "type": "heat",
+            "materials": {"wall": wall},
+            "regions": [{"material": "wall"}],
+            "streams": {"cold": _stream(0.005), "hot": hot},
+        },
+        "boundaries": {"*": _INSULATED},
+        "time": _STEADY,
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        least = 0.6 * _CARRIES
+        # Both films are in series with two half cells.
+        units = 1 / (2 / (1000.0 * 0.04) + 0.01 / k) / least
+        left = math.exp(-units * (1 - 0.6))
+        found = answer.flows()
+        share = -found["cold"] / (least * 70)
+        effectiveness = (1 - left) / (1 - 0.6 * left)
+        yield StandardRow("effectiveness", effectiveness, 5e-3 * effectiveness, share)
+        lost = found["hot"] + found["cold"]
+        yield StandardRow("hot less cold [W]", 0.0, 1e-9 * abs(found["hot"]), lost)
+
+    return Standard("counterflow through a wall", _NTU, sections, look)
+
+
 _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _radiation,
     _enclosures,
     _electric,
+    _streams,
     _reactions,
 )
