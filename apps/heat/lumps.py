@@ -194,8 +194,8 @@ def lump_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath,
         "region": [*regions],
         "lump": [*model.lumps],
     }
-    if request.time.scheme not in ("auto", "explicit"):
-        told = "lumps go with explicit steps; leave it out"
+    if request.time.scheme == "spectral":
+        told = "what is around a body has no eigenvectors; take explicit, implicit or steady"
         yield ("time", "scheme"), told
     if request.compute.precision == "float16":
         told = "bodies with lumps are equations, in float64 or float32; not in float16"

@@ -44,7 +44,7 @@ from tetris_sim.model.equations import (
     Substeps,
     tap,
 )
-from tetris_sim.model.exchange import NOTHING_AROUND, Around
+from tetris_sim.model.exchange import NOTHING_AROUND, Around, LumpSolution
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, passage
@@ -155,7 +155,18 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         ConfigError: something enters the domain whose temperature is not given.
     """
     central = carrying.advection == "central"
-    moving = Moving(rest.body, rest.boundary, carrying.flows, central, carrying.around)
+    around = carrying.around
+    if time.scheme == "steady" and around.network and around.network.changes:
+        msg = (
+            "model.lumps: powers or surroundings change with time, so nothing stays as it is; give "
+            "numbers"
+        )
+        raise ConfigError(msg)
+    if time.solves and around.network:
+        whole: Ranges = tuple((0, n) for n in rest.grid.shape)
+        solution = LumpSolution(around.network, rest.body.rates(1.0, whole))
+        around = replace(around, solution=solution)
+    moving = Moving(rest.body, rest.boundary, carrying.flows, central, around)
     made = _Terms(rest, moving)
     tree = made.right_side(carrying.advection)
     name, rates, before, apart = _NEW, None, list[Stage](), dict[str, Any]()
@@ -164,7 +175,6 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         rates = integration(time, rest.dtype, made.numbers, adaptive=time.is_adaptive)
     else:
         made.parameters.append(Parameter("dt", np.array([rest.dt])))
-        around = carrying.around
         if around.looked_at:
             # What surfaces see of each other, and streams take along, is looked at between stages.
             before = [Stage({_SEEN: formula("u + 0", u=made.here)})]
@@ -423,7 +433,7 @@ class _Terms:
         around, streams = self.moving.around, self.moving.around.streams
         if around.heated is not None:
             self._heat += around.heated.heat
-        giving = [(it.gives, it.mean) for it in around.lumps]
+        giving = [(it.gives, it.mean) for it in around.known]
         self._exchange += sum(it.takes for it in around.lumps)
         if streams:
             self._exchange += streams.takes

@@ -192,12 +192,96 @@ def test_mistakes_of_exchanges_are_told(exchange: dict[str, Any], told: str) -> 
     assert "model.lumps.sink.exchanges" in str(caught.value)
 
 
-def test_lumps_go_with_explicit_steps_and_free_faces() -> None:
-    lumps = {"sink": {"capacity": 1, "initial": 20, "exchanges": [{"face": "x+", "h": 5}]}}
-    with pytest.raises(ConfigError, match="explicit"):
-        make_config(config(lumps, time={"scheme": "steady"}))
+def test_lumps_need_free_faces_and_steady_ones_numbers() -> None:
+    sink = {"capacity": 1, "initial": 20, "exchanges": [{"face": "x+", "h": 5}]}
     with pytest.raises(ConfigError, match="neumann"):
-        make_config(config(lumps, boundaries={"*": {"type": "dirichlet", "value": 0}}))
+        make_config(config({"sink": sink}, boundaries={"*": {"type": "dirichlet", "value": 0}}))
+    with pytest.raises(ConfigError, match="no eigenvectors"):
+        make_config(config({"sink": sink}, time={"scheme": "spectral", "t_end": 1}))
+    with pytest.raises(ConfigError, match="change with time"):
+        make_config(config({"sink": sink | {"power": "5*t"}}, time={"scheme": "steady"})).build()
+
+
+def chain() -> tuple[dict[str, Any], Numbers, Numbers]:
+    """A heated wire, a plate on the body and a room, with the matrix and the drive of a body of
+    one temperature, the last one.
+    """
+    between = {"lump": "plate", "resistance": 0.5}
+    room = {"lump": "room", "resistance": 0.02}
+    lumps = {
+        "wire": {"capacity": 1e-3, "initial": 20, "power": 50, "exchanges": [between]},
+        "plate": {
+            "capacity": 3000,
+            "initial": 30,
+            "exchanges": [room, {"region": "bar", "resistance": 1 / 40}],
+        },
+        "room": {
+            "capacity": 2e4,
+            "initial": 15,
+            "exchanges": [{"ambient": 10, "resistance": 0.05}],
+        },
+    }
+    g = np.zeros((4, 4))
+    for i, j, value in ((0, 1, 2.0), (1, 2, 50.0), (1, 3, 40.0)):
+        g[i, j] = g[j, i] = value
+    matrix = g - np.diag(g.sum(axis=1) + np.array([0, 0, 20.0, 0]))
+    return lumps, matrix, np.array([50.0, 0, 200.0, 0])
+
+
+METAL = {"conductivity": 1e5, "density": 1000.0, "specific_heat": 100.0}
+
+
+def with_chain(scheme: str, **time: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    lumps, *_ = chain()
+    bar = {"name": "bar", "material": "metal"}
+    model = {"materials": {"metal": METAL}, "material": None, "regions": [bar]}
+    return lumps, {"model": model, "time": {"scheme": scheme} | time}
+
+
+def test_implicit_steps_follow_a_network_beside_a_body(tmp_path: Path) -> None:
+    lumps, sections = with_chain("implicit", t_end=400, tolerance=1e-7)
+    found = run(tmp_path, lumps, **sections)
+    _, matrix, drive = chain()
+    rates = matrix / np.array([1e-3, 3000, 2e4, 0.1 * 1e5])[:, None]
+    lasts = np.linalg.solve(matrix, -drive)
+    names = ("wire", "plate", "room", "temperature mean")
+    for t, *now in zip(*(found[it] for it in ("time", *names)), strict=True):
+        exact = lasts + expm(rates * t) @ (np.array([20, 30, 15, 80]) - lasts)
+        assert abs(exact - now).max() < 1e-3
+    # Far fewer than a lump of 1 mJ/K would ask explicit steps for.
+    assert len(found["time"]) < 200
+
+
+def test_a_steady_network_takes_what_it_is_given(tmp_path: Path) -> None:
+    lumps, sections = with_chain("steady", tolerance=1e-12)
+    found = run(tmp_path, lumps, **sections)
+    _, matrix, drive = chain()
+    lasts = np.linalg.solve(matrix, -drive)
+    for name, exact in zip(("wire", "plate", "room", "temperature mean"), lasts, strict=True):
+        assert found[name][-1] == pytest.approx(exact, rel=1e-9)
+    assert abs(found["heat flow plate"][-1]) < 1e-6
+
+
+@pytest.mark.parametrize("scheme", ["implicit", "steady"])
+def test_a_body_and_its_tank_keep_their_heat(tmp_path: Path, scheme: str) -> None:
+    tank = {"capacity": 3e5, "initial": 20, "exchanges": [{"face": "x+", "h": 5000}]}
+    time = {"scheme": scheme} | ({"t_end": 50000} if scheme == "implicit" else {})
+    found = run(tmp_path, {"tank": tank}, time=time)
+    capacity = found["heat"][-1] / found["temperature mean"][-1]
+    common = (capacity * 80 + 3e5 * 20) / (capacity + 3e5)
+    assert found["tank"][-1] == pytest.approx(common, abs=1e-3)
+    assert found["temperature mean"][-1] == pytest.approx(common, abs=1e-3)
+
+
+def test_an_implicit_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    lumps, sections = with_chain("implicit", t_end=100, dt=10)
+    whole = run(tmp_path / "whole", lumps, **sections)
+    half = sections | {"time": sections["time"] | {"t_end": 50}}
+    run(tmp_path / "cut", lumps, **half)
+    ts.run(config(lumps, **sections), tmp_path / "cut", progress=False, resume="auto")
+    again = table(tmp_path / "cut")
+    for name in ("wire", "plate", "room", "temperature mean"):
+        np.testing.assert_array_equal(again[name], whole[name])
 
 
 BAR = {"material": "steel", "box": {"x": [0, 0.05]}, "name": "bar"}

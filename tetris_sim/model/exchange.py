@@ -129,15 +129,29 @@ class LumpNetwork:
             end: time [s].
         """
         dt = end - begin
-        drive = seen.copy()
-        for k, (power, around) in enumerate(zip(self.powers, self.ambients, strict=True)):
-            drive[k] += power.during(begin, end)[0]
-            drive[k] += sum(g * it.during(begin, end)[0] for g, it in around)
         exact, first, second = self._propagator(dt)
-        rate = drive / self.capacity
+        rate = (seen + self.drive((begin, end))) / self.capacity
         new = exact @ temperatures + first @ rate
         mean = (first @ temperatures + second @ rate) / dt
         return new, mean
+
+    def drive(self, span: Span) -> Numbers:
+        """Return what powers and surroundings give to lumps at 0 degC over a span of time [W]."""
+        found = np.zeros(len(self.lumps))
+        for k, (power, around) in enumerate(zip(self.powers, self.ambients, strict=True)):
+            found[k] = power.during(*span)[0] + sum(g * it.during(*span)[0] for g, it in around)
+        return found
+
+    @property
+    def changes(self) -> bool:
+        """Whether powers or surroundings change with time."""
+        around = (it for pairs in self.ambients for _, it in pairs)
+        return any(it.changes for it in (*self.powers, *around))
+
+    @functools.cached_property
+    def matrix(self) -> Numbers:
+        """What lumps get per degree of each other, and of themselves, (n, n) [W/K]."""
+        return np.asarray(self.between - np.diag(self.between.sum(axis=1) + self.outside))
 
     def _propagator(self, dt: float) -> tuple[Numbers, Numbers, Numbers]:
         """Return the exponential of the network over a step, its integral, and the integral of
@@ -147,13 +161,93 @@ class LumpNetwork:
         from scipy.linalg import expm
 
         n = len(self.lumps)
-        matrix = self.between - np.diag(self.between.sum(axis=1) + self.outside)
         whole, one = np.zeros((3 * n, 3 * n)), np.eye(n)
         # In units of the step, so that all blocks have the same size.
-        whole[:n, :n] = matrix / self.capacity[:, None] * dt
+        whole[:n, :n] = self.matrix / self.capacity[:, None] * dt
         whole[:n, n : 2 * n] = whole[n : 2 * n, 2 * n :] = one
         found = expm(whole)[:n]
         return found[:, :n], found[:, n : 2 * n] * dt, found[:, 2 * n :] * dt * dt
+
+
+class LumpSolution:
+    """Lumps whose temperatures are solved for together with those of cells.
+
+    In a stage of length tau that begins with x, a lump of capacity C has
+
+        C y = C x + tau (M y + drive + what it sees of cells)
+
+    in the end, so that y follows from the cells, and is put into their equations: no unknown is
+    added, and of a stage of length 0 y is x.
+
+    Args:
+        network: of the lumps.
+        rates: of a cell: degrees per second that a heat of 1 changes it by, of the grid's shape.
+    """
+
+    def __init__(self, network: LumpNetwork, rates: Numbers) -> None:
+        self.network, self.rates = network, rates
+        cells = network.joules / np.where(rates > 0, rates, np.inf)
+        self._capacity = float(cells.sum() + network.capacity.sum())
+        self.stage(0.0, network.initial, 0.0)
+
+    def stage(self, tau: float, begins: Numbers, time: float) -> None:
+        """Say what stage is to be solved: its length [s], how warm lumps begin and at what time
+        their powers and surroundings are taken.
+        """
+        self._tau, self._drive = tau, self.network.drive((time, time))
+        self._given = self.network.capacity * begins + tau * self._drive
+        self._matrix = np.diag(self.network.capacity) - tau * self.network.matrix
+
+    def _seen(self, state: Numbers) -> Numbers:
+        return self.network.seen(state[tuple(slice(*span) for span in self.network.box)])
+
+    def temperatures(self, state: Numbers) -> Numbers:
+        """Return those of lumps beside a state at the end of the stage [degC]."""
+        seen = self._tau * self._seen(state)
+        return np.asarray(np.linalg.solve(self._matrix, self._given + seen))
+
+    def slope(self, state: Numbers, temperatures: Numbers) -> Numbers:
+        """Return how fast lumps of some temperatures become warmer beside a state [K/s]."""
+        heat = self.network.matrix @ temperatures + self._drive + self._seen(state)
+        return np.asarray(heat / self.network.capacity)
+
+    def unbalanced(self, state: Numbers, temperatures: Numbers) -> float:
+        """Return how much heat lumps get, per capacity of everything: what a lump of next to none
+        gains counts as the heat that it is [K/s].
+        """
+        heat = self.slope(state, temperatures) * self.network.capacity
+        return float(np.linalg.norm(heat)) / self._capacity
+
+    def damped(self, difference: Numbers) -> Numbers:
+        """Return a difference of temperatures as the stage leaves it."""
+        return np.asarray(np.linalg.solve(self._matrix, self.network.capacity * difference))
+
+    def heat(self, state: Numbers) -> Numbers:
+        """Return what lumps give to each cell of a state, of its shape, in the units of `Lump`."""
+        warm = zip(self.network.lumps, self.temperatures(state), strict=True)
+        return np.asarray(sum(it.gives * t for it, t in warm), np.float64)
+
+    def slopes(self, state: Numbers) -> Slopes:
+        """Return the derivatives of the rates that `heat` makes by the temperatures of cells."""
+        from scipy.sparse import csr_matrix
+
+        del state  # all is linear
+        gives = np.stack([it.gives.reshape(-1) for it in self.network.lumps])
+        inverse = np.asarray(np.linalg.inv(self._matrix), np.float64)
+        middle = self._tau * self.network.joules * inverse
+        heated = self.rates.reshape(-1) * gives
+        own = np.einsum("ic,ij,jc->c", heated, middle, gives)
+        return Slopes(csr_matrix(heated).T.tocsr(), middle, csr_matrix(gives), own)
+
+    def at(self, time: float) -> Numbers:
+        """Return the temperatures of lumps at a time that was reached [degC]."""
+        return np.array([warmth(now, (time, time)) for _, now in self.network.signals])
+
+    def keep(self, temperatures: Numbers, time: float) -> None:
+        """Take the temperatures of lumps at the end of a step."""
+        for signals, found in zip(self.network.signals, temperatures, strict=True):
+            for signal in signals:
+                signal.decide(time, float(found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,6 +453,7 @@ class Around:
         enclosures: voids whose surfaces radiate.
         heated: what cells are given.
         streams: through the body.
+        solution: of the lumps, where it is found together with that of the body.
     """
 
     network: LumpNetwork | None = None
@@ -366,6 +461,12 @@ class Around:
     enclosures: Enclosures | None = None
     heated: Heated | None = None
     streams: Streams | None = None
+    solution: LumpSolution | None = None
+
+    @property
+    def known(self) -> tuple[Lump, ...]:
+        """Everything of one temperature that is known when a step begins."""
+        return self.fluids if self.solution else self.lumps
 
     @property
     def lumps(self) -> tuple[Lump, ...]:
@@ -380,9 +481,9 @@ class Around:
         return (*(it.takes for it in self.lumps), *inside)
 
     @property
-    def looked_at(self) -> tuple[Enclosures | Streams, ...]:
+    def looked_at(self) -> tuple[Enclosures | Streams | LumpSolution, ...]:
         """What brings heat from cells to others, for which the whole state is looked at."""
-        return tuple(it for it in (self.enclosures, self.streams) if it)
+        return tuple(it for it in (self.enclosures, self.streams, self.solution) if it)
 
     def heat(self, state: Numbers) -> Numbers:
         """Return what each cell of a state gets of that, of its shape."""

@@ -357,6 +357,14 @@ class LumpedParts:
         network, step = self._network, fleet.step
         if network is None or (step == self._step and self._is_decided):
             return
+        moving = self._problem.moving
+        if moving is not None and (solution := moving.around.solution) is not None:
+            # They were found together with the field, where that is.
+            here = solution.at(self._problem.time(step)).tolist() if fleet.workers else None
+            first = next(it for it in fleet.ranks.collect(here) if it is not None)
+            solution.keep(np.array(first), self._problem.time(step))
+            self._step, self._is_decided = step, True
+            return
         # A step lies behind them, or the state was replaced and all is decided anew.
         if step > self._step:
             self._step, self._here = step, self._after

@@ -29,6 +29,7 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Offset, Rates, as_tap
+from tetris_sim.model.exchange import LumpSolution
 from tetris_sim.model.formula import Node, evaluate_each
 from tetris_sim.model.linearisation import (
     FaceError,
@@ -56,6 +57,7 @@ from tetris_sim.solvers.spectral.exponential import (
 
 Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
 _DIRECT = 20_000  # unknowns of a system that is factorised
+_FILLS = 1e8  # entries of the product of what is looked at, about
 _FORCING = 1e-3  # how much of a right-hand side GMRES may leave
 _RESTART, _CYCLES = 40, 10  # of GMRES
 _FILL, _DROP = 10.0, 1e-4  # of incomplete factorisations
@@ -101,6 +103,8 @@ class Systems:
         moving = self._problem.moving
         more = moving.around.slopes(u[0]) if moving else None
         few = u.size <= _DIRECT or self._problem.grid.ndim == 1
+        # What many cells do to many others fills a matrix.
+        few = few and (more is None or more.left.nnz * more.right.nnz <= _FILLS)
         if not few and not more:
             with contextlib.suppress(FaceError):
                 return self._by_waves(u, time, tau)
@@ -283,6 +287,11 @@ class Systems:
         return where.reshape(-1), np.broadcast_to(factor, grid.shape).reshape(-1)
 
 
+def solution_of(problem: Problem) -> LumpSolution | None:
+    """Return the lumps that are solved for together with a body."""
+    return problem.moving.around.solution if problem.moving else None
+
+
 def right_sides(problem: Problem, arrays: Any) -> Callable[[Numbers, float], Numbers]:
     """Compile right-hand sides, with what is looked at beside them."""
     rates: Callable[[Numbers, float], Numbers] = arrays.rates(problem)
@@ -347,10 +356,12 @@ class DividedSteps:
             raise LeftOffError
         if not self.rates.adaptive:
             before = self.scheme.begin(u, begin)
-            return self.scheme.advance(before, begin, self.problem.dt, judged=False).u
+            made = self.scheme.advance(before, begin, self.problem.dt, judged=False)
+            return self._kept(made, end)
 
         # Places are counted in the shortest substeps, so that those of a length lie side by side.
-        now, place, level, largest = self.scheme.begin(u, begin), 0, 0, self._sizes(u)
+        now, place, level = self.scheme.begin(u, begin), 0, 0
+        largest = self._sizes(now.u, now.lumps)
         # What a field that begins as 0 grows from has no size of its own: that of others counts.
         floors = [_UNSEEN * max(largest) if it == 0 else 0.0 for it in largest]
         while place < 1 << _DEEPEST:
@@ -368,7 +379,8 @@ class DividedSteps:
                 self.counted = replace(self.counted, rejected=self.counted.rejected + 1)
                 continue
 
-            now, place, largest = tried, place + (1 << (_DEEPEST - level)), self._sizes(tried.u)
+            now, place = tried, place + (1 << (_DEEPEST - level))
+            largest = self._sizes(tried.u, tried.lumps)
             self.counted = replace(
                 self.counted,
                 made=self.counted.made + 1,
@@ -378,14 +390,23 @@ class DividedSteps:
             # Twice as long, where two of this length would end.
             if level and factor >= 2 and place % (1 << (_DEEPEST - level + 1)) == 0:
                 level -= 1
-        return now.u
+        return self._kept(now, end)
 
-    def _sizes(self, values: Any) -> list[float]:
-        return [float(self.xp.abs(it).max()) for it in values]
+    def _kept(self, made: Tried, end: float) -> Any:
+        """The state of a step; lumps keep their temperatures by themselves."""
+        solution = solution_of(self.problem)
+        if solution is not None:
+            solution.keep(made.lumps.now, end)
+        return made.u
+
+    def _sizes(self, values: Any, lumps: Any = None, which: str = "now") -> list[float]:
+        found = [float(self.xp.abs(it).max()) for it in values]
+        return found if lumps is None else [*found, float(np.abs(getattr(lumps, which)).max())]
 
     def _judge(self, largest: Sequence[float], tried: Tried) -> float:
         """Return the error of a substep relative to what is tolerated."""
-        sizes, errors = self._sizes(tried.u), self._sizes(tried.error)
+        sizes = self._sizes(tried.u, tried.lumps)
+        errors = self._sizes(tried.error, tried.lumps, "error")
         if not np.isfinite([*sizes, *errors]).all():
             return math.inf
         worst = 0.0
@@ -416,6 +437,15 @@ _WELL_BELOW = 1e-2  # of the tolerated error of a step: changes of Newton's meth
 _ROUNDING = 1e-13  # of the largest value: no change can be smaller
 
 
+@dataclass(frozen=True, eq=False)
+class _Lumps:
+    """Temperatures of lumps after a substep, their rates and an estimate of their errors."""
+
+    now: Numbers
+    slope: Numbers
+    error: Numbers
+
+
 class TrBdf2:
     """Substeps by TR-BDF2; see `SplitScheme` for the calls.
 
@@ -431,12 +461,16 @@ class TrBdf2:
         self._rates: Rates = problem.rates
         self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
         self._solve: tuple[float, Solve] | None = None
-        self.solutions = 0
+        self.solutions, self._lumps = 0, solution_of(problem)
 
     def begin(self, u: Any, time: float) -> Tried:
         """Take a state; nothing of earlier steps is kept, so a continued run makes the same."""
-        self._solve = None
-        return Tried(u, u, slope=self._f(u, time))
+        self._solve, lumps = None, None
+        if self._lumps is not None:
+            here = self._lumps.at(time)
+            self._lumps.stage(0.0, here, time)
+            lumps = _Lumps(here, self._lumps.slope(u[0], here), np.zeros_like(here))
+        return Tried(u, u, slope=self._f(u, time), lumps=lumps)
 
     def advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
         """Try a substep; one that cannot be solved has an infinite error.
@@ -458,18 +492,33 @@ class TrBdf2:
 
     def _advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
         u, slope, tau = before.u, before.slope, _A * step
+        x, lumps = before.lumps, self._lumps
         given = u + tau * slope
+        if lumps is not None:
+            begun = x.now + tau * x.slope
+            lumps.stage(tau, begun, time + _G * step)
         middle = self._newton(u + _G * step * slope, u, given, time + _G * step, tau)
         slope_then = (middle - given) / tau
+        if lumps is not None:
+            then = lumps.temperatures(middle[0])
+            x_slope_then = (then - begun) / tau
+            begun = _NOW * then + (1 - _NOW) * x.now
+            lumps.stage(tau, begun, time + step)
 
         given = _NOW * middle + (1 - _NOW) * u
         new = self._newton(middle, u, given, time + step, tau)
-        last = (new - given) / tau
+        last, after = (new - given) / tau, None
+        if lumps is not None:
+            there = lumps.temperatures(new[0])
+            x_last = (there - begun) / tau
+            lost = step / 3 * ((4 * _W - 1) * x.slope - x_slope_then + 2 * _A * x_last)
+            after = _Lumps(there, x_last, lumps.damped(lost))
         if not judged:
-            return Tried(new, new, slope=last)
+            return Tried(new, new, slope=last, lumps=after)
         difference = step / 3 * ((4 * _W - 1) * slope - slope_then + 2 * _A * last)
         # Solved once more, the estimate is right for stiff parts too.
-        return Tried(new, new, self._system(new, time + step, tau)(difference), last)
+        error = self._system(new, time + step, tau)(difference)
+        return Tried(new, new, error, last, after)
 
     def _system(self, u: Any, time: float, tau: float) -> Solve:
         if self._solve is None or self._solve[0] != tau:
@@ -514,86 +563,3 @@ def _sizes(values: Any) -> Any:
 def newton_steps(problem: Problem, arrays: Any) -> DividedSteps:
     """Return what advances a state by TR-BDF2 steps."""
     return DividedSteps(problem, TrBdf2(problem, arrays), np)
-
-
-# Steady states.
-
-_FIRST = 0.1  # of the largest value: by how much the first step may change a state
-_GROWS = 10.0  # most by which a step is longer than the one before
-_SHRINKS, _LEAST_GROWTH = 0.1, 1.5
-_SETTLED = 1e-8  # of the largest value: a last change of what radiates
-_LONGEST = 1e15  # of the first step: nothing is steady that still changes after it
-_MOST = 500  # steps
-
-
-class SteadyState:
-    """Finds steady states.
-
-    Args:
-        problem: by right-hand sides that do not change with time, in float64.
-        arrays: compiles programs, and has transforms.
-
-    Attributes:
-        heard: interruption request.
-        notes: remarks on the solution, sentences.
-    """
-
-    heard: Heard = staticmethod(nobody)
-
-    def __init__(self, problem: Problem, arrays: Any) -> None:
-        assert problem.rates is not None
-        self._tolerance = problem.rates.tolerance
-        self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
-        self._radiates = bool(problem.moving and problem.moving.around.enclosures)
-        self.notes: tuple[str, ...] = ()
-
-    def advance(self, u: Any, step: int) -> Any:
-        """Return the steady state that a state leads to, (n_fields, n0, ...).
-
-        Raises:
-            LeftOffError: the run is to end.
-            NumericsError: none is found.
-        """
-        del step  # a steady state is of no time
-        f = self._f(u, 0.0)
-        begun = size = float(np.linalg.norm(f))
-        largest = float(np.abs(f).max())
-        tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
-        # Beside what is conducted at first, radiation is small: temperatures have to stay too.
-        first, moved = tau, math.inf if self._radiates else 0.0
-        for number in range(_MOST):
-            if self.heard():
-                raise LeftOffError
-            if tau > _LONGEST * first:
-                break
-            if size <= self._tolerance * begun and moved <= _SETTLED:
-                self.notes = (
-                    f"Steady state: {number} steps of Newton's method, the right-hand sides are "
-                    f"{size / begun if begun else 0:.2g} of what they were.",
-                )
-                return u
-            try:
-                new = u + self._systems.at(u, 0.0, tau)(tau * f)
-                after = self._f(new, 0.0)
-                now = float(np.linalg.norm(after))
-            except SolveFailedError:
-                now = math.inf
-            if not now < 10 * size:
-                tau *= _SHRINKS
-                continue
-
-            # As far as rounding lets it shrink; a shorter step would show nothing.
-            change, largest = float(np.abs(new - u).max()), float(np.abs(u).max())
-            still = tau >= first and change <= _ROUNDING * largest
-            moved = change / max(largest, 1e-300) if self._radiates else 0.0
-            # In inverse proportion to what is left, and longer wherever that shrinks.
-            ratio = size / now if now > 0 else _GROWS
-            tau *= min(max(ratio, 1.0 if ratio < 1 else _LEAST_GROWTH), _GROWS)
-            u, f, size = new, after, 0.0 if still else now
-
-        msg = (
-            f"time.scheme: steady: after {number} steps of Newton's method the state still moves: "
-            f"right-hand sides are {size / begun:.2g} of what they were. Does the state swing for "
-            "ever, or grow? Begin nearer to the steady state, or use scheme implicit"
-        )
-        raise NumericsError(msg)

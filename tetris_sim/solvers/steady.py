@@ -24,7 +24,8 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.solvers import tangent
 from tetris_sim.solvers.assembly import HERE, Where, instant, rules_of
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
-from tetris_sim.solvers.krylov import SMALL, Arithmetic, Heard, matrix_of, nobody
+from tetris_sim.solvers.krylov import SMALL, Arithmetic, Heard, LeftOffError, matrix_of, nobody
+from tetris_sim.solvers.newton import SolveFailedError, Systems, right_sides, solution_of
 from tetris_sim.solvers.solver import Solver, settle
 
 # Anderson acceleration of the fixed-point iteration that solves again with the coefficients of the
@@ -353,3 +354,108 @@ def _parts(problem: Problem, made: LinearSystem) -> npt.NDArray[Any]:
         labels = sparse.csgraph.connected_components(graph, directed=False)[1][labels]
         labels = np.where(held, 0, labels + 1 - labels[held][0])
     return np.asarray(labels)
+
+
+# Steady states of equations of any kind.
+
+_FIRST = 0.1  # of the largest value: by how much the first step may change a state
+_GROWS = 10.0  # most by which a step is longer than the one before
+_SHRINKS, _LEAST_GROWTH = 0.1, 1.5
+_SETTLED = 1e-8  # of the largest value: a last change of what radiates
+_LONGEST = 1e15  # of the first step: nothing is steady that still changes after it
+_MOST = 500  # steps
+_LAST = 1e-13  # of the largest value: no change can be smaller
+
+
+class SteadyState:
+    """Finds steady states.
+
+    Args:
+        problem: by right-hand sides that do not change with time, in float64.
+        arrays: compiles programs, and has transforms.
+
+    Attributes:
+        heard: interruption request.
+        notes: remarks on the solution, sentences.
+    """
+
+    heard: Heard = staticmethod(nobody)
+
+    def __init__(self, problem: Problem, arrays: Any) -> None:
+        assert problem.rates is not None
+        self._tolerance = problem.rates.tolerance
+        self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
+        self._radiates = bool(problem.moving and problem.moving.around.enclosures)
+        self.notes: tuple[str, ...] = ()
+        self._lumps = solution_of(problem)
+
+    def _left(self, u: Any, x: Any) -> tuple[Any, float]:
+        """Return how fast cells change beside lumps of some temperatures, and the norm of that and
+        of what lumps get.
+        """
+        if self._lumps is None:
+            f = self._f(u, 0.0)
+            return f, float(np.linalg.norm(f))
+        self._lumps.stage(0.0, x, 0.0)
+        f = self._f(u, 0.0)
+        return f, math.hypot(np.linalg.norm(f), self._lumps.unbalanced(u[0], x))
+
+    def advance(self, u: Any, step: int) -> Any:
+        """Return the steady state that a state leads to, (n_fields, n0, ...).
+
+        Raises:
+            LeftOffError: the run is to end.
+            NumericsError: none is found.
+        """
+        del step  # a steady state is of no time
+        lumps = self._lumps
+        x = np.zeros(0) if lumps is None else lumps.network.initial
+        f, size = self._left(u, x)
+        begun = size
+        largest = float(np.abs(f).max())
+        tau = _FIRST * max(float(np.abs(u).max()), 1e-3) / largest if largest > 0 else 1.0
+        # Beside what is conducted at first, radiation is small: temperatures have to stay too.
+        first, moved = tau, math.inf if self._radiates else 0.0
+        for number in range(_MOST):
+            if self.heard():
+                raise LeftOffError
+            if tau > _LONGEST * first:
+                break
+            if size <= self._tolerance * begun and moved <= _SETTLED:
+                self.notes = (
+                    f"Steady state: {number} steps of Newton's method, the right-hand sides are "
+                    f"{size / begun if begun else 0:.2g} of what they were.",
+                )
+                if lumps is not None:
+                    lumps.keep(x, 0.0)
+                return u
+            try:
+                # As fast as cells change once lumps have followed them.
+                pull = f
+                if lumps is not None:
+                    lumps.stage(tau, x, 0.0)
+                    pull = self._f(u, 0.0)
+                new = u + self._systems.at(u, 0.0, tau)(tau * pull)
+                y = x if lumps is None else lumps.temperatures(new[0])
+                after, now = self._left(new, y)
+            except SolveFailedError:
+                now = math.inf
+            if not now < 10 * size:
+                tau *= _SHRINKS
+                continue
+
+            # As far as rounding lets it shrink; a shorter step would show nothing.
+            change, largest = float(np.abs(new - u).max()), float(np.abs(u).max())
+            still = tau >= first and change <= _LAST * largest
+            moved = change / max(largest, 1e-300) if self._radiates else 0.0
+            # In inverse proportion to what is left, and longer wherever that shrinks.
+            ratio = size / now if now > 0 else _GROWS
+            tau *= min(max(ratio, 1.0 if ratio < 1 else _LEAST_GROWTH), _GROWS)
+            u, x, f, size = new, y, after, 0.0 if still else now
+
+        msg = (
+            f"time.scheme: steady: after {number} steps of Newton's method the state still moves: "
+            f"right-hand sides are {size / begun:.2g} of what they were. Does the state swing for "
+            "ever, or grow? Begin nearer to the steady state, or use scheme implicit"
+        )
+        raise NumericsError(msg)

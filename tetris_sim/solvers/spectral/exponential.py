@@ -360,12 +360,14 @@ class Tried:
         u: the new state.
         error: estimate of its error, (n_fields, n0, ...); None if nobody asks.
         slope: coefficients of N at the new state, where known.
+        lumps: what is solved for beside the state.
     """
 
     v: Any
     u: Any
     error: Any = None
     slope: Any = None
+    lumps: Any = None
 
 
 class SplitScheme(abc.ABC):

@@ -20,11 +20,12 @@ from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, With
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.solvers.krylov import nobody
-from tetris_sim.solvers.newton import DividedSteps, SteadyState, newton_steps
+from tetris_sim.solvers.newton import DividedSteps, newton_steps
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
 from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
+from tetris_sim.solvers.steady import SteadyState
 
 _BATCH_POINTS = 1 << 22  # loaded, read or searched at a time
 _COPIES = 3  # of the state in float64: itself, coefficients, and what is made of them
