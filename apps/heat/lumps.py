@@ -38,7 +38,7 @@ from tetris_sim.config.sections.schema import ProbeName
 from tetris_sim.config.sections.varying import Varying, VaryingPower, VaryingSetpoint
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
-from tetris_sim.model.exchange import Lump, LumpNetwork, Stream, Streams
+from tetris_sim.model.exchange import Lump, LumpNetwork, Stream, StreamNetwork
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed, suggestion
 
@@ -504,13 +504,13 @@ def _read(given: Any, kind: Varying, key: str, times: Numbers) -> Parameter:
 
 def read_streams(
     model: HeatModel, walls: BodyWalls, rates: Numbers, joules: float, times: Numbers
-) -> Streams | None:
+) -> StreamNetwork | None:
     """Return the streams through a body; None if there are none.
 
     Args:
         model: with its regions.
         walls: of the body.
-        rates: see `Streams`.
+        rates: see `StreamNetwork`.
         joules: see `read_lumps`.
         times: at which numbers are checked [s].
 
@@ -558,4 +558,4 @@ def read_streams(
     opened = np.zeros((begin, len(given)))
     opened[tuple(np.array(inlets).T)] = 1.0
     parts = (tuple(each), passage, cell, conductance, fed, opened, tuple(given))
-    return Streams(*parts, rates, joules)
+    return StreamNetwork(*parts, rates, joules)

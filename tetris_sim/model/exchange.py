@@ -282,7 +282,7 @@ class Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class Streams:
+class StreamNetwork:
     """Streams through a body, which take no time to flow: each passage of a cell begins as warm as
     the one before ends.
 
@@ -460,7 +460,7 @@ class Around:
     fluids: tuple[Lump, ...] = ()
     enclosures: Enclosures | None = None
     heated: Heated | None = None
-    streams: Streams | None = None
+    streams: StreamNetwork | None = None
     solution: LumpSolution | None = None
 
     @property
@@ -481,7 +481,7 @@ class Around:
         return (*(it.takes for it in self.lumps), *inside)
 
     @property
-    def looked_at(self) -> tuple[Enclosures | Streams | LumpSolution, ...]:
+    def looked_at(self) -> tuple[Enclosures | StreamNetwork | LumpSolution, ...]:
         """What brings heat from cells to others, for which the whole state is looked at."""
         return tuple(it for it in (self.enclosures, self.streams, self.solution) if it)
 
