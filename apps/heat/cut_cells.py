@@ -499,6 +499,7 @@ class BodyWalls:
             edge = n - 1 if up else 0
             if not self._periodic[axis]:
                 places = places[places[:, axis] != edge]
+
             beyond, lower = places.copy(), places.copy()
             beyond[:, axis] = (beyond[:, axis] + (1 if up else -1)) % n
             lower[:, axis] -= not up
@@ -566,6 +567,7 @@ class BodyWalls:
         painting, of_id = self.found.painting, self.found.of_id
         ids = self.ids.reshape(-1)
         own, other = (np.array(of_id)[ids[it]] for it in (walls.cell, walls.beyond))
+
         # A fluid knows the direction of its surface; of a void only its whole area is known.
         shares = painting.cuts.shares()[other, walls.axis]
         whole = np.ones((len(painting.fillings),) * 2)

@@ -80,6 +80,7 @@ class ExchangeSection(Section):
         if len(kinds) != 1:
             msg = f"{listed(kinds, 'and') or 'nothing'} given; give one of {listed(_KINDS)}"
             raise ValueError(msg)
+
         if self.h is None and self.face is not None:
             msg = "a face and its h belong together"
             raise ValueError(msg)

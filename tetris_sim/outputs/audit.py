@@ -309,6 +309,7 @@ class Audit:
             state = snapshot.hidden(tuple((0, n) for n in problem.grid.shape))[0]
             span = time, time if self._now else problem.time(snapshot.step + 1)
             given = [*given_by(problem, state, span).values()]
+
         flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
         temperatures = warmth_beside(problem, state, time)
         power = 0.0 if self._sources is None else self._sources.power(snapshot)
