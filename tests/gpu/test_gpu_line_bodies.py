@@ -51,7 +51,7 @@ def problems(n: int, dtype: Any = np.float64) -> dict[str, Problem]:
 
     return {
         "materials": case(5, mixed_faces).problem(),
-        "one, heated": case(1, mixed_faces, heating(1, changes=False)).problem(),
+        "one, heated": case(1, mixed_faces, heating(1, changes=True)).problem(),
         "heated": case(4, closed, heating(4, changes=False)).problem(),
         "heated by turns": case(4, mixed_faces, heating(4, changes=True)).problem(),
         "beam": case(3, closed, beam()).problem(),
