@@ -154,7 +154,7 @@ def sourceless(problem: Problem) -> Problem:
     by_number = is_looked_up(it.source) and not it.coefficients
     if by_number and (it.source.changes or not alike):
         return problem
-    # On a line kernels know sources of any body at every step, at half the rate.
+    # On a line kernels know sources of any body at every step.
     if problem.grid.ndim == 1 and (it.source.changes or it.coefficients or not alike):
         return problem
     return replace(problem, conduction=replace(it, source=None))
