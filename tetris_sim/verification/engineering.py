@@ -493,7 +493,7 @@ def _bent_bar() -> Standard:
 # Streams through cells.
 
 _NTU = "W. M. Kays, A. L. London, Compact Heat Exchangers, 3rd ed. (1984), chapter 2"
-_CARRIES = 0.01 * 4181.0  # of 10 g/s of water [W/K]
+_WATER_CARRIES = 0.01 * 4181.0  # of 10 g/s of water [W/K]
 
 
 def _streams() -> Iterator[Standard]:
@@ -522,8 +522,8 @@ def _warm_wall() -> Standard:
     }
 
     def look(answer: Answer) -> Iterator[StandardRow]:
-        outlet = 80 - 60 * math.exp(-1000.0 * 0.04 / _CARRIES)
-        found = 20 - answer.flows()["water"] / _CARRIES
+        outlet = 80 - 60 * math.exp(-1000.0 * 0.04 / _WATER_CARRIES)
+        found = 20 - answer.flows()["water"] / _WATER_CARRIES
         yield StandardRow("outlet [degC]", outlet, 1e-6, found)
 
     source = "T_out = T_w - (T_w - T_in) exp(-NTU)"
@@ -548,7 +548,7 @@ def _counterflow() -> Standard:
     }
 
     def look(answer: Answer) -> Iterator[StandardRow]:
-        least = 0.6 * _CARRIES
+        least = 0.6 * _WATER_CARRIES
         # Both films are in series with two half cells.
         units = 1 / (2 / (1000.0 * 0.04) + 0.01 / k) / least
         left = math.exp(-units * (1 - 0.6))
