@@ -151,7 +151,7 @@ __device__ __forceinline__ void store(real* dst, const real* sum, int x, int beg
         if constexpr (has_sum) {
 #pragma unroll
             for (int e = 0; e < word; ++e)
-                if (i + e >= begin && i + e < end) out.of[e] = out.of[e] + __ldg(sum + x + i + e);
+                if (i + e >= begin && i + e < end) out.of[e] = out.of[e] + sum[x + i + e];
         }
         if (i >= begin && i + word <= end) {
             *reinterpret_cast<Word*>(dst + x + i) = out;
