@@ -23,7 +23,13 @@ from tetris_sim.gpu_kernels.common.layout import (
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.gpu_kernels.steppers.passes import DeviceState, Pass, single_step
 from tetris_sim.model.deep_ghosts import lasting_sides
-from tetris_sim.model.lowering import in_planes, one_stencil, sourceless, stepwise
+from tetris_sim.model.lowering import (
+    in_planes,
+    one_stencil,
+    sourceless,
+    stands_still,
+    stepwise,
+)
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -375,7 +381,7 @@ class FusedMethod:
 
     def _advanced(self, problem: Problem) -> Problem:
         """The problem whose steps the kernels make: without a source that they add as a sum."""
-        return sourceless(problem) if self.summing else problem
+        return sourceless(problem) if self.summing and stands_still(problem) else problem
 
     def _special(self, problem: Problem) -> Special | None:
         if problem.equations is not None:

@@ -51,6 +51,7 @@ from tetris_sim.model.lowering import (
     padded_weights,
     product_weights,
     sourceless,
+    stands_still,
 )
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
@@ -102,8 +103,8 @@ def _why_not(problem: Problem) -> str | None:
             "it looks up what heats a point by its material or adds what does not depend on its "
             "temperature, and here that is a formula of the temperature"
         )
-    if source and _adds_sum(problem) and not _stands_still(problem):
-        return _MOVING
+    if source and _adds_sum(problem) and not stands_still(problem):
+        return _CHANGING_SOURCE
 
     if dtype.name not in REAL:
         return f"the type is {dtype.name}, and only {' and '.join(REAL)} are compiled"
@@ -140,8 +141,8 @@ def _why_not_curves(conduction: Conduction) -> str | None:
 def _why_not_coefficients(problem: Problem) -> str | None:
     if _conduction(problem).enthalpy:
         return "where every face has resistances of its own it knows no heat contents"
-    if _conduction(problem).source and not (_adds_sum(problem) and _stands_still(problem)):
-        return _MOVING
+    if _conduction(problem).source and not (_adds_sum(problem) and stands_still(problem)):
+        return _CHANGING_SOURCE
     if not conduction_parameters(problem):
         return f"the type is {problem.dtype.name}, and only {' and '.join(REAL)} are compiled"
     return None
@@ -269,22 +270,9 @@ def _kind(problem: Problem) -> PaletteKind:
     )
 
 
-_MOVING = (
+_CHANGING_SOURCE = (
     "it adds what heats a point for several steps at once, and here that changes from step to step"
 )
-_LOOKED_AHEAD = 64  # steps, with which a source whose numbers change is judged
-
-
-def _stands_still(problem: Problem) -> bool:
-    """Whether a source mostly stays as it is from step to step, as one that is switched does."""
-    source, (first, _) = _conduction(problem).source, problem.start
-    if not source or not source.changes:
-        return True
-    same = np.ones(_LOOKED_AHEAD - 1, np.bool_)
-    for it in source.parameters:
-        rows = it.rows(problem.time, first, _LOOKED_AHEAD)
-        same &= len(rows) == 1 or (rows[1:] == rows[:-1]).all(axis=1)
-    return bool(2 * same.sum() >= len(same))
 
 
 def _adds_sum(problem: Problem) -> bool:

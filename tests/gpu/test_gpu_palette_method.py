@@ -192,6 +192,7 @@ def test_bits_do_not_depend_on_where_the_grid_is_cut(
     [
         (Case("many", (20, 20), 257, closed).problem(), "256 materials, and the body has 257"),
         (Case("beam", (20, 20), 3, closed, beam()).problem(), "changes from step to step"),
+        (Case("beam in one", (20, 20), 1, closed, beam()).problem(), "changes from step to step"),
         (Case("half", (20, 20), 3, closed, dtype=np.float16).problem(), "float64 and float32"),
         (
             changed(graded((20, 20), closed), source=heating(3, changes=True)),

@@ -42,6 +42,8 @@ from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil, star_mean
 
+_LOOKED_AHEAD = 64  # steps, with which a source whose numbers change is judged
+
 
 def one_stencil(problem: Problem) -> Stencil | None:
     """Return the single stencil that advances every point, faces aside; None if points differ.
@@ -164,6 +166,22 @@ def is_steady(source: Rule, problem: Problem, first: int, steps: int) -> bool:
     """Whether the numbers of a source are the same in all of some steps."""
     rows = (it.rows(problem.time, first, steps) for it in source.parameters if it.changes)
     return all(bool((its == its[0]).all()) for its in rows)
+
+
+def stands_still(problem: Problem) -> bool:
+    """Whether the source of a body mostly stays as it is from step to step, as one that is switched
+    does, or there is none. The first steps of a run are looked at, also when it is continued, so
+    that a run and its continuation are advanced by the same kernel.
+    """
+    source = problem.conduction.source if problem.conduction else None
+    if not source or not source.changes:
+        return True
+
+    same = np.ones(_LOOKED_AHEAD - 1, np.bool_)
+    for it in source.parameters:
+        rows = it.rows(problem.time, 0, _LOOKED_AHEAD)
+        same &= len(rows) == 1 or (rows[1:] == rows[:-1]).all(axis=1)
+    return bool(2 * same.sum() >= len(same))
 
 
 def is_looked_up(source: Rule) -> bool:
