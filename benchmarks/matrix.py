@@ -41,7 +41,7 @@ TIMED = {
     "cpu": {1: (1 << 24,), 2: (4096, 4096), 3: (256, 256, 256)},
 }
 SECONDS = 1.0  # of computing in a timed run, about
-REPEATS = 3
+REPEATS = 4  # runs, after the first that tunes; the first of these only finds how many steps
 PRECISIONS = ("float64", "float32")
 STEPS = 24
 
@@ -433,17 +433,20 @@ def timed(device: str, name: str, ndim: int, precision: str, folder: Path) -> Se
     config["output"] = {"pictures": False}
     config["checkpoint"] = {"at_end": False}
     steps, reports = STEPS, []
-    for _ in range(REPEATS + 1):
+    for last in (False, *(True,) * REPEATS):
         if "steps" in config["time"]:
             config["time"]["steps"] = steps
         with tempfile.TemporaryDirectory(dir=folder) as results:
             reports.append(ts.run(config, results, progress=False, overwrite=True).report)
-        seconds = max(1e-3, reports[-1].phases_s["compute"])
-        steps = max(STEPS, int(reports[-1].steps * SECONDS / seconds) // 12 * 12)
+        if not last:
+            _tune(config, folder)
+        if len(reports) <= 2:  # the first run after tuning says how fast it is
+            seconds = max(1e-3, reports[-1].phases_s["compute"])
+            steps = max(STEPS, int(reports[-1].steps * SECONDS / seconds) // 12 * 12)
 
-    # The first run was too short for a rate; what it took besides computing is what a fresh start
-    # takes, and that of the last a warm one.
-    rates = [report.points_per_second / 1e9 for report in reports[1:]]
+    # What the first run took besides computing is what a fresh start takes, and that of the last a
+    # warm one. The first two runs are too short, or tuned for short ones.
+    rates = [report.points_per_second / 1e9 for report in reports[2:]]
     fresh, warm = (it.wall_s - it.phases_s["compute"] for it in (reports[0], reports[-1]))
     return {
         "GStencil/s": statistics.median(rates),
@@ -456,6 +459,14 @@ def timed(device: str, name: str, ndim: int, precision: str, folder: Path) -> Se
         "date": datetime.date.today().isoformat(),
         "shape": list(TIMED[device][ndim]),
     }
+
+
+def _tune(config: Section, folder: Path) -> None:
+    """What `tetris-sim tune` does: every candidate has its turn, as for a run of any length."""
+    path = folder / "tuned.json"  # JSON is YAML
+    path.write_text(json.dumps(config), encoding="utf-8")
+    words = [sys.executable, "-m", "tetris_sim", "tune", str(path), "-q", "--no-progress"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
 def main(words: list[str]) -> None:

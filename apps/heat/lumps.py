@@ -56,7 +56,7 @@ _KINDS = ("face", "region", "lump", "ambient")
 
 
 class ExchangeSection(Section):
-    """What a lump exchanges heat with: a face, a region, another lump or surroundings."""
+    """Partner of a lump in an exchange: a face, a region, another lump or surroundings."""
 
     face: FaceName | None = None
     """A face of the box: an insulated one, or one with a flux; with `h`."""
@@ -118,7 +118,7 @@ _SPECIFIC = {"water": 4181.0, "air": 1007.0}  # at 25 degC and 1 atm [J/(kg K)]
 
 
 class InletSection(Section):
-    """What a stream begins with: the end of another stream, or of several that mix."""
+    """Inlet of a stream: the end of another stream, or of several that mix."""
 
     stream: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """A name, or several names."""
@@ -149,7 +149,7 @@ class StreamSection(Section):
     `{stream: NAME}`, or several names that mix.
     """
     fluid: Literal["water", "air"] | None = None
-    """What flows; or give its specific heat."""
+    """The medium that flows; or give its specific heat."""
     specific_heat: SpecificHeat | None = None
     """[J/(kg K)]; that of the fluid at 25 degC if not given."""
     h: HeatTransferCoefficient

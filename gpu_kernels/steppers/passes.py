@@ -211,8 +211,8 @@ class DeviceState:
         self.slab = slab
 
     def sum_of_source(self, steps: int) -> Any:
-        """What the source makes of zero in so many steps, from its first owned point on; made where
-        there is none yet, or the slab has moved, or the source has changed.
+        """The sum that the source makes of zero in so many steps, from its first owned point on;
+        made where there is none yet, or the slab has moved, or the source has changed.
         """
         if steps not in self._sums:
             self._sums[steps] = SourceSum(self, steps)
@@ -318,8 +318,8 @@ class ConductionSweep:
 
 
 class SourceSum(ConductionSweep):
-    """What a source makes of zero in some steps, S = sum of A^k b: a fused kernel that makes these
-    steps without the source adds it to what it stores (docs/decisions/0053).
+    """The sum that a source makes of zero in some steps, S = sum of A^k b: a fused kernel that
+    makes these steps without the source adds it to what it stores (docs/decisions/0053).
 
     The same steps at faces that only mirror make it, with sources and conductances of halos where
     they lie in the grid: so its bits do not depend on the division into slabs.

@@ -227,7 +227,7 @@ _OF_CONSTANT = {
 
 
 def cost_of_body(problem: Problem) -> str | None:
-    """What of a body costs how much of the rate of one material that nothing heats, as a sentence;
+    """Say which traits of a body cost how much of the rate of one material that nothing heats;
     None where that was not measured.
     """
     it, ndim = problem.conduction, problem.grid.ndim

@@ -272,7 +272,7 @@ _INLINE = {INPUT, CONSTANT, "add", "subtract", "multiply", "fma", "negative", "a
 
 
 class Heats(IntEnum):
-    """What a source asks of every step; the numbers are those of `enum class Heats`."""
+    """Demands of a source on every step; the numbers are those of `enum class Heats`."""
 
     NOTHING = 0
     THE_SAME = 1
@@ -280,7 +280,7 @@ class Heats(IntEnum):
 
 
 def heats_of(conduction: Conduction) -> Heats:
-    """What the source of a body asks of every step."""
+    """Classify the demands of the source of a body on every step."""
     source = conduction.source
     if source is None:
         return Heats.NOTHING

@@ -1,4 +1,4 @@
-"""What exchanges heat with cells of a body beside the conduction between them: lumps of one
+"""Exchange of heat with cells of a body beside the conduction between them: lumps of one
 temperature, streams along paths, and heat that is given.
 
 All of it is linear in temperatures. What cells take per degree of their own, and what known
@@ -90,7 +90,7 @@ class LumpNetwork:
 
     @property
     def signals(self) -> tuple[tuple[Signal, Signal], ...]:
-        """What is decided of each lump: its mean over a step, and its temperature now."""
+        """Mean over a step and temperature now of each lump."""
         pairs = ((it.mean, it.now) for it in self.lumps)
         return tuple((a, b) for a, b in pairs if isinstance(a, Signal) and isinstance(b, Signal))
 
@@ -150,7 +150,7 @@ class LumpNetwork:
 
     @functools.cached_property
     def matrix(self) -> Numbers:
-        """What lumps get per degree of each other, and of themselves, (n, n) [W/K]."""
+        """Power that lumps receive per degree of each other, and of themselves, (n, n) [W/K]."""
         return np.asarray(self.between - np.diag(self.between.sum(axis=1) + self.outside))
 
     def _propagator(self, dt: float) -> tuple[Numbers, Numbers, Numbers]:
@@ -400,14 +400,14 @@ class StreamNetwork:
 
     @functools.cached_property
     def takes(self) -> Numbers:
-        """What cells give to streams per degree of their own, by cell, in units of `Moving.flows`;
+        """Flow from cells to streams per degree of the cells, by cell, in units of `Moving.flows`;
         a part of it comes back by `heat`.
         """
         return self._by_cell(self.conductance)
 
     @functools.cached_property
     def gives(self) -> tuple[Numbers, ...]:
-        """What cells get per degree of each inlet, by cell."""
+        """Flow to cells per degree of each inlet, by cell."""
         n, inlets = self.inlets.shape
         means = self._means(np.zeros((n, inlets)), np.eye(inlets))
         return tuple(self._by_cell(self.conductance * it[self.passage]) for it in means.T)
@@ -475,14 +475,14 @@ class Around:
 
     @property
     def takes(self) -> tuple[Numbers, ...]:
-        """What cells give per degree of their own, at most, in the units of `Moving.flows`."""
+        """Greatest flow from cells per degree of their own, in the units of `Moving.flows`."""
         inside = [self.enclosures.takes] if self.enclosures else []
         inside += [self.streams.takes] if self.streams else []
         return (*(it.takes for it in self.lumps), *inside)
 
     @property
     def looked_at(self) -> tuple[Enclosures | StreamNetwork | LumpSolution, ...]:
-        """What brings heat from cells to others, for which the whole state is looked at."""
+        """Parts that bring heat from cells to others, for which the whole state is looked at."""
         return tuple(it for it in (self.enclosures, self.streams, self.solution) if it)
 
     def heat(self, state: Numbers) -> Numbers:
