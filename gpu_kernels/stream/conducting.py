@@ -99,9 +99,12 @@ def _why_not(problem: Problem) -> str | None:
 
     source = conduction.source
     if source and not is_looked_up(source) and not _adds_sum(problem):
+        here = (
+            "states are heat contents" if conduction.enthalpy else "it depends on the temperature"
+        )
         return (
-            "it looks up what heats a point by its material or adds what does not depend on its "
-            "temperature, and here that is a formula of the temperature"
+            "it looks up what heats a point by its material, or adds what it makes in several steps "
+            f"where these are linear, and here it is a formula and {here}"
         )
     if source and _adds_sum(problem) and not stands_still(problem):
         return _CHANGING_SOURCE
