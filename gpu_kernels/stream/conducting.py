@@ -103,8 +103,8 @@ def _why_not(problem: Problem) -> str | None:
             "states are heat contents" if conduction.enthalpy else "it depends on the temperature"
         )
         return (
-            "it looks up what heats a point by its material, or adds what it makes in several steps "
-            f"where these are linear, and here it is a formula and {here}"
+            "it looks up what heats a point by its material, or adds its sum over steps that are "
+            f"linear, and here it is a formula and {here}"
         )
     if source and _adds_sum(problem) and not stands_still(problem):
         return _CHANGING_SOURCE
