@@ -390,7 +390,11 @@ class FusedMethod:
         return self.conducting if one_stencil(self._advanced(problem)) is None else None
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
-        return {**self._proposals(problem)[0], **parameters}
+        # The rest of a proposal that agrees with what is given, if there is one: a checkpoint of an
+        # older version lacks parameters that were added since.
+        proposals = self._proposals(problem)
+        same = (it for it in proposals if parameters.items() <= it.items())
+        return {**next(same, proposals[0]), **parameters}
 
     def _proposals(self, problem: Problem) -> tuple[Parameters, ...]:
         if (special := self._special(problem)) is not None:

@@ -12,6 +12,7 @@ from tests.support.tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, pr
 from tetris_sim.bench.timing import WeightKind, random_problem
 from tetris_sim.errors import TetrisError
 from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencils.catalogue import STENCIL_NAMES
 from tetris_sim.scheduler.machine.machine import Gpu
@@ -127,3 +128,10 @@ def test_another_method_may_still_be_asked_for() -> None:
         find_candidates(
             problem, TuningRequest("gpu.nothing"), 1 << 50, ComputeResource(1, "gpu"), known
         )
+
+
+def test_parameters_of_an_older_version_mean_what_they_meant() -> None:
+    """A checkpoint that does not know a parameter goes on with the kernel that it had."""
+    older = {"steps_per_block": 3, "rows": 5, "warps": 8, "blocks": 1, "ahead": 3, "columns": 2}
+    assert STREAM.kernel(large("heat-3d"), older).defines["TS_HELD"] == 0
+    assert STREAM.kernel(large("heat-3d"), {}).defines["TS_HELD"] == 2
