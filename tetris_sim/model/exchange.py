@@ -54,16 +54,18 @@ class Lump:
     mean: Signal | Parameter
     now: Signal | Parameter
 
-    def given(self, state: Numbers, span: Span) -> float:
+    def given(self, state: Numbers, span: Span, warm: float | None = None) -> float:
         """Return what it gives to all cells of a state in a step, in the units of `gives`.
 
         Args:
             state: of the shape of the grid.
             span: of the step [s].
+            warm: its temperature, if that is not the mean over the step [degC].
         """
         # Cells of voids have no state.
         taken = np.where(self.takes > 0, self.takes * state, 0.0)
-        return float((self.gives * warmth(self.mean, span) - taken).sum())
+        here = warmth(self.mean, span) if warm is None else warm
+        return float((self.gives * here - taken).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,6 +490,28 @@ class Around:
     def heat(self, state: Numbers) -> Numbers:
         """Return what each cell of a state gets of that, of its shape."""
         return np.asarray(sum(it.heat(state) for it in self.looked_at), np.float64)
+
+    @property
+    def givers(self) -> tuple[str, ...]:
+        """Names of what gives heat to cells by itself."""
+        streams = self.streams.each if self.streams else ()
+        heated = (self.heated,) if self.heated else ()
+        return tuple(it.name for it in (*self.lumps, *streams, *heated))
+
+    def given(
+        self, state: Numbers, span: Span, warm: Sequence[float] | None = None
+    ) -> dict[str, float]:
+        """Return what each of the `givers` gives to all cells of a state over a span of time, in
+        units of `Moving.flows`; `warm` are temperatures of the network's lumps that are not means
+        over the span.
+        """
+        solved = self.network.lumps if self.network and warm is not None else ()
+        found = {it.name: it.given(state, span) for it in self.lumps[len(solved) :]}
+        found |= {
+            it.name: it.given(state, span, t) for it, t in zip(solved, warm or (), strict=True)
+        }
+        found |= self.streams.heats(state, span) if self.streams else {}
+        return found | ({self.heated.name: self.heated.given(state, span)} if self.heated else {})
 
     def added_to(
         self, rates: Callable[[Numbers, float], Numbers]

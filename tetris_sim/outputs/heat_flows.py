@@ -99,19 +99,13 @@ def _around(problem: Problem) -> Around:
 
 def givers_of(problem: Problem) -> tuple[str, ...]:
     """Return the names of what gives heat to cells of a body by itself."""
-    around = _around(problem)
-    streams = around.streams.each if around.streams else ()
-    heated = (around.heated,) if around.heated else ()
-    return tuple(it.name for it in (*around.lumps, *streams, *heated))
+    return _around(problem).givers
 
 
 def given_by(problem: Problem, state: Numbers, span: Span) -> dict[str, float]:
     """Return what each of them gives to a state over a span of time [W]."""
-    around, joules = _around(problem), joules_of(problem)
-    heated = (around.heated,) if around.heated else ()
-    found = {it.name: it.given(state, span) for it in around.lumps}
-    found |= around.streams.heats(state, span) if around.streams else {}
-    found |= {it.name: it.given(state, span) for it in heated}
+    joules = joules_of(problem)
+    found = _around(problem).given(state, span)
     return {name: heat * joules for name, heat in found.items()}
 
 

@@ -29,7 +29,7 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.model.boundary import SIDES
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Offset, Rates, as_tap
-from tetris_sim.model.exchange import LumpSolution
+from tetris_sim.model.exchange import NOTHING_AROUND, LumpSolution
 from tetris_sim.model.formula import Node, evaluate_each
 from tetris_sim.model.linearisation import (
     FaceError,
@@ -54,6 +54,7 @@ from tetris_sim.solvers.spectral.exponential import (
     linear_matrix,
     product,
 )
+from tetris_sim.solvers.surface_flows import joules_of
 
 Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
 _DIRECT = 20_000  # unknowns of a system that is factorised
@@ -325,6 +326,7 @@ class DividedSteps:
         xp: array library.
         counted: substeps so far.
         heard: interruption request.
+        moved: heat that lumps, streams and their like gave in all steps so far, by name [J].
     """
 
     problem: Problem
@@ -332,6 +334,7 @@ class DividedSteps:
     xp: Any
     counted: Counted = field(default_factory=Counted)
     heard: Heard = nobody
+    moved: dict[str, float] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -357,6 +360,7 @@ class DividedSteps:
         if not self.rates.adaptive:
             before = self.scheme.begin(u, begin)
             made = self.scheme.advance(before, begin, self.problem.dt, judged=False)
+            self._count(made)
             return self._kept(made, end)
 
         # Places are counted in the shortest substeps, so that those of a length lie side by side.
@@ -380,6 +384,7 @@ class DividedSteps:
                 continue
 
             now, place = tried, place + (1 << (_DEEPEST - level))
+            self._count(tried)
             largest = self._sizes(tried.u, tried.lumps)
             self.counted = replace(
                 self.counted,
@@ -391,6 +396,10 @@ class DividedSteps:
             if level and factor >= 2 and place % (1 << (_DEEPEST - level + 1)) == 0:
                 level -= 1
         return self._kept(now, end)
+
+    def _count(self, made: Tried) -> None:
+        for name, heat in (made.moved or {}).items():
+            self.moved[name] = self.moved.get(name, 0.0) + heat
 
     def _kept(self, made: Tried, end: float) -> Any:
         """The state of a step; lumps keep their temperatures by themselves."""
@@ -462,6 +471,8 @@ class TrBdf2:
         self._f, self._systems = right_sides(problem, arrays), Systems(problem, arrays)
         self._solve: tuple[float, Solve] | None = None
         self.solutions, self._lumps = 0, solution_of(problem)
+        self._around = problem.moving.around if problem.moving else NOTHING_AROUND
+        self._joules = joules_of(problem.at_rest) if self._around.givers else 0.0
 
     def begin(self, u: Any, time: float) -> Tried:
         """Take a state; nothing of earlier steps is kept, so a continued run makes the same."""
@@ -470,7 +481,16 @@ class TrBdf2:
             here = self._lumps.at(time)
             self._lumps.stage(0.0, here, time)
             lumps = _Lumps(here, self._lumps.slope(u[0], here), np.zeros_like(here))
-        return Tried(u, u, slope=self._f(u, time), lumps=lumps)
+        powers = self._powers(u, time, lumps)
+        return Tried(u, u, slope=self._f(u, time), lumps=lumps, powers=powers)
+
+    def _powers(self, u: Any, time: float, lumps: _Lumps | None) -> dict[str, float]:
+        """What gives heat to cells by itself, beside a state at a moment [W]."""
+        if not self._around.givers:
+            return {}
+        warm = None if lumps is None else lumps.now.tolist()
+        found = self._around.given(u[0], (time, time), warm)
+        return {name: heat * self._joules for name, heat in found.items()}
 
     def advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
         """Try a substep; one that cannot be solved has an infinite error.
@@ -492,7 +512,7 @@ class TrBdf2:
 
     def _advance(self, before: Tried, time: float, step: float, *, judged: bool) -> Tried:
         u, slope, tau = before.u, before.slope, _A * step
-        x, lumps = before.lumps, self._lumps
+        x, lumps, between = before.lumps, self._lumps, None
         given = u + tau * slope
         if lumps is not None:
             begun = x.now + tau * x.slope
@@ -502,9 +522,11 @@ class TrBdf2:
         if lumps is not None:
             then = lumps.temperatures(middle[0])
             x_slope_then = (then - begun) / tau
+            between = _Lumps(then, x_slope_then, x.error)
             begun = _NOW * then + (1 - _NOW) * x.now
             lumps.stage(tau, begun, time + step)
 
+        powers_then = self._powers(middle, time + _G * step, between)
         given = _NOW * middle + (1 - _NOW) * u
         new = self._newton(middle, u, given, time + step, tau)
         last, after = (new - given) / tau, None
@@ -513,12 +535,19 @@ class TrBdf2:
             x_last = (there - begun) / tau
             lost = step / 3 * ((4 * _W - 1) * x.slope - x_slope_then + 2 * _A * x_last)
             after = _Lumps(there, x_last, lumps.damped(lost))
+        made = Tried(new, new, None, last, after, self._powers(new, time + step, after))
+        # By the weights of the three states, with which the substep itself is made.
+        heats = {
+            name: step * (_W * (before.powers[name] + powers_then[name]) + _A * power)
+            for name, power in made.powers.items()
+        }
+        made = replace(made, moved=heats)
         if not judged:
-            return Tried(new, new, slope=last, lumps=after)
+            return made
         difference = step / 3 * ((4 * _W - 1) * slope - slope_then + 2 * _A * last)
         # Solved once more, the estimate is right for stiff parts too.
         error = self._system(new, time + step, tau)(difference)
-        return Tried(new, new, error, last, after)
+        return replace(made, error=error)
 
     def _system(self, u: Any, time: float, tau: float) -> Solve:
         if self._solve is None or self._solve[0] != tau:

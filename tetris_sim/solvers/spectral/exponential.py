@@ -361,6 +361,8 @@ class Tried:
         error: estimate of its error, (n_fields, n0, ...); None if nobody asks.
         slope: coefficients of N at the new state, where known.
         lumps: what is solved for beside the state.
+        powers: of what gives heat to cells by itself, beside the new state [W], by name.
+        moved: heat that it gave in the substep [J], likewise.
     """
 
     v: Any
@@ -368,6 +370,8 @@ class Tried:
     error: Any = None
     slope: Any = None
     lumps: Any = None
+    powers: Any = None
+    moved: Any = None
 
 
 class SplitScheme(abc.ABC):

@@ -272,12 +272,14 @@ class IntegratingStepper(DeviceStepper):
     Attributes:
         notes: remarks on the steps, sentences.
         heard: interruption request: `advance` then raises LeftOffError, and the state is unchanged.
+        moved: heat that lumps, streams and their like gave in the last `advance`, by name [J].
     """
 
     def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
         super().__init__(problem, slab, arrays)
         assert problem.rates is not None
         self.notes, self.heard = tuple[str, ...](), nobody
+        self.moved: dict[str, float] = {}
         # In float64, whatever the dtype of the state, which rounds it after each step.
         wide = replace(problem, dtype=np.dtype(np.float64))
         with arrays.use():
@@ -294,6 +296,10 @@ class IntegratingStepper(DeviceStepper):
             self._state = state
         self._step += steps
         self.notes = self._steps.notes
+        # Only what is solved for by Newton's method counts.
+        counted = getattr(self._steps, "moved", {})
+        self.moved = dict(counted)
+        counted.clear()
 
     def close(self) -> None:
         """Release memory."""
