@@ -345,7 +345,11 @@ def test_a_fluid_follows_what_is_given_over_time(tmp_path: Path, scheme: str) ->
 def test_implicit_steps_count_what_a_tank_takes(tmp_path: Path, time: dict[str, Any]) -> None:
     """The tank is as warm as the bar after a tenth of a step: no record would know its heat flow."""
     tank = {"fluid": {"capacity": 100, "initial": 20, "h": 500}, "name": "tank"}
-    model = {"regions": [BAR, tank | {"box": {"x": [0.05, 0.1]}}], "material": None, "lumps": {}}
+    model: dict[str, Any] = {
+        "regions": [BAR, tank | {"box": {"x": [0.05, 0.1]}}],
+        "material": None,
+        "lumps": {},
+    }
     found = run(tmp_path, {}, model=model, time={"t_end": 200, "scheme": "implicit"} | time)
     assert found["tank"][-1] == pytest.approx(found["temperature mean"][-1], abs=1e-3)
     gained = 100 * (found["tank"] - 20)
