@@ -7,9 +7,10 @@
     python benchmarks/gpu_palette.py 3 1024 temperatures one,voronoi "(3, 5"
 
 With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON, with TETRIS_SIM_IDS=256 there are as
-many materials. The last two arguments, if given, say
-which bodies and which proposals. Eight materials otherwise, which conduct, or melt; or another conductance at
-every face, as in a file (coefficients) or where axes are graded. Along each axis one face exchanges heat with what is around it and one is insulated.
+many materials, otherwise eight. The last two arguments, if given, say which bodies and which
+proposals. Materials conduct, or melt; or there is another conductance at every face, as in a file
+(coefficients), or axes are graded. Along each axis one face exchanges heat with what is around it
+and one is insulated.
 Every proposal is compared with gpu.plain on a smaller grid first. A line has its parameters, then
 GStencil/s for each body.
 """
@@ -218,15 +219,15 @@ def on_graded_axes(
 ) -> tuple[Conduction, Grid]:
     """Cells of one material whose widths lie between 0.5 and 1."""
     ndim, medium = len(shape), conduction.medium
-    medium = replace(medium, conductance=np.ones_like(medium.conductance), capacity=np.ones(N_IDS))
+    medium = Medium(medium.ids, np.ones((ndim, 1, 1)), np.ones(1), medium.names[:1])
     ends = [np.append(0.0, np.cumsum(rng.uniform(0.5, 1, n))).tolist() for n in shape]
     grid = Grid.graded(shape, [it[-1] for it in ends], ends)
-    none = np.zeros((ndim, N_IDS, N_IDS))
+    none = np.zeros((ndim, 1, 1))
     given = GradedCoefficients(
         grid,
         medium,
-        np.ones((ndim, N_IDS)),
-        np.full((ndim, N_IDS), np.nan),
+        np.ones((ndim, 1)),
+        np.full((ndim, 1), np.nan),
         none,
         none,
         (False,) * ndim,
@@ -236,6 +237,8 @@ def on_graded_axes(
 
 class EveryFace:
     """Conductances of which no two beside each other are the same."""
+
+    separates = False  # they would, and stand for numbers of a file
 
     def __init__(self, shape: Shape, rng: np.random.Generator) -> None:
         self._factors = [[rng.uniform(0.5, 1, n) for n in shape] for _ in range(len(shape) + 1)]

@@ -99,6 +99,11 @@ class GradedCoefficients:
     periodic: Sequence[bool]
     openings: Numbers | None = None
 
+    @property
+    def separates(self) -> bool:
+        """All is geometry if there is one id: areas, volumes and widths are products."""
+        return self.medium.n_ids == 1
+
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         """Of the upper face along an axis of the points of a box [W/K]."""
         below, above, contact = self._in_series(axis, box)

@@ -42,6 +42,7 @@ from tetris_sim.gpu_kernels.stream.palette_tiles import (
     palette_3d_kernel,
     palette_3d_parameters,
     palette_3d_words,
+    written_in_3d,
 )
 from tetris_sim.model.conduction import Conduction, Numbers
 from tetris_sim.model.grid import LAST, on_three
@@ -178,9 +179,10 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
         if problem.grid.ndim == 3:
             kernel = coefficients_3d_kernel(problem.dtype, parameters, product_weights(problem))
             ring = CoefficientTile3D(**parameters).sum_bytes
-            return kernel.summing(ring) if _adds_sum(problem) else kernel
-        kernel = coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
-        return kernel.summing() if _adds_sum(problem) else kernel
+        else:
+            kernel = coefficients_2d_kernel(problem.dtype, parameters, axis_weights(problem))
+            ring = 0
+        return kernel.summing(ring) if _adds_sum(problem) else kernel
 
     kind = _kind(problem)
     numbers = palette_numbers(
@@ -450,10 +452,7 @@ class CoefficientTile3D:
 
     def written(self, item: int) -> tuple[int, int]:
         """Points that a tile writes along y and x, along x in whole sectors."""
-        columns, sector, steps = _WORD // item, _SECTOR // item, self.steps_per_block
-        halo = -(-steps // columns) * columns
-        x = (_LANES * columns - halo - steps) // sector * sector
-        return self.warps * self.rows - 2 * steps, x
+        return written_in_3d(self.steps_per_block, self.warps * self.rows, item)
 
     def shared_bytes(self, item: int, *, separate: bool) -> int:
         """Bytes of `struct Shared` of the kernel, for numbers of `item` bytes."""

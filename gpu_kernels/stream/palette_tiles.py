@@ -445,6 +445,12 @@ _WORD_3D = 16  # bytes of a thread's columns
 _MOST_ROWS, _MOST_STEPS = 6, 3
 
 
+def written_in_3d(steps: int, rows: int, item: int) -> tuple[int, int]:
+    """Points that a tile of so many rows writes along y and x, along x in whole sectors."""
+    sector, halo = _SECTOR_BYTES // item, _up(steps, _WORD_3D // item)
+    return rows - 2 * steps, (_LANES * _WORD_3D // item - halo - steps) // sector * sector
+
+
 @dataclass(frozen=True)
 class PaletteTile3D:
     """The tile of one block of threads, which the kernel's parameters describe.
@@ -472,9 +478,7 @@ class PaletteTile3D:
 
     def written(self, item: int) -> tuple[int, int]:
         """Points that a tile writes along y and x, along x in whole sectors."""
-        sector, width = _SECTOR_BYTES // item, _LANES * _WORD_3D // item
-        x = (width - self.margin(item)[1] - self.steps_per_block) // sector * sector
-        return self.warps * self.rows - 2 * self.steps_per_block, x
+        return written_in_3d(self.steps_per_block, self.warps * self.rows, item)
 
     def shared_bytes(self, kind: PaletteKind, item: int) -> int:
         """Bytes of `struct Shared` of the kernel, for numbers of `item` bytes."""

@@ -264,6 +264,11 @@ class GradedAxes:
     conductivity: Numbers
     periodic: tuple[bool, ...]
 
+    @property
+    def separates(self) -> bool:
+        """If cells differ by their widths only."""
+        return bool((self.conductivity == self.conductivity.flat[0]).all())
+
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         """By the rule of series, of cells of any width."""
         ahead = tuple((low + (k == axis), high + (k == axis)) for k, (low, high) in enumerate(box))

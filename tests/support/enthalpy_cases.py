@@ -153,6 +153,11 @@ class UnevenCells:
     problem: Problem
     widths: tuple[Numbers, ...]
 
+    @property
+    def separates(self) -> bool:
+        """Areas grow along every axis."""
+        return False
+
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         """Nothing resists between cells of one material but these; 0 where nothing passes."""
         return np.asarray(1 / self.series(axis, box).sum(axis=-1))

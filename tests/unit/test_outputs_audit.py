@@ -217,6 +217,10 @@ class AsArrays:
         assert self.problem.conduction is not None
         return self.problem.conduction.medium
 
+    @property
+    def separates(self) -> bool:
+        return False
+
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         low, high = box[axis]
         beside = (*box[:axis], (low + 1, high + 1), *box[axis + 1 :])

@@ -345,12 +345,10 @@ class Medium:
     Attributes:
         ids: the material of the points of a box of global indices, a function of these alone.
         conductance: K by axis (array order) and the ids on both sides, (ndim, n_ids, n_ids) [W/(m^3
-            K)], symmetric. Between a point and its ghost beyond a face, K is that of the point's id
-            with itself.
+            K)], symmetric; a ghost beyond a face has the id of its point.
         capacity: rho c by id, (n_ids,) [J/(m^3 K)]; infinite where the state is held.
         names: of the material of each id; ids may share one.
-        void: mask of the ids that are nothing, (n_ids,), whose state has no meaning; None if all
-            are something.
+        void: mask of the ids that are nothing, (n_ids,), whose state has no meaning; or None.
         regions: which region of the configuration each point shows, if it has regions.
 
     Raises:
@@ -394,6 +392,10 @@ class Medium:
 
 class Coefficients(Protocol):
     """Conductances that differ from face to face, as on graded axes, in W/K and per cell."""
+
+    @property
+    def separates(self) -> bool:
+        """Whether all are products of functions of one place each, as of geometry alone."""
 
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         """Conductance of the upper face of each point of a box, along an axis [W/K].
@@ -461,9 +463,7 @@ class Conduction:
         return np.isinf(self.medium.capacity)[self.medium.ids(box)]
 
     def repeated(self, shape: tuple[int, ...]) -> Conduction:
-        """Extend the body to a grid of any size by repeating its materials and coefficients, of a
-        grid of `shape`, periodically.
-        """
+        """Extend the body to any size by repeating a grid of `shape` periodically."""
         medium = replace(self.medium, ids=repeated(self.medium.ids, shape))
         given = self.coefficients and _RepeatedCoefficients(self.coefficients, shape)
         return replace(self, medium=medium, coefficients=given)
@@ -488,6 +488,10 @@ class Conduction:
 class _RepeatedCoefficients:
     given: Coefficients
     shape: tuple[int, ...]
+
+    @property
+    def separates(self) -> bool:
+        return self.given.separates
 
     def conductance(self, axis: int, box: Ranges) -> Numbers:
         return repeated(functools.partial(self.given.conductance, axis), self.shape)(box)
@@ -557,7 +561,8 @@ def padded(
         inside = of_box(tuple(part.inside for part in parts))
         if result is None:
             result = np.empty((*shape_of_box, *inside.shape[len(box) :]), inside.dtype)
-        target = tuple(slice(part.begin, part.begin + part.length) for part in parts)
+        sizes = inside.shape[: len(box)]
+        target = tuple(slice(it.begin, it.begin + n) for it, n in zip(parts, sizes, strict=True))
         result[target] = inside[tuple(slice(None, None, part.direction) for part in parts)]
     assert result is not None
     return result
@@ -570,10 +575,6 @@ class _Run:
     begin: int  # in the padded span
     inside: tuple[int, int]
     direction: int
-
-    @property
-    def length(self) -> int:
-        return self.inside[1] - self.inside[0]
 
 
 def _runs(span: tuple[int, int], n: int, ring: bool) -> list[_Run]:
@@ -588,8 +589,7 @@ def _runs(span: tuple[int, int], n: int, ring: bool) -> list[_Run]:
             at += length
         return runs
 
-    # Mirror images have the face halfway between points: index -1 - i reads i, and n + i reads n -
-    # 1 - i. A span may also lie wholly outside the grid.
+    # Mirror images: index -1 - i reads i, n + i reads n - 1 - i. A span may lie wholly outside.
     if low < 0:
         runs.append(_Run(0, (max(-min(high, 0), 0), -low), -1))
     if max(low, 0) < min(high, n):

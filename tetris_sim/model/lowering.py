@@ -89,17 +89,12 @@ def product_weights(problem: Problem) -> tuple[Numbers, ...] | None:
     line, and the factors of the weights along the other axes, in their order, by the place along
     this one, (n, ndim + 1); 1 where that changes nothing. None where weights are not such products.
 
-    Where all ids are of one kind, coefficients are geometry: products of a function of each place,
-    as areas, volumes and widths of cells are. They can then be seen along one line of every axis.
+    Coefficients that separate can be seen along one line of every axis.
     """
-    it = problem.conduction
+    it, shape = problem.conduction, problem.grid.shape
     if not it or not it.coefficients or it.enthalpy:
         return None
-    medium, shape = it.medium, problem.grid.shape
-    alike = (medium.conductance == medium.conductance[:, :1, :1]).all() and bool(
-        (medium.capacity == medium.capacity[0]).all()
-    )
-    if not alike or not np.isfinite(medium.capacity).all():
+    if not it.coefficients.separates or not np.isfinite(it.medium.capacity).all():
         return None
     coefficients = it.coefficients
 
