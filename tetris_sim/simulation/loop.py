@@ -254,6 +254,7 @@ class Simulation(WorkerGroup):
             raise ConfigError(msg)
 
         with self.turn.taken():
+            self._writing.wait(self)  # records of this step say what the last output gave
             self.problem.signals[name].decide(self.time, float(output))
             self.control.hasten(self.step)
 
@@ -412,6 +413,8 @@ class Simulation(WorkerGroup):
         self._begun = True
         self.begin_counting()
         self._writing.start(self)
+        # Records, which another thread writes, say what flows during the step that begins.
+        self.control.look(self)
         # Of a steady state, only the answer is worth writing, not the guess.
         if self.step == 0 and self._writing.writes and self.plan.scheme != "steady":
             self._watch.check(self)
