@@ -50,7 +50,9 @@ _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 # the number of addresses, the pauses until the process has to end (0: none) and the length of its
 # last words.
 _BEAT = """
-from numba import njit, types
+from numba import types
+
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit
 
 poll = types.ExternalFunction("poll", types.int32(types.intp, types.uintp, types.int32))
 sendto = types.ExternalFunction("sendto", types.intp(
