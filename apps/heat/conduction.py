@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.cut_cells import BodyWalls
-from tetris_sim.apps.heat.electric import Currents, find_currents
+from tetris_sim.apps.heat.electric import Currents, JouleHeat, find_circuit
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.lumps import (
@@ -296,6 +296,7 @@ def largest_stable_step(
 
 _MOST_POINTS = 1 << 33  # a look at more takes longer than most runs
 _RUNS = itertools.count(1)
+_USUAL = 20.0  # degC: of a run that does not begin with one temperature
 _TIMES = 101  # from the start to the end, at which courses are looked at
 
 
@@ -315,7 +316,7 @@ class Body:
         flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
             moves and nothing but its own cells exchanges heat with it.
         around: what else exchanges heat with it.
-        currents: through it, which heat it.
+        currents: through it, which heat it; if they follow temperatures, those at the beginning.
     """
 
     grid: Grid
@@ -374,11 +375,14 @@ def examine(
     """The body, and what is wrong with it by key; a body that was examined lately is remembered,
     unless it is wanted `anew`: what a controller decides belongs to one run.
     """
+    # What currents are told of before a run begins at the temperature of its beginning.
+    begins = {"initial"} if model.electric else set()
     values = [
         model.model_dump(mode="json"),
-        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control"}),
+        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control", *begins}),
     ]
-    run = next(_RUNS) if anew and (request.control or lumps_in(model)) else 0
+    decides = request.control or lumps_in(model) or model.electric
+    run = next(_RUNS) if anew and decides else 0
     return _examine(_Question(json.dumps(values), stamps(texts_in(values)), run, model, request))
 
 
@@ -470,8 +474,15 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
-    currents = find_currents(model, found)
-    body = replace(body, around=Around(enclosures=enclosures), currents=currents)
+    around, currents = Around(enclosures=enclosures), None
+    if (circuit := find_circuit(model, found)) is not None:
+        currents = circuit.begin(getattr(request.initial, "value", _USUAL))
+        if circuit.follows:
+            rates = body.conduction().rates(1.0, tuple((0, n) for n in grid.shape))
+            heat = JouleHeat(circuit, rates, joules, decides=not request.time.solves)
+            around = replace(around, currents=heat)
+            signals |= {it.name: it for it in heat.signals}
+    body = replace(body, around=around, currents=currents)
     changing = has_changing(model)
     if flows is None and (changing or enclosures or currents):
         flows = tuple(

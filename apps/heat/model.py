@@ -315,6 +315,7 @@ class HeatModel(Section):
         inside = body.around.enclosures.notes if body.around.enclosures else ()
         inside += body.around.streams.notes if body.around.streams else ()
         inside += body.currents.notes if body.currents else ()
+        inside += body.around.currents.notes if body.around.currents else ()
         return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving, *inside)
 
     def _carrying(self, body: Body) -> Carrying:
@@ -322,8 +323,9 @@ class HeatModel(Section):
         assert body.flows is not None
         made = body.conduction()
         joules = 1.0 if made.coefficients is not None else body.grid.cell_volume
-        heated = body.currents.heated(joules) if body.currents else None
-        around = dataclasses.replace(body.around, heated=heated)
+        around = body.around
+        if body.currents and not around.currents:
+            around = dataclasses.replace(around, heated=body.currents.heated(joules))
         return carry(body.grid, made, body.flows, self.advection, body.dt_limit, around)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:

@@ -18,7 +18,7 @@ from tetris_sim.outputs.heat_flows import (
     heat_column,
     openings,
     power_unit,
-    warmth_beside,
+    said_beside,
 )
 from tetris_sim.outputs.materials import (
     BodyMaterials,
@@ -243,7 +243,7 @@ class Audit:
             columns += [f"{name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
             columns.append(f"{name} {heat} [{energy}]")
         columns += [f"{name} [{power}]" for name in self._names_of_flows()]
-        columns += [f"{name} [{variable.unit}]" for name in beside(self._problem)]
+        columns += [f"{name} [{unit}]" for name, unit in beside(self._problem)]
 
         if self._sources is not None:
             columns.append(f"{SOURCES} [{power}]")
@@ -311,14 +311,14 @@ class Audit:
             given = [*given_by(problem, state, span).values()]
 
         flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
-        temperatures = warmth_beside(problem, state, time)
+        around = said_beside(problem, state, time)
         power = 0.0 if self._sources is None else self._sources.power(snapshot)
         powers = self._powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
         balance = self._balance.add(snapshot.step, heat, powers, counted)
         return [
             *flows.values(),
-            *temperatures,
+            *around,
             *([power] if self._sources else []),
             *balance.values(),
         ]
