@@ -33,7 +33,7 @@ from tetris_sim.model.problem import (
     arithmetic_of,
     state_dtype,
 )
-from tetris_sim.model.slab import Slab
+from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.step_control import Signal
 
@@ -511,7 +511,7 @@ def assemble(
     dt_limit: float,
     continued: bool,
     conduction: Conduction | None = None,
-    held: Numbers | None = None,
+    given: Callable[[Ranges], Numbers] | None = None,
     view: View | None = None,
     signals: Mapping[str, Signal] | None = None,
 ) -> Problem:
@@ -528,8 +528,7 @@ def assemble(
         continued: whether the state comes from a checkpoint; the file of initial values may then no
             longer exist.
         conduction: the time step of a heterogeneous body.
-        held: with `conduction`, the initial value of the points of each id, (n_ids,); NaN keeps the
-            initial state.
+        given: initial values of the points of a box; NaN keeps the initial state.
         view: the fields shown to users, if they are not the state itself.
         signals: what controllers decide, by their names.
 
@@ -554,8 +553,8 @@ def assemble(
     still = conduction.held if conduction else None
     make = functools.partial(make_initial, section, grid, kind, still=still)
     initial = (lambda slab: make()(slab)) if continued else make()
-    if conduction is not None and held is not None and not np.isnan(held).all():
-        initial = _holding(initial, conduction, held)
+    if given is not None:
+        initial = _holding(initial, given)
     if conduction is not None and by_heat:
         initial = from_temperatures(initial, conduction, dtype)
 
@@ -582,14 +581,13 @@ def assemble(
         raise ConfigError(msg) from error
 
 
-def _holding(initial: InitialField, conduction: Conduction, held: Numbers) -> InitialField:
-    """The initial state with given values at points of some ids."""
+def _holding(initial: InitialField, given: Callable[[Ranges], Numbers]) -> InitialField:
+    """The initial state with given values at some points."""
 
     def holding(slab: Slab) -> Field:
-        state = initial(slab)
-        values = held[conduction.medium.ids(slab.spans)]
-        given = ~np.isnan(values)
-        state[0][given] = values[given]
+        state, values = initial(slab), given(slab.spans)
+        there = ~np.isnan(values)
+        state[0][there] = values[there]
         return state
 
     return holding

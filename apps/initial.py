@@ -31,8 +31,8 @@ from tetris_sim.config.sections.conditions import (
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.formula import ExpressionError, compile_expression, usable_name
 from tetris_sim.model.grid import AXIS_NAMES, Grid
-from tetris_sim.model.problem import Field, InitialField, RandomField, RandomNumbers
-from tetris_sim.model.slab import Slab
+from tetris_sim.model.problem import Field, InitialField, RandomField
+from tetris_sim.model.slab import RandomNumbers, Slab
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside
 from tetris_sim.support.wording import first_line
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.cut_cells import BodyWalls
-from tetris_sim.apps.heat.electric import Currents, JouleHeat, find_circuit
+from tetris_sim.apps.heat.electric import Currents, find_currents
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.lumps import (
@@ -43,7 +43,13 @@ from tetris_sim.apps.heat.sections import (
     Substance,
     VolumeSource,
 )
-from tetris_sim.apps.heat.survey import GridScan, Openness, survey
+from tetris_sim.apps.heat.survey import (
+    GridScan,
+    Openness,
+    easing,
+    largest_stable_step,
+    survey,
+)
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.time_functions import check_course, check_in_space
 from tetris_sim.config.sections.conditions import first_output
@@ -53,7 +59,7 @@ from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import MIRROR, TEMPERATURE, Conduction, Ids, Medium, Numbers
 from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.slab import Ranges
+from tetris_sim.model.slab import Ranges, with_span
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
 
@@ -135,7 +141,7 @@ class GradedCoefficients:
     def sides(self, axis: int, box: Ranges) -> tuple[Ids, Ids]:
         """Ids of the cells below and above the same faces."""
         low, high, (first, last) = self._beside(axis, box)
-        along = np.moveaxis(self.medium.ids(_with(box, axis, (first, last))), axis, 0)
+        along = np.moveaxis(self.medium.ids(with_span(box, axis, (first, last))), axis, 0)
         below, above = (np.moveaxis(along[it - first], 0, axis) for it in (low, high))
         return below, above
 
@@ -153,8 +159,8 @@ class GradedCoefficients:
     def _in_series(self, axis: int, box: Ranges) -> tuple[Numbers, Numbers, Numbers]:
         """Resistances below and above the faces, and of the contact [m^2 K/W]."""
         low, high, (first, last) = self._beside(axis, box)
-        along = np.moveaxis(self.medium.ids(_with(box, axis, (first, last))), axis, 0)
-        wider = _with(box, axis, (first, last))
+        along = np.moveaxis(self.medium.ids(with_span(box, axis, (first, last))), axis, 0)
+        wider = with_span(box, axis, (first, last))
         widths = np.moveaxis(self.grid.distances(axis, wider), axis, 0)
         halves = self._halves(axis, along, widths)
         a, b = low - first, high - first
@@ -178,10 +184,6 @@ class GradedCoefficients:
     def volume(self, box: Ranges) -> Numbers:
         """Of the cells of the points of a box [m^3]."""
         return self.grid.volumes(box)
-
-
-def _with(box: Ranges, axis: int, span: tuple[int, int]) -> Ranges:
-    return (*box[:axis], span, *box[axis + 1 :])
 
 
 def graded_coefficients(
@@ -241,62 +243,8 @@ def _is_by_id(given: GradedCoefficients, found: GridScan, boxes: Sequence[Ranges
     )
 
 
-def easing(found: GridScan) -> Numbers:
-    """By how much less a face between two ids conducts than a step with the largest conductivity
-    and the smallest heat capacity has to be stable for, (n_ids, n_ids): within a material both
-    belong to one temperature.
-    """
-    factors = np.ones((len(found.fillings),) * 2)
-    kinds = found.enthalpy.kinds if found.enthalpy else np.arange(len(factors))
-    for number, it in enumerate(found.fillings):
-        if it.substance is not None and it.substance.properties is not None:
-            ratio = (
-                it.substance.diffusivity[0] * it.substance.capacity / it.substance.conductivity[0]
-            )
-            factors[number, kinds == kinds[number]] = ratio
-    return factors
-
-
-def largest_stable_step(
-    coefficients: GradedCoefficients,
-    eased: Numbers,
-    boxes: Sequence[Ranges],
-    insulated: Sequence[tuple[bool, bool]],
-) -> tuple[float, int]:
-    """The largest stable time step [s], and the id that sets it.
-
-    Args:
-        coefficients: of the body.
-        eased: see `easing`.
-        boxes: that make up the grid.
-        insulated: which (low, high) faces let nothing pass that depends on the temperature.
-    """
-    grid, uneven = coefficients.grid, bool((eased != 1).any())
-    fastest, limiting = 0.0, 0
-    for box in boxes:
-        total = np.zeros([high - low for low, high in box])
-        for axis, (low, high) in enumerate(box):
-            wider = _with(box, axis, (low - 1, high))
-            between = coefficients.conductance(axis, wider)
-            between = between * eased[coefficients.sides(axis, wider)] if uneven else between
-            faces = np.moveaxis(between, axis, 0)
-            if low == 0 and insulated[axis][0]:
-                faces[0] = 0.0
-            if high == grid.shape[axis] and insulated[axis][1]:
-                faces[-1] = 0.0
-            total += np.moveaxis(faces[1:] + faces[:-1], 0, axis)
-
-        rates = total / coefficients.capacity(box)
-        if rates.max() > fastest:
-            fastest = float(rates.max())
-            place = np.unravel_index(int(rates.argmax()), rates.shape)
-            limiting = int(coefficients.medium.ids(box)[place])
-    return (1 / fastest if fastest > 0 else math.inf), limiting
-
-
 _MOST_POINTS = 1 << 33  # a look at more takes longer than most runs
 _RUNS = itertools.count(1)
-_USUAL = 20.0  # degC: of a run that does not begin with one temperature
 _TIMES = 101  # from the start to the end, at which courses are looked at
 
 
@@ -316,7 +264,11 @@ class Body:
         flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
             moves and nothing but its own cells exchanges heat with it.
         around: what else exchanges heat with it.
-        currents: through it, which heat it; if they follow temperatures, those at the beginning.
+        currents: through it, which heat it.
+        arrives: the temperature with which each region comes, NaN for that of `initial` [degC];
+            None if none says it.
+        missing: what is nowhere in a body whose regions come and go, by key; a mistake if it is
+            never there.
     """
 
     grid: Grid
@@ -330,6 +282,8 @@ class Body:
     flows: tuple[Numbers, ...] | None = None
     around: Around = NOTHING_AROUND
     currents: Currents | None = None
+    arrives: Numbers | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def only_substance(self) -> Substance | None:
@@ -351,10 +305,22 @@ class Body:
         return Conduction(medium, source, self.coefficients, enthalpy)
 
     @property
-    def ambients(self) -> Numbers:
-        """The temperature of the fluid of each id, NaN where there is none [degC]."""
-        return np.array(
+    def given(self) -> Callable[[Ranges], Numbers] | None:
+        """From a box to the temperatures in it that are those of fluids or of what arrives, NaN
+        where there is neither [degC]; None if both are nowhere.
+        """
+        ambients = np.array(
             [math.nan if it.fluid is None else it.fluid.held_at for it in self.found.fillings]
+        )
+        medium, arrives = self.found.medium(), self.arrives
+        if arrives is None:
+            return None if np.isnan(ambients).all() else lambda box: ambients[medium.ids(box)]
+
+        assert medium.regions is not None
+        shown = medium.regions.read
+        # A fluid has no temperature with which it arrives.
+        return lambda box: np.where(
+            np.isnan(ambients)[ids := medium.ids(box)], arrives[shown(box)], ambients[ids]
         )
 
 
@@ -365,32 +331,62 @@ class _Question:
     text: str
     files: tuple[tuple[str, int, int], ...]
     run: int
+    time: float
     model: HeatModel = field(compare=False)
     request: Request = field(compare=False)
+    signals: Mapping[str, Signal] | None = field(compare=False)
 
 
 def examine(
-    model: HeatModel, request: Request, *, anew: bool = False
+    model: HeatModel,
+    request: Request,
+    *,
+    anew: bool = False,
+    time: float = 0.0,
+    signals: Mapping[str, Signal] | None = None,
 ) -> tuple[Body | None, dict[str, str]]:
     """The body, and what is wrong with it by key; a body that was examined lately is remembered,
     unless it is wanted `anew`: what a controller decides belongs to one run.
+
+    Args:
+        model: the body.
+        request: the other sections.
+        anew: see above.
+        time: from which on regions that come and go are there or not [s].
+        signals: that controllers decide, if another part of the same run has them.
     """
-    # What currents are told of before a run begins at the temperature of its beginning.
-    begins = {"initial"} if model.electric else set()
     values = [
         model.model_dump(mode="json"),
-        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control", *begins}),
+        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control"}),
     ]
-    decides = request.control or lumps_in(model) or model.electric
-    run = next(_RUNS) if anew and decides else 0
-    return _examine(_Question(json.dumps(values), stamps(texts_in(values)), run, model, request))
+    run = next(_RUNS) if anew and (request.control or lumps_in(model)) else 0
+    files = stamps(texts_in(values))
+    return _examine(_Question(json.dumps(values), files, run, time, model, request, signals))
+
+
+def examine_all(model: HeatModel, request: Request) -> tuple[dict[str, str], float, str]:
+    """Return what is wrong with a body in any part of its run, the largest step that is stable in
+    all of them [s], and the name of the material that sets it.
+    """
+    mistakes, missing, least = dict[str, str](), list[Mapping[str, str]](), (math.inf, "")
+    # The first part last: it is what is asked for next.
+    for time in model.moments[::-1]:
+        body, found = examine(model, request, time=time)
+        mistakes |= found
+        if body is not None:
+            missing.append(body.missing)
+            least = min(least, (body.dt_limit, body.limiting))
+    if mistakes:
+        return mistakes, *least
+    never = {key: said for key, said in missing[0].items() if all(key in it for it in missing)}
+    return never, *least
 
 
 @functools.lru_cache(maxsize=2)
 def _examine(question: _Question) -> tuple[Body | None, dict[str, str]]:
     mistakes: dict[str, str] = {}
     try:
-        body = _look(question.model, question.request, mistakes)
+        body = _look(question, mistakes)
     except ConfigError as error:
         for line in str(error).splitlines():
             key, _, message = line.partition(": ")
@@ -404,7 +400,8 @@ def key_path(key: str) -> KeyPath:
     return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
 
 
-def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
+def _look(question: _Question, mistakes: dict[str, str]) -> Body:
+    model, request = question.model, question.request
     grid = make_grid(request.grid)
     if grid.n_points > _MOST_POINTS:
         msg = (
@@ -417,37 +414,44 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     regions = regions or (RegionSection(material=next(iter(model.substances()))),)
     volumes = [(n, it) for n, it in enumerate(model.sources) if isinstance(it, VolumeSource)]
     painting = RasterizedBody(
-        grid, regions, volumes, tuple(model.substances().values()), model.contacts
+        *(grid, regions, volumes, tuple(model.substances().values()), model.contacts),
+        time=question.time,
     )
     found = survey(painting, model.contacts, grid, openness(request, grid))
     mistakes |= painting.mistakes
 
-    for number in set(range(len(regions))) - painting.covered[0]:
+    there = {number for number, it in enumerate(regions) if it.is_there(question.time)}
+    for number in there - painting.covered[0]:
         mistakes[f"model.regions.{number}"] = (
             "the region covers the centre of no cell; move it, make it larger, or the grid finer"
         )
+    # Of parts that come and go, others may be there at other times.
+    missing = dict[str, str]() if painting.passes else mistakes
     for number in {number for number, _ in volumes} - painting.covered[1]:
-        mistakes[f"model.sources.{number}"] = (
+        missing[f"model.sources.{number}"] = (
             "the source covers no cell of the body, so it heats nothing; move it, or make it larger"
         )
     names = [it.name for it in painting.fillings]
     for number, contact in enumerate(model.contacts):
         if absent := [name for name in contact.between if name not in names]:
-            mistakes[f"model.contacts.{number}.between"] = (
+            missing[f"model.contacts.{number}.between"] = (
                 f"no cell is of {listed(absent)}, so nothing of it touches anything; the body has "
                 f"{listed(sorted({*names}), 'and')}"
             )
             continue
         a, b = sorted(names.index(name) for name in contact.between)
         if (a, b) not in found.touching:
-            mistakes[f"model.contacts.{number}.between"] = (
+            missing[f"model.contacts.{number}.between"] = (
                 f"{contact.between[0]} and {contact.between[1]} touch nowhere, so nothing resists"
             )
 
     if mistakes:
         raise ConfigError("\n".join(f"{key}: {said}" for key, said in mistakes.items()))
 
-    signals = {name: Signal(name, first_output(it)) for name, it in request.control.items()}
+    volumes = [(n, it) for n, it in volumes if n in painting.covered[1]]
+    signals = question.signals
+    if signals is None:
+        signals = {name: Signal(name, first_output(it)) for name, it in request.control.items()}
     switched: dict[str, list[Signal]] = {}
     for name, section in request.control.items():
         for target in section.targets:
@@ -472,17 +476,15 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         graded = by_potential(graded, found) if found.enthalpy else graded
     flows = _flows(model, found, per_volume=graded is None)
     body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
+    temperatures = np.array(
+        [math.nan if it.arrives_at is None else it.arrives_at for it in regions]
+    )
+    arrives = None if np.isnan(temperatures).all() else temperatures
+    body = replace(body, arrives=arrives, missing=missing if painting.passes else {})
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
-    around, currents = Around(enclosures=enclosures), None
-    if (circuit := find_circuit(model, found)) is not None:
-        currents = circuit.begin(getattr(request.initial, "value", _USUAL))
-        if circuit.follows:
-            rates = body.conduction().rates(1.0, tuple((0, n) for n in grid.shape))
-            heat = JouleHeat(circuit, rates, joules, decides=not request.time.solves)
-            around = replace(around, currents=heat)
-            signals |= {it.name: it for it in heat.signals}
-    body = replace(body, around=around, currents=currents)
+    currents = find_currents(model, found)
+    body = replace(body, around=Around(enclosures=enclosures), currents=currents)
     changing = has_changing(model)
     if flows is None and (changing or enclosures or currents):
         flows = tuple(

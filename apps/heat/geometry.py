@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.cut_cells import CutCells
 from tetris_sim.apps.heat.materials import ContactSection
+from tetris_sim.apps.heat.motion import moments_of
 from tetris_sim.apps.heat.sections import (
     RegionSection,
     Substance,
@@ -55,6 +56,7 @@ class RasterizedBody:
         covered: numbers of the regions and of the sources found at some point so far.
         left: numbers of the regions that no later one covers at some point so far.
         mistakes: found so far, by key.
+        passes: whether regions come and go.
         cuts: the cells that surfaces cut.
     """
 
@@ -65,6 +67,7 @@ class RasterizedBody:
         sources: Sequence[tuple[int, VolumeSource]],
         substances: Sequence[Substance],
         contacts: Sequence[ContactSection] = (),
+        time: float = 0.0,
     ) -> None:
         """Open all files and compile all conditions.
 
@@ -74,11 +77,13 @@ class RasterizedBody:
             sources: with their number in the configuration.
             substances: known materials; regions may name them.
             contacts: resistances of joints.
+            time: at which regions that come and go are there or not [s].
 
         Raises:
             ConfigError: a file or a condition cannot be used.
         """
-        self.grid, self.regions = grid, regions
+        self.grid, self.regions, self._time = grid, regions, time
+        self.passes = len(moments_of(regions)) > 1
         self.fillings: list[Filling] = [Filling(it.name, substance=it) for it in substances]
         self.layers: list[Layer] = []
         self.covered: tuple[set[int], set[int]] = (set(), set())
@@ -226,7 +231,10 @@ class RasterizedBody:
     def _reopened(self, grid: Grid) -> Shapes:
         """The shapes on another grid; labels are those of cells."""
         regions, sources = self._given
-        places = [Place(it, grid, f"model.regions.{n}") for n, it in enumerate(regions)]
+        places = [
+            Place(it, grid, f"model.regions.{n}", there=it.is_there(self._time))
+            for n, it in enumerate(regions)
+        ]
         heated = [Place(it, grid, f"model.sources.{n}") for n, it in sources]
         labels = [it for _, it in self._shapes]
         return self._shapes_on(grid, list(zip(places, labels, strict=True)), heated)
@@ -234,7 +242,7 @@ class RasterizedBody:
     def _open(self, number: int, region: RegionSection) -> tuple[Place, Surfaces | None]:
         """Open the shape of a region, and number its layers."""
         key = f"model.regions.{number}"
-        place = Place(region, self.grid, key)
+        place = Place(region, self.grid, key, there=region.is_there(self._time))
         labels = None if region.labels is None else open_labels(region, self.grid, key)
         names = {None: region.material} if region.materials is None else region.materials
         for label, name in names.items():

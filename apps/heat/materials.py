@@ -352,6 +352,13 @@ def properties_of(filling: Filling) -> MaterialCurves:
     return MaterialCurves(((0.0, it.conductivity[0]),), ((0.0, it.capacity),), 1.0)
 
 
+def capacities(fillings: Sequence[Filling]) -> Numbers:
+    """Heat capacity, (n,) [J/(m^3 K)]; infinite where the state is held."""
+    return np.array(
+        [math.inf if it.substance is None else it.substance.capacity for it in fillings]
+    )
+
+
 def enthalpy_of(
     fillings: Sequence[Filling],
     of_id: Sequence[tuple[int, int]],

@@ -28,11 +28,11 @@ from tetris_sim.apps.domain import (
     times_of,
 )
 from tetris_sim.apps.heat.boundaries import correlation_notes
-from tetris_sim.apps.heat.conduction import Body, examine, key_path
+from tetris_sim.apps.heat.conduction import Body, examine, examine_all, key_path
 from tetris_sim.apps.heat.electric import ElectricSection
 from tetris_sim.apps.heat.lumps import Lumps, StreamSections
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
-from tetris_sim.apps.heat.motion import Velocity
+from tetris_sim.apps.heat.motion import Velocity, aligned, moments_of, phase_notes
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
 from tetris_sim.apps.heat.sections import (
     BeamSource,
@@ -57,6 +57,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt, star_mean
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
+from tetris_sim.model.step_control import Phases
 from tetris_sim.support.wording import suggestion
 
 # Relative. Tables round to two or three digits, so properties that belong together differ by this.
@@ -181,6 +182,11 @@ class HeatModel(Section):
         return found
 
     @property
+    def moments(self) -> tuple[float, ...]:
+        """The times from which on the same regions are there, ascending from 0 [s]."""
+        return moments_of(self.regions)
+
+    @property
     def _of_one(self) -> bool:
         """Whether the properties stand beside `type`, for a body of one material."""
         return not self.materials and not self.regions
@@ -281,7 +287,8 @@ class HeatModel(Section):
         """Yield the mistakes that only files and a scan of all points show, with key paths."""
         if self._is_plain(request):
             return
-        body, mistakes = examine(self, request)
+        mistakes = examine_all(self, request)[0]
+        body, _ = examine(self, request)
         yield from ((key_path(key), message) for key, message in mistakes.items())
 
         # A named Laplacian is a constant stencil; a heterogeneous body has weights that vary.
@@ -310,22 +317,22 @@ class HeatModel(Section):
         if body is None:
             return ()
         found = body.found
+        phases = phase_notes(self.regions) if len(self.moments) > 1 else ()
         still = not self.velocities or body.flows is None
         moving = () if still else (self._carrying(body).note,)
         inside = body.around.enclosures.notes if body.around.enclosures else ()
         inside += body.around.streams.notes if body.around.streams else ()
         inside += body.currents.notes if body.currents else ()
-        inside += body.around.currents.notes if body.around.currents else ()
-        return (*found.hidden(), *found.extents(), *correlation_notes(request), *moving, *inside)
+        seen = phases or found.hidden()
+        return (*seen, *found.extents(), *correlation_notes(request), *moving, *inside)
 
     def _carrying(self, body: Body) -> Carrying:
         """Return how the heat of a body that moves is carried."""
         assert body.flows is not None
         made = body.conduction()
         joules = 1.0 if made.coefficients is not None else body.grid.cell_volume
-        around = body.around
-        if body.currents and not around.currents:
-            around = dataclasses.replace(around, heated=body.currents.heated(joules))
+        heated = body.currents.heated(joules) if body.currents else None
+        around = dataclasses.replace(body.around, heated=heated)
         return carry(body.grid, made, body.flows, self.advection, body.dt_limit, around)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:
@@ -370,7 +377,8 @@ class HeatModel(Section):
 
     def _is_constant(self, body: Body, request: Request) -> bool:
         """Whether the scanned body is one constant stencil after all."""
-        still = body.flows is None and not self.sources
+        still = body.flows is None and not self.sources and body.arrives is None
+        still = still and len(self.moments) == 1
         return body.only_substance is not None and still and self._is_even(request)
 
     @staticmethod
@@ -411,7 +419,23 @@ class HeatModel(Section):
             whole = body.only_substance
             a, k = (it[: request.ndim][::-1] for it in (whole.diffusivity, whole.conductivity))
             return self._constant(request, (a, k), whole.capacity, dt)
-        return self._of_body(request, body, dt)
+        problem = self._of_body(request, body, dt)
+        if len(self.moments) == 1:
+            return problem
+
+        def make(number: int) -> Problem:
+            if number == 0:
+                return dataclasses.replace(problem, phases=phases)
+            signals = body.signals if request.control else None
+            found, _ = examine(self, request, time=self.moments[number], signals=signals)
+            assert found is not None
+            made = self._of_body(request, found, problem.dt)
+            return dataclasses.replace(made, phases=phases, phase=number)
+
+        phases = Phases(self.moments, make)
+        if dt is None:  # else nobody knows yet from which time on
+            phases.refuse_between(problem)
+        return make(0)
 
     def _constant(
         self,
@@ -466,17 +490,19 @@ class HeatModel(Section):
         )
 
         carrying = None if body.flows is None else self._carrying(body)
-        dt_limit = body.dt_limit if carrying is None else carrying.dt_limit
+        _, dt_limit, limiting = examine_all(self, request)
+        dt_limit = dt_limit if carrying is None else carrying.dt_limit
+        time, wanted_at = aligned(request, self.moments[1:])
         try:
             chosen = choose_time_step(
-                request.time,
+                time,
                 dt_limit=dt_limit,
                 cfl_unit=smallest * smallest / most,
                 dt=dt,
-                wanted_at=times_of(request),
+                wanted_at=wanted_at,
             )
         except UnstableStepError as error:
-            msg = f"{error}; it is {body.limiting} that sets the limit"
+            msg = f"{error}; it is {limiting} that sets the limit"
             raise UnstableStepError(msg) from error
 
         # With enthalpy as the state, users still see temperature and liquid fraction.
@@ -497,7 +523,7 @@ class HeatModel(Section):
             dt_limit=_limit(request, dt_limit),
             continued=dt is not None,
             conduction=conduction,
-            held=body.ambients,
+            given=body.given,
             view=view,
             signals=body.signals,
         )

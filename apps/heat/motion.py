@@ -1,5 +1,5 @@
-"""Motion: the sections that say how a body moves, and what heat capacity its motion carries through
-the faces of cells.
+"""Motion: the sections that say how a body moves and when its parts come and go, and what heat
+capacity its motion carries through the faces of cells.
 
 What a moving cell loses its neighbour gains, and as much material leaves a cell as enters it, to
 rounding: then a body of one temperature keeps it. Where two components of a velocity lie in a plane
@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.domain import KeyPath, times_of
 from tetris_sim.config.sections.quantities import (
+    Moment,
     Position,
     Quantity,
     Section,
+    Temperature,
     looks_like_quantity,
 )
 from tetris_sim.errors import ConfigError
@@ -34,7 +36,8 @@ from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.model import HeatModel
-    from tetris_sim.config.sections.schema import Request
+    from tetris_sim.config.sections.conditions import SensorSection
+    from tetris_sim.config.sections.schema import Request, TimeSection
 
 _SPEED = Quantity("a speed", "m/s", ("10 mm/s", "-2 m/min"))
 _TURNING = Quantity("an angular speed", "rad/s", ("10 rad/s", "600 rpm"))
@@ -43,7 +46,98 @@ _TURNING = Quantity("an angular speed", "rad/s", ("10 rad/s", "600 rpm"))
 _KEPT = 1e-6
 # Diagonals of a cell over which a stream function may differ along one surface of stairs.
 _STAIRS = 2.0
+_MOST_NOTED = 8  # times at which something comes or goes
 Mask = npt.NDArray[np.bool_]
+
+
+class Presence(Section):
+    """When a part of the body is there."""
+
+    begins: Moment | None = Field(default=None, alias="from")
+    """When it comes [s]; it is there when the run begins if not given."""
+    ends: Moment | None = Field(default=None, alias="to")
+    """When it goes, with its heat [s]; never if not given."""
+    arrives_at: Temperature | None = None
+    """The temperature with which its material comes, also when the run begins [degC]; that of
+    `initial` if not given.
+    """
+
+    @model_validator(mode="after")
+    def _lasts(self) -> Presence:
+        if self.ends is not None and self.ends <= (self.begins or 0.0):
+            msg = f"it is to go at {self.ends:g} s, and it would not have come; give a later `to`"
+            raise ValueError(msg)
+        return self
+
+    def is_there(self, time: float) -> bool:
+        """Whether it is there from a time on [s]."""
+        return (self.begins or 0.0) <= time and (self.ends is None or time < self.ends)
+
+
+def moments_of(regions: Sequence[Presence]) -> tuple[float, ...]:
+    """Return the times from which on the same regions are there, ascending from 0 [s]."""
+    found = {0.0, *(it.begins for it in regions if it.begins is not None)}
+    return tuple(sorted(found | {it.ends for it in regions if it.ends is not None}))
+
+
+def coming_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what cannot be together with regions that come and go."""
+    for number, region in enumerate(model.regions):
+        if region.arrives_at is not None and (region.fluid is not None or region.void):
+            told = "only a material arrives with a temperature; leave it out"
+            yield ("model", "regions", number, "arrives_at"), told
+    passing = [n for n, it in enumerate(model.regions) if it.begins or it.ends is not None]
+    if not passing:
+        return
+
+    path: KeyPath = ("model", "regions", passing[0])
+    if request.time.scheme in ("steady", "spectral"):
+        told = "regions come and go (from, to) between steps; take explicit, implicit or auto"
+        yield ("time", "scheme"), told
+    changing = any(it.fluid is not None and it.fluid.changes for it in model.regions)
+    for what, there in {
+        "velocity": bool(model.velocities),
+        "lumps": bool(model.lumps),
+        "streams": bool(model.streams),
+        "electric": model.electric is not None,
+        "a void that radiates": any(not isinstance(it.void, bool) for it in model.regions),
+        "a fluid whose temperature changes": changing,
+    }.items():
+        if there:
+            yield path, f"regions that come and go (from, to) do not go together with {what} yet"
+    sensors: list[tuple[KeyPath, SensorSection | None]] = [
+        (("control", name, "sensor"), it.sensor) for name, it in request.control.items()
+    ]
+    until = request.time.until
+    if until is not None:
+        sensors += [(("time", "until"), it) for it in (*until.any, *until.all)]
+    for place, sensor in sensors:
+        if sensor is not None and sensor.mean is not None:
+            yield place, "where regions come and go (from, to), a sensor is a probe; give one"
+
+
+def aligned(request: Request, moments: Sequence[float]) -> tuple[TimeSection, list[float]]:
+    """Return the section `time` with steps that end when something comes or goes, and the times
+    that these steps have to divide [s].
+    """
+    time = request.time
+    if not moments or time.align or time.is_adaptive or time.t_end is None:
+        return time, [*times_of(request), *moments]
+    before = [it for it in moments if it < time.t_end]
+    return time.model_copy(update={"align": bool(before)}), before
+
+
+def phase_notes(regions: Sequence[Presence]) -> tuple[str, ...]:
+    """Say what comes and goes at which times."""
+    found = []
+    for time in moments_of(regions)[1:]:
+        said = []
+        for number, it in enumerate(regions):
+            name = getattr(it, "name", None) or f"model.regions.{number}"
+            said += [f"{name} comes"] * (it.begins == time) + [f"{name} goes"] * (it.ends == time)
+        found.append(f"at {time:g} s {listed(said, 'and')}")
+    more = len(found) - _MOST_NOTED
+    return (*found[:_MOST_NOTED], *([f"and at {more} later times others"] if more > 0 else ()))
 
 
 def _component(value: object) -> object:
@@ -109,6 +203,7 @@ def motion_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
             if region.fluid is not None or region.void:
                 yield path, "only what has a material moves; leave it out"
 
+    yield from coming_mistakes(model, request)
     for path, velocity in found:
         yield from ((path, told) for told in _misfits(velocity, axes, curved=curved))
     if found and request.compute.precision == "float16":

@@ -33,7 +33,7 @@ from tetris_sim.apps.heat.materials import (
     fastest,
     make_melting,
 )
-from tetris_sim.apps.heat.motion import Velocity, motion_mistakes
+from tetris_sim.apps.heat.motion import Presence, Velocity, motion_mistakes
 from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
@@ -265,8 +265,10 @@ class Location(Section):
     """A condition in x, y, z [m], for example `hypot(x - 5e-3, y - 5e-3) < 1e-3`."""
 
 
-class RegionSection(Location):
-    """A part of the body and its filling; later regions lie over earlier ones."""
+class RegionSection(Location, Presence):
+    """A part of the body and its filling; later regions lie over earlier ones, while they are
+    there.
+    """
 
     name: str | None = None
     """For `sources`."""

@@ -109,6 +109,7 @@ class Place:
         place: the box and the condition.
         grid: where points lie.
         key: of the location, for messages.
+        there: whether anything is there; no cell belongs to what is not.
 
     Attributes:
         is_aligned: whether it is a box or everything, whose walls are parallel to the axes.
@@ -120,8 +121,8 @@ class Place:
             not finite somewhere.
     """
 
-    def __init__(self, place: Location, grid: Grid, key: str) -> None:
-        self._grid = grid
+    def __init__(self, place: Location, grid: Grid, key: str, *, there: bool = True) -> None:
+        self._grid, self._there = grid, there
 
         # Cells belong by their centres; where the walls are decides how they are cut.
         self._spans = None if place.box is None else indices(place.box, grid)
@@ -132,15 +133,20 @@ class Place:
         self._condition = (
             None if place.where is None else Condition(place.where, grid, f"{key}.where")
         )
-        self.is_aligned = self._condition is None
-        self.is_whole = self.is_aligned and not any(
-            math.isfinite(wall) and not on_face(grid, axis, wall)
-            for axis, walls in enumerate(self.walls)
-            for wall in walls
+        self.is_aligned = self._condition is None or not there
+        self.is_whole = not there or (
+            self.is_aligned
+            and not any(
+                math.isfinite(wall) and not on_face(grid, axis, wall)
+                for axis, walls in enumerate(self.walls)
+                for wall in walls
+            )
         )
 
     def __call__(self, box: Box) -> Mask | None:
         """Whether each cell of a box belongs; None if none does."""
+        if not self._there:
+            return None
         inside = np.ones(shape_of(box), np.bool_)
 
         # Cells outside the span are cleared, axis by axis.
@@ -158,7 +164,9 @@ class Place:
         """Index an array of the points with some indices along each axis by those that belong, if
         the place is aligned; None if none does.
         """
-        assert self._condition is None
+        assert self.is_aligned
+        if not self._there:
+            return None
         spans = self._spans or ((0, n) for n in self._grid.shape)
         marks = [(it >= low) & (it < high) for it, (low, high) in zip(axes, spans, strict=True)]
         return np.ix_(*marks) if all(it.any() for it in marks) else None
@@ -169,7 +177,7 @@ class Place:
 
     def at(self, places: Places) -> Mask:
         """Whether the centres of cells (n, ndim) belong."""
-        inside = np.ones(len(places), np.bool_)
+        inside = np.full(len(places), self._there)
         for axis, (low, high) in enumerate(self._spans or ()):
             inside &= (places[:, axis] >= low) & (places[:, axis] < high)
         if self._condition is not None:

@@ -13,20 +13,23 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.geometry import RasterizedBody, States
-from tetris_sim.apps.heat.materials import ContactSection, enthalpy_of, in_potentials
+from tetris_sim.apps.heat.materials import ContactSection, capacities, enthalpy_of, in_potentials
 from tetris_sim.apps.heat.shapes import Filling
 from tetris_sim.apps.initial import block_box, blocks_of, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import STEFAN_BOLTZMANN
-from tetris_sim.model.slab import PointLabels
+from tetris_sim.model.slab import PointLabels, Ranges, with_span
+
+if TYPE_CHECKING:
+    from tetris_sim.apps.heat.conduction import GradedCoefficients
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _PERFECT = 1e30  # W/(m K), of what resists nothing
@@ -149,7 +152,10 @@ class GridScan:
     @functools.cached_property
     def enthalpy(self) -> Enthalpy | None:
         """The curves by id, if something in the body melts, depends on temperature or radiates."""
-        curved = any(it.substance is not None and it.substance.properties for it in self.fillings)
+        # The state means the same in all parts of a run, whatever is there.
+        layers, all_of = self.painting.layers, self.painting.fillings
+        every = [all_of[it.filling] for it in layers] if self.painting.passes else self.fillings
+        curved = any(it.substance is not None and it.substance.properties for it in every)
         if not curved and not (self.radiance > 0).any():
             return None
         painting, of_id = self.painting, self.of_id
@@ -316,13 +322,6 @@ def joints(
             for j in solid:
                 join(i, j, film, it.fluid.emissivity * STEFAN_BOLTZMANN)
     return found, radiance
-
-
-def capacities(fillings: Sequence[Filling]) -> Numbers:
-    """Heat capacity, (n,) [J/(m^3 K)]; infinite where the state is held."""
-    return np.array(
-        [math.inf if it.substance is None else it.substance.capacity for it in fillings]
-    )
 
 
 def survey(
@@ -543,3 +542,56 @@ def _raise(largest: Numbers, filling: int, walled: Numbers) -> None:
     through = 2 * walled[:, filling, filling]
     own = np.array([through.sum(), *through])
     largest[:, filling] = np.maximum(largest[:, filling], own)
+
+
+def easing(found: GridScan) -> Numbers:
+    """By how much less a face between two ids conducts than a step with the largest conductivity
+    and the smallest heat capacity has to be stable for, (n_ids, n_ids): within a material both
+    belong to one temperature.
+    """
+    factors = np.ones((len(found.fillings),) * 2)
+    kinds = found.enthalpy.kinds if found.enthalpy else np.arange(len(factors))
+    for number, it in enumerate(found.fillings):
+        if it.substance is not None and it.substance.properties is not None:
+            ratio = (
+                it.substance.diffusivity[0] * it.substance.capacity / it.substance.conductivity[0]
+            )
+            factors[number, kinds == kinds[number]] = ratio
+    return factors
+
+
+def largest_stable_step(
+    coefficients: GradedCoefficients,
+    eased: Numbers,
+    boxes: Sequence[Ranges],
+    insulated: Sequence[tuple[bool, bool]],
+) -> tuple[float, int]:
+    """The largest stable time step [s], and the id that sets it.
+
+    Args:
+        coefficients: of the body.
+        eased: see `easing`.
+        boxes: that make up the grid.
+        insulated: which (low, high) faces let nothing pass that depends on the temperature.
+    """
+    grid, uneven = coefficients.grid, bool((eased != 1).any())
+    fastest, limiting = 0.0, 0
+    for box in boxes:
+        total = np.zeros([high - low for low, high in box])
+        for axis, (low, high) in enumerate(box):
+            wider = with_span(box, axis, (low - 1, high))
+            between = coefficients.conductance(axis, wider)
+            between = between * eased[coefficients.sides(axis, wider)] if uneven else between
+            faces = np.moveaxis(between, axis, 0)
+            if low == 0 and insulated[axis][0]:
+                faces[0] = 0.0
+            if high == grid.shape[axis] and insulated[axis][1]:
+                faces[-1] = 0.0
+            total += np.moveaxis(faces[1:] + faces[:-1], 0, axis)
+
+        rates = total / coefficients.capacity(box)
+        if rates.max() > fastest:
+            fastest = float(rates.max())
+            place = np.unravel_index(int(rates.argmax()), rates.shape)
+            limiting = int(coefficients.medium.ids(box)[place])
+    return (1 / fastest if fastest > 0 else math.inf), limiting

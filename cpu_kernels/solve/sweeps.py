@@ -12,7 +12,9 @@ Test    tests/kernels/test_solve_sweeps.py
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, njit, store
+from numba import njit
+
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, store
 
 
 @njit(nogil=True, cache=True, inline="always")

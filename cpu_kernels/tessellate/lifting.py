@@ -10,7 +10,7 @@ Test    tests/kernels/test_lifted.py
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import njit
+from numba import njit
 
 
 @njit(nogil=True, cache=True)

@@ -37,6 +37,7 @@ from tetris_sim.scheduler.plan.cost import WorkerTable, divide_block
 from tetris_sim.scheduler.plan.find import plan_on_cpu
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members, predict
+from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.workers.exchange import Traffic, box_of, join, overlap
 from tetris_sim.scheduler.workers.queued import QueuedStepper
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
@@ -329,6 +330,26 @@ def with_division(
         redundant=division.replicated / (division.replicated + points),
         profile=profile,
     )
+
+
+def able(problem: Problem, plan: Plan) -> Plan:
+    """The plan for another problem on the same grid: workers whose method refuses it take that
+    which refuses nothing.
+
+    Raises:
+        UnsupportedError: its system cannot be solved.
+    """
+    shares = []
+    for share in plan.shares:
+        refusal = share.method.refusal(problem)
+        if refusal is not None and plan.scheme != "explicit":
+            raise UnsupportedError(refusal)
+        if refusal is not None:
+            method = find_method(f"{share.method.device}.plain", by="what comes and goes")
+            changed = {"method": method, "parameters": method.parameters(problem)[0]}
+            share = dataclasses.replace(share, **changed)  # type: ignore[arg-type]
+        shares.append(share)
+    return dataclasses.replace(plan, shares=tuple(shares))
 
 
 def move(problem: Problem, workers: Sequence[Worker], plan: Plan, step: int) -> list[Worker]:

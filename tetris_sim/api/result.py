@@ -32,7 +32,7 @@ from tetris_sim.outputs import results
 from tetris_sim.outputs.checkpoint import open_checkpoint
 from tetris_sim.outputs.drawing import Drawing
 from tetris_sim.outputs.figure_layout import Caption, moment
-from tetris_sim.outputs.materials import cell_maps, sample_materials, show_body
+from tetris_sim.outputs.materials import CellMap, cell_maps, sample_materials, show_body
 from tetris_sim.outputs.pictures import as_image, draw_state
 from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
 from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_fields
@@ -261,6 +261,9 @@ class States:
         def read(record: int, variable: int, box: Box) -> Values:
             return np.asarray(self.fields[record][variable][tuple(slice(*span) for span in box)])
 
+        def maps_at(record: int) -> tuple[CellMap, ...]:
+            return cell_maps(self.problem.at(self.steps[record]))
+
         variables = (SeriesVariable(v.name, v.unit, v.long_name) for v in self.problem.variables)
         return Series(
             path=path,
@@ -274,6 +277,7 @@ class States:
             meta={"title": title},
             timeless=not np.isfinite(self.problem.dt_limit),
             find_maps=functools.partial(cell_maps, self.problem),
+            find_maps_at=None if self.problem.phases is None else maps_at,
         )
 
 
@@ -395,7 +399,7 @@ class Result:
             cuts = cuts_at(series.grid, places) if places else default_cuts(series.grid)
 
             planes = sample(functools.partial(series.read, record, variable), series.grid, cuts)
-            planes = show_body(planes, sample_materials(series.maps, series.grid, cuts))
+            planes = show_body(planes, sample_materials(series.maps_at(record), series.grid, cuts))
             shown = series.variables[variable]
             heading = str(series.meta.get("title", "")) or shown.long_name
             caption = Caption(shown.long_name, shown.unit, heading)

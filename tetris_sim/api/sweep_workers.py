@@ -48,7 +48,6 @@ from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report, read_report
 from tetris_sim.simulation.resuming import RunStates
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support import keep_to
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, first_line
@@ -316,8 +315,7 @@ def _most_open_runs() -> int:
 def _allow_open_files() -> None:
     """Let this process have as many open as it may."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError):  # of macOS, where infinity is more than it gives
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Member:
@@ -526,7 +524,7 @@ class ProcessPool:
 
 def _serve(cores: Sequence[int]) -> None:
     """Do what the lines of standard input say."""
-    keep_to(tuple(cores))
+    os.sched_setaffinity(0, cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run listens for itself
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed is no reply

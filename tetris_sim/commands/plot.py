@@ -133,6 +133,6 @@ def draw_record(
     """
     cuts = sources.choose_cuts(series, slices)
     planes = sample(functools.partial(series.read, record, variable), series.grid, cuts)
-    planes = show_body(planes, sample_materials(series.maps, series.grid, cuts))
+    planes = show_body(planes, sample_materials(series.maps_at(record), series.grid, cuts))
     when = moment(series.steps[record], series.times[record], timeless=series.timeless)
     draw_state(planes, sources.caption(series, variable), moment=when).save(output)

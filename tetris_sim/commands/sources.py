@@ -30,7 +30,7 @@ from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, ope
 from tetris_sim.support.wording import format_time, listed, suggestion
 
 if TYPE_CHECKING:
-    from tetris_sim.outputs.checkpoint import Checkpoint
+    from tetris_sim.outputs.checkpoint import Checkpoint, RunState
 
 log = logging.getLogger("tetris_sim")
 
@@ -238,11 +238,13 @@ def cut_series(series: Series, slices: list[str]) -> Series:
 
         return replace(it, read=numbers)
 
+    at = series.find_maps_at
     return replace(
         series,
         grid=grid.part(spans, places),
         read=read,
         find_maps=lambda: tuple(cut(it) for it in series.maps),
+        find_maps_at=None if at is None else (lambda record: tuple(map(cut, at(record)))),
     )
 
 
@@ -367,17 +369,21 @@ def _checkpoint_series(checkpoint: Checkpoint) -> Series:
             "config": state.config,
         },
         timeless=config.get("model", {}).get("type") == "stencil",
-        find_maps=functools.partial(_maps_of, state.config),
+        find_maps=functools.partial(_maps_of, state),
     )
 
 
-def _maps_of(text: str) -> tuple[CellMap, ...]:
-    """The maps of the cells of a configuration of ours, as far as its files are still there."""
+def _maps_of(state: RunState) -> tuple[CellMap, ...]:
+    """The maps of the cells of a run of ours at a checkpoint, as far as its files are still
+    there.
+    """
+    text = state.config
     if "regions" not in text:  # most have none, and building takes a while
         return ()
     with contextlib.suppress(TetrisError, OSError):
         config = read_config(text, name=results.CONFIG, base=Path.cwd(), environ={})
-        return cell_maps(config.build())
+        built = replace(config.build(dt=state.dt), start=state.start)
+        return cell_maps(built.at(state.step))
     log.warning("materials are not known: the files that the configuration names are not there")
     return ()
 

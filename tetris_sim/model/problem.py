@@ -21,9 +21,9 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.equations import Equations, Moving, Rates, Substeps
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.slab import RandomNumbers, Ranges, Slab
 from tetris_sim.model.stencil import Stencil, star_mean
-from tetris_sim.model.step_control import Signal
+from tetris_sim.model.step_control import Phases, Signal
 
 # Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
 Field = npt.NDArray[np.floating[Any]]
@@ -33,43 +33,6 @@ PRECISIONS = ("float64", "float32", "float16")  # that a state can have
 PAIR = np.dtype(np.complex64)
 PAIRS = "float32x2"  # the precision of a float64 that may be kept so
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
-
-
-@dataclass(frozen=True)
-class RandomNumbers:
-    """Random numbers for the points of a grid, reproducible on any device and decomposition.
-
-    The grid is cut into blocks, each with its own stream of NumPy's Philox generator; points of a
-    block take its numbers in their order, as (1 - unit) low + unit high of units in [0, 1) with 53
-    bits.
-
-    Attributes:
-        seed: of all streams.
-        low: least value.
-        high: upper bound of the values.
-        shape: points of the grid, array order.
-        block: points of a block along each axis; the last ones are smaller.
-    """
-
-    seed: int
-    low: float
-    high: float
-    shape: tuple[int, ...]
-    block: tuple[int, ...]
-
-    def key(self, place: tuple[int, ...]) -> npt.NDArray[np.uint64]:
-        """Return the two key words of the stream of a block, given its number along each axis."""
-        # Blocks are numbered in C order; the number seeds an independent child sequence.
-        counts = [-(-n // width) for n, width in zip(self.shape, self.block, strict=True)]
-        number = int(np.ravel_multi_index(place, counts))
-        seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
-        return seeds.generate_state(2, np.uint64).astype(np.uint64, copy=False)
-
-    def stream(self, place: tuple[int, ...]) -> np.random.Philox:
-        """Return the generator of a block. NumPy's compatibility promise fixes its raw output (but
-        not that of `uniform`).
-        """
-        return np.random.Philox(key=self.key(place))
 
 
 @dataclass(frozen=True)
@@ -187,6 +150,8 @@ class Problem:
         signals: what controllers decide while the run goes on, by their names; numbers of sources
             and faces.
         moving: the body whose heat the equations move, if they do.
+        phases: of a run in which cells come and go: which problem follows which.
+        phase: the number of this one.
 
     Raises:
         ValueError: parts disagree in axes, faces or fields, the grid is narrower than the stencil
@@ -210,6 +175,8 @@ class Problem:
     continuous: bool = False
     signals: Mapping[str, Signal] = field(default_factory=dict, compare=False, repr=False)
     moving: Moving | None = None
+    phases: Phases | None = field(default=None, compare=False, repr=False)
+    phase: int = 0
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -417,6 +384,24 @@ class Problem:
         first, begun = self.start
         return begun + (step - first) * self.dt
 
+    def at(self, step: int) -> Problem:
+        """Return the problem of the phase of the step that begins at `step`; of another phase than
+        this one its initial field is of what comes in it.
+        """
+        phases = self.phases
+        number = 0 if phases is None else phases.at(self.time(step), self.dt)
+        if phases is None or number == self.phase:
+            return self
+        made: Problem = phases.make(number)
+        return replace(made, start=self.start, steps=self.steps)
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """The steps at which cells come or go, ascending, from `start` on."""
+        (first, begun), times = self.start, () if self.phases is None else self.phases.begins[1:]
+        steps = (first + round((it - begun) / self.dt) for it in times)
+        return tuple(it for it in steps if it > first)
+
     def voids(self, box: Ranges) -> npt.NDArray[np.bool_] | None:
         """Return the mask of the points of a box inside the grid where there is nothing; None if
         there is something everywhere.
@@ -543,6 +528,16 @@ def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         )
         raise ConfigError(msg)
     return np.asarray(values)
+
+
+def stays(before: Problem, after: Problem, box: Ranges) -> npt.NDArray[np.bool_]:
+    """Return which points of a box keep their state when one phase follows another: those that show
+    the same region, and are not held.
+    """
+    one, other = (it.body.medium.regions for it in (before, after))
+    assert one
+    assert other
+    return np.asarray((one.read(box) == other.read(box)) & ~after.body.held(box))
 
 
 @dataclass(frozen=True, eq=False)

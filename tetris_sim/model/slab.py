@@ -32,6 +32,43 @@ class PointLabels:
 
 
 @dataclass(frozen=True)
+class RandomNumbers:
+    """Random numbers for the points of a grid, reproducible on any device and decomposition.
+
+    The grid is cut into blocks, each with its own stream of NumPy's Philox generator; points of a
+    block take its numbers in their order, as (1 - unit) low + unit high of units in [0, 1) with 53
+    bits.
+
+    Attributes:
+        seed: of all streams.
+        low: least value.
+        high: upper bound of the values.
+        shape: points of the grid, array order.
+        block: points of a block along each axis; the last ones are smaller.
+    """
+
+    seed: int
+    low: float
+    high: float
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+
+    def key(self, place: tuple[int, ...]) -> npt.NDArray[np.uint64]:
+        """Return the two key words of the stream of a block, given its number along each axis."""
+        # Blocks are numbered in C order; the number seeds an independent child sequence.
+        counts = [-(-n // width) for n, width in zip(self.shape, self.block, strict=True)]
+        number = int(np.ravel_multi_index(place, counts))
+        seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
+        return seeds.generate_state(2, np.uint64).astype(np.uint64, copy=False)
+
+    def stream(self, place: tuple[int, ...]) -> np.random.Philox:
+        """Return the generator of a block. NumPy's compatibility promise fixes its raw output (but
+        not that of `uniform`).
+        """
+        return np.random.Philox(key=self.key(place))
+
+
+@dataclass(frozen=True)
 class Slab:
     """A box of global indices with the halo that its owner keeps.
 
@@ -184,3 +221,8 @@ def slices(ranges: Ranges, whole: Ranges) -> tuple[slice, ...]:
         for (low, high), (start, _) in zip(ranges, whole, strict=True)
     )
     return (slice(None), *inside)
+
+
+def with_span(box: Ranges, axis: int, span: tuple[int, int]) -> Ranges:
+    """Return a box with another span of indices along an axis."""
+    return (*box[:axis], span, *box[axis + 1 :])

@@ -18,7 +18,7 @@ from tetris_sim.outputs.heat_flows import (
     heat_column,
     openings,
     power_unit,
-    said_beside,
+    warmth_beside,
 )
 from tetris_sim.outputs.materials import (
     BodyMaterials,
@@ -27,7 +27,7 @@ from tetris_sim.outputs.materials import (
     held_pairs,
     survey,
 )
-from tetris_sim.outputs.meter import SET, SINCE, Meter
+from tetris_sim.outputs.meter import ARRIVED, FROM, GONE, SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.solvers.surface_flows import SOURCES, held_name
 
@@ -47,7 +47,7 @@ STORED, GIVEN, PASSED, RESIDUAL = (
     "heat through surfaces",
     "heat residual",
 )
-THROUGH, FROM = "heat through", "heat from"  # a face, a fluid
+THROUGH = "heat through"  # a face
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,25 @@ class HeatBalance:
         dt: time step [s].
         surfaces: columns of the heat that came in through each of them, with the names under which
             steps count it.
-        sources: the sources of the body; None if it has none.
+        heated: whether there are sources at any time.
         implicit: whether steps are implicit.
+        passes: whether cells come and go, with their heat.
     """
 
     def __init__(
         self,
         dt: float,
         surfaces: Mapping[str, Sequence[str]],
-        sources: Sources | None,
         *,
+        heated: bool = False,
         implicit: bool = False,
+        passes: bool = False,
     ) -> None:
-        self._dt, self._sources, self._implicit = dt, sources, implicit
-        self._names = {**surfaces, **({GIVEN: (SOURCES,)} if sources else {})}
-        self._surfaces = tuple(surfaces)
+        self._dt, self._implicit = dt, implicit
+        self._sources: Sources | None = None
+        self._names = {**surfaces, **({GIVEN: (SOURCES,)} if heated else {})}
+        self._surfaces, self._heated = tuple(surfaces), heated
+        self._passing = (ARRIVED, GONE) if passes else ()
         self._first: float | None = None
         self._latest: BalanceEntry | None = None
         # What steps had counted up to the first record, and since when.
@@ -111,8 +115,18 @@ class HeatBalance:
     @property
     def columns(self) -> list[str]:
         """Names of the columns that `add` returns."""
-        given = [GIVEN] if self._sources else []
-        return [STORED, *given, PASSED, RESIDUAL, *self._surfaces]
+        given = [GIVEN] if self._heated else []
+        return [STORED, *given, PASSED, *self._passing, RESIDUAL, *self._surfaces]
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        """Columns of what was moved from record to record."""
+        return tuple(self._names)
+
+    def turn_to(self, here: AuditedBody) -> None:
+        """Go on with a body, which others precede and follow where cells come and go."""
+        self._sources = here.sources
+        self._names |= {column: names for column, (names, _) in here.surfaces.items()}
 
     def go_on(self, first: tuple[int, float] | None, latest: BalanceEntry | None) -> None:
         """Continue from the step and heat of the first record [J] and the latest entry, or
@@ -135,6 +149,7 @@ class HeatBalance:
             powers: heat flow through each surface, and the power of sources [W].
             counted: what steps have counted so far, by their names; see `Snapshot.moved`.
         """
+        powers = {column: powers.get(column, 0.0) for column in self._names}
         entry, before = BalanceEntry(step, heat, powers, dict.fromkeys(powers, 0.0)), self._latest
         # Without an earlier record, or after a step back, the balance begins anew here; so it does
         # where nobody remembers what had been counted before the first record.
@@ -152,8 +167,10 @@ class HeatBalance:
         stored = heat - self._first - brought
         through = {name: entry.moved[name] for name in self._surfaces}
         given, passed = entry.moved.get(GIVEN, 0.0), math.fsum(through.values())
+        arrived, gone = (self._since(counted, (it,)) for it in (ARRIVED, GONE))
         values = {**through, STORED: stored, GIVEN: given, PASSED: passed}
-        values[RESIDUAL] = stored - given - passed
+        values |= {ARRIVED: arrived, GONE: gone}
+        values[RESIDUAL] = stored - given - passed - arrived + gone
         return {name: values[name] for name in self.columns}
 
     def _since(self, counted: Mapping[str, float], names: Sequence[str]) -> float:
@@ -168,7 +185,7 @@ class HeatBalance:
         found, steps = dict[str, float](), after.step - before.step
 
         for column, names in self._names.items():
-            first, last = before.powers[column], after.powers[column]
+            first, last = before.powers.get(column, 0.0), after.powers[column]
             if any(name in counted for name in names):
                 found[column] = self._since(counted, names)
                 continue
@@ -185,7 +202,91 @@ class HeatBalance:
 
 FLOW = "heat flow"
 # Beginnings of the audit's columns.
-AUDITED = (FLOW, SOURCES, THROUGH, FROM, STORED, GIVEN, PASSED, RESIDUAL)
+AUDITED = (FLOW, SOURCES, THROUGH, FROM, STORED, GIVEN, PASSED, ARRIVED, GONE, RESIDUAL)
+
+
+class AuditedBody:
+    """A body as its audit sees it: its materials, and the surfaces through which heat comes in.
+
+    Args:
+        problem: a problem whose state is a temperature (`has_heat`).
+        implicit: whether steps are implicit.
+
+    Attributes:
+        problem: as above.
+        body: its materials; None of a uniform body.
+        openings: faces that are open.
+        warm: numbers of the materials whose state is not held.
+        pairs: numbers of materials in contact.
+        sources: that heat it; None if there are none.
+        surfaces: by column, the names under which steps count what comes in, and the flows that
+            come in there with their signs.
+    """
+
+    def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
+        self.problem, self.openings = problem, tuple(openings(problem))
+        self.body: BodyMaterials | None = None
+        self.warm: list[int] = []
+        self.pairs: list[tuple[int, int]] = []
+        self.sources: Sources | None = None
+
+        # Materials and contacts do not change, so the columns follow from one scan without a state.
+        if problem.conduction is not None:
+            self.body = BodyMaterials(problem)
+            found = survey(self.body, None)
+            self.pairs = found.pairs
+            self.warm = [
+                k
+                for k, material in enumerate(self.body.materials)
+                if found.warmth[k].volume and not material.held
+            ]
+            if problem.conduction.source is not None:
+                self.sources = Sources(problem.conduction.source, self.body, implicit=implicit)
+        self.surfaces = self._surfaces()
+
+    @property
+    def materials(self) -> list[str]:
+        """Names of the materials whose state is not held."""
+        return self._names(self.warm)
+
+    @property
+    def flows(self) -> list[str]:
+        """Names of the flows: through open faces, between materials and from what else gives."""
+        faces = [f"{FLOW} {opening.name}" for opening in self.openings]
+        pairs = [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self.pairs]
+        return [*faces, *pairs, *(f"{FLOW} {name}" for name in givers_of(self.problem))]
+
+    def _names(self, numbers: Sequence[int]) -> list[str]:
+        names = [] if self.body is None else described(self.body.materials)
+        return [names[k] for k in numbers]
+
+    def _surfaces(self) -> dict[str, tuple[list[str], dict[str, int]]]:
+        """The surfaces of everything that is not held."""
+        found: dict[str, tuple[list[str], dict[str, int]]] = {
+            f"{THROUGH} {it.name}": ([it.name], {f"{FLOW} {it.name}": 1}) for it in self.openings
+        }
+        for name in givers_of(self.problem):
+            found[f"{FROM} {name}"] = ([name], {f"{FLOW} {name}": 1})
+        if self.body is None:
+            return found
+        for pair, sign in held_pairs(self.body, self.pairs):
+            number = pair[0] if sign > 0 else pair[1]
+            ids = np.flatnonzero(self.body.numbers == number)
+            column = f"{FROM} {self._names([number])[0]}"
+            # Under its own name is what came from it before other cells came or went.
+            names = [column, *(held_name(int(it)) for it in ids)]
+            found.setdefault(column, (names, {}))[1][f"{FLOW} {' to '.join(self._names(pair))}"] = (
+                sign
+            )
+        return found
+
+    def powers(self, flows: Mapping[str, float], power: float) -> dict[str, float]:
+        """Heat flow through each surface, and the power of sources [W]."""
+        found = {
+            column: math.fsum(sign * flows[name] for name, sign in signs.items())
+            for column, (_, signs) in self.surfaces.items()
+        }
+        return found if self.sources is None else {**found, GIVEN: power}
 
 
 class Audit:
@@ -194,7 +295,8 @@ class Audit:
     A body with materials has, for each material whose state is not held, minimum, maximum, mean and
     heat; then the heat flow through each open face (into the body) and between any two materials in
     contact (from the first to the second), the power of the sources, and the balance since the
-    first record. A uniform body has only faces and balance, if any face is open.
+    first record. A uniform body has only faces and balance, if any face is open. Where cells come
+    and go, the columns are those of all that is there at any time.
 
     Args:
         problem: a problem whose state is a temperature (`has_heat`).
@@ -205,31 +307,33 @@ class Audit:
     def __init__(
         self, problem: Problem, *, implicit: bool = False, meter: Meter | None = None
     ) -> None:
-        self._problem, self._meter = problem, meter
-        self._openings = tuple(openings(problem))
-        self._body: BodyMaterials | None = None
-        self._warm: list[int] = []  # numbers of the materials that have columns
-        self._pairs: list[tuple[int, int]] = []
-        self._sources: Sources | None = None
+        self._problem, self._implicit = problem, implicit
+        self._meter = meter
+        self._here = AuditedBody(problem, implicit=implicit)
+        # Of other phases only the names are kept: each has maps as large as the grid.
+        materials, flows, surfaces = dict[str, None](), dict[str, None](), dict[str, list[str]]()
+        self._heated = False
+        count = 1 if problem.phases is None else len(problem.phases.begins)
+        for number in range(count):
+            it = self._here if number == problem.phase else self._of(number)
+            materials |= dict.fromkeys(it.materials)
+            flows |= dict.fromkeys(it.flows)
+            surfaces |= {column: names for column, (names, _) in it.surfaces.items()}
+            self._heated = self._heated or it.sources is not None
 
-        # Materials and contacts do not change, so the columns follow from one scan without a state.
-        if problem.conduction is not None:
-            self._body = BodyMaterials(problem)
-            found = survey(self._body, None)
-            self._pairs = found.pairs
-            self._warm = [
-                k
-                for k, material in enumerate(self._body.materials)
-                if found.warmth[k].volume and not material.held
-            ]
-            if problem.conduction.source is not None:
-                rule = problem.conduction.source
-                self._sources = Sources(rule, self._body, implicit=implicit)
+        self._materials, self._flows = [*materials], [*flows]
+        self._balance = HeatBalance(
+            *(problem.dt, surfaces),
+            heated=self._heated,
+            implicit=implicit,
+            passes=problem.phases is not None,
+        )
+        self._balance.turn_to(self._here)
 
-        self._now = implicit
-        self._signs = self._surfaces()
-        names = {column: names for column, (names, _) in self._signs.items()}
-        self._balance = HeatBalance(problem.dt, names, self._sources, implicit=implicit)
+    def _of(self, number: int) -> AuditedBody:
+        """The body of another phase."""
+        assert self._problem.phases is not None
+        return AuditedBody(self._problem.phases.make(number).seen, implicit=self._implicit)
 
     @property
     def columns(self) -> list[str]:
@@ -239,13 +343,13 @@ class Audit:
         variable, power = self._problem.variables[0], power_unit(self._problem)
         heat, energy = heat_column(self._problem)
         columns = []
-        for name in self._names(self._warm):
+        for name in self._materials:
             columns += [f"{name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
             columns.append(f"{name} {heat} [{energy}]")
-        columns += [f"{name} [{power}]" for name in self._names_of_flows()]
-        columns += [f"{name} [{unit}]" for name, unit in beside(self._problem)]
+        columns += [f"{name} [{power}]" for name in self._flows]
+        columns += [f"{name} [{variable.unit}]" for name in beside(self._problem)]
 
-        if self._sources is not None:
+        if self._heated:
             columns.append(f"{SOURCES} [{power}]")
         if self._is_open:
             columns += [f"{name} [{energy}]" for name in self._balance.columns]
@@ -261,11 +365,11 @@ class Audit:
         power = power_unit(self._problem)
         # Everything the balance needs is in the table itself: its first and its last row.
         first, last = (dict(zip(header, row, strict=True)) for row in (rows[0], rows[-1]))
-        flows = {flow: last[f"{flow} [{power}]"] for flow in self._names_of_flows()}
+        flows = {flow: last[f"{flow} [{power}]"] for flow in self._flows}
         prefix = f"{self._problem.variables[0].name} " if self._problem.n_fields > 1 else ""
         heat = f"{prefix}{name} [{energy}]"
-        powers = self._powers(flows, last.get(f"{SOURCES} [{power}]", 0.0))
-        moved = {column: last[f"{column} [{energy}]"] for column in powers}
+        powers = self._here.powers(flows, last.get(f"{SOURCES} [{power}]", 0.0))
+        moved = {column: last[f"{column} [{energy}]"] for column in self._balance.moving}
         latest = BalanceEntry(int(last["step"]), last[heat], powers, moved)
         self._balance.go_on((int(first["step"]), first[heat]), latest)
 
@@ -275,9 +379,12 @@ class Audit:
         Returns:
             Minimum, maximum, mean and heat of everything that is not held; and the audit's columns.
         """
-        assert self._body is not None
-        found = survey(self._body, snapshot)
-        warmth = [found.warmth[k] for k in self._warm]
+        if snapshot.problem.phase != self._here.problem.phase:
+            self._here = AuditedBody(snapshot.problem, implicit=self._implicit)
+            self._balance.turn_to(self._here)
+        assert self._here.body is not None
+        found = survey(self._here.body, snapshot)
+        warmth = [found.warmth[k] for k in self._here.warm]
         # Exact sums of the parts, so the result does not depend on the order of materials.
         volume = math.fsum(part for one in warmth for part in one.volume)
         integral = math.fsum(part for one in warmth for part in one.integral)
@@ -289,10 +396,12 @@ class Audit:
             heat,
         ]
 
-        values: list[float] = []
-        for one in warmth:
+        by_name = dict[str, list[float]]()
+        for name, one in zip(self._here.materials, warmth, strict=True):
             mean = math.fsum(one.integral) / math.fsum(one.volume)
-            values += [one.low, one.high, mean, math.fsum(one.heat)]
+            by_name[name] = [one.low, one.high, mean, math.fsum(one.heat)]
+        absent = [math.nan, math.nan, math.nan, 0.0]
+        values = [it for name in self._materials for it in by_name.get(name, absent)]
         return whole, [*values, *self._flows_and_balance(snapshot, heat, found)]
 
     def look_at_faces(self, snapshot: Snapshot, heat: float) -> list[float]:
@@ -302,65 +411,28 @@ class Audit:
     def _flows_and_balance(
         self, snapshot: Snapshot, heat: float, found: MaterialSummary | None
     ) -> list[float]:
-        through = [flow_through(it, snapshot, now=self._now) for it in self._openings]
-        between = [found.flow(pair) for pair in self._pairs] if found is not None else []
-        problem, time, given, state = self._problem, snapshot.time, list[float](), None
+        here = self._here
+        through = [flow_through(it, snapshot, now=self._implicit) for it in here.openings]
+        between = [found.flow(pair) for pair in here.pairs] if found is not None else []
+        problem, time, given, state = here.problem, snapshot.time, list[float](), None
         if givers_of(problem):  # which read the whole state
             state = snapshot.hidden(tuple((0, n) for n in problem.grid.shape))[0]
-            span = time, time if self._now else problem.time(snapshot.step + 1)
+            span = time, time if self._implicit else problem.time(snapshot.step + 1)
             given = [*given_by(problem, state, span).values()]
 
-        flows = dict(zip(self._names_of_flows(), [*through, *between, *given], strict=True))
-        around = said_beside(problem, state, time)
-        power = 0.0 if self._sources is None else self._sources.power(snapshot)
-        powers = self._powers(flows, power)
+        flows = dict(zip(here.flows, [*through, *between, *given], strict=True))
+        temperatures = warmth_beside(problem, state, time)
+        power = 0.0 if here.sources is None else here.sources.power(snapshot)
+        powers = here.powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
         balance = self._balance.add(snapshot.step, heat, powers, counted)
         return [
-            *flows.values(),
-            *around,
-            *([power] if self._sources else []),
+            *(flows.get(name, 0.0) for name in self._flows),
+            *temperatures,
+            *([power] if self._heated else []),
             *balance.values(),
         ]
 
     @property
     def _is_open(self) -> bool:
-        return self._body is not None or bool(self._openings)
-
-    def _names(self, numbers: Sequence[int]) -> list[str]:
-        names = [] if self._body is None else described(self._body.materials)
-        return [names[k] for k in numbers]
-
-    def _names_of_flows(self) -> list[str]:
-        faces = [f"{FLOW} {opening.name}" for opening in self._openings]
-        pairs = [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
-        return [*faces, *pairs, *(f"{FLOW} {name}" for name in givers_of(self._problem))]
-
-    def _surfaces(self) -> dict[str, tuple[list[str], dict[str, int]]]:
-        """The surfaces of everything that is not held: by column, the names under which steps count
-        what comes in, and the flows that come in there with their signs.
-        """
-        found: dict[str, tuple[list[str], dict[str, int]]] = {
-            f"{THROUGH} {it.name}": ([it.name], {f"{FLOW} {it.name}": 1}) for it in self._openings
-        }
-        for name in givers_of(self._problem):
-            found[f"{FROM} {name}"] = ([name], {f"{FLOW} {name}": 1})
-        if self._body is None:
-            return found
-        for pair, sign in held_pairs(self._body, self._pairs):
-            number = pair[0] if sign > 0 else pair[1]
-            ids = np.flatnonzero(self._body.numbers == number)
-            column = f"{FROM} {self._names([number])[0]}"
-            names = [held_name(int(it)) for it in ids]
-            found.setdefault(column, (names, {}))[1][f"{FLOW} {' to '.join(self._names(pair))}"] = (
-                sign
-            )
-        return found
-
-    def _powers(self, flows: Mapping[str, float], power: float) -> dict[str, float]:
-        """Heat flow through each surface, and the power of sources [W]."""
-        found = {
-            column: math.fsum(sign * flows[name] for name, sign in signs.items())
-            for column, (_, signs) in self._signs.items()
-        }
-        return found if self._sources is None else {**found, GIVEN: power}
+        return self._here.body is not None or bool(self._here.openings)

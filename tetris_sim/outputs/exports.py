@@ -34,7 +34,7 @@ from tetris_sim.outputs.field_file import (
     auxiliary,
 )
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS, Caption, Limits, extent, moment, widened
-from tetris_sim.outputs.materials import sample_materials, show_body
+from tetris_sim.outputs.materials import CellMap, sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state
 from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
 from tetris_sim.outputs.sampling import CrossSection, Plane, sample
@@ -433,11 +433,16 @@ class Film:
         """The values of one frame."""
         read = functools.partial(self.series.read, record, self.variable)
         planes = sample(read, self.series.grid, self.cuts, most=_MOST_POINTS)
-        return show_body(planes, self._materials)
+        passes = self.series.find_maps_at is not None
+        maps = self.series.maps_at(record)
+        return show_body(planes, self._sampled(maps) if passes else self._materials)
 
     @functools.cached_property
     def _materials(self) -> tuple[Plane, ...]:
-        return sample_materials(self.series.maps, self.series.grid, self.cuts, most=_MOST_POINTS)
+        return self._sampled(self.series.maps)
+
+    def _sampled(self, maps: Sequence[CellMap]) -> tuple[Plane, ...]:
+        return sample_materials(maps, self.series.grid, self.cuts, most=_MOST_POINTS)
 
     def moment(self, record: int) -> str:
         """The time of one frame as text."""

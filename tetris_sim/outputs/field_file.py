@@ -347,6 +347,8 @@ FORMAT_VERSION = 1
 FOLDER = WHOLE
 INDEX = f"{WHOLE}.h5"
 GEOMETRY = "geometry.h5"  # the maps of cells, in the folder of the records
+PASSING_PATTERN = "geometry_*.h5"
+PASSING = "geometry_{:08d}.h5"  # those of a phase, by the step of its first record
 
 Compression = Literal["none", "gzip", "lz4", "zstd"]
 _RECORD = re.compile(r"fields_(\d{12,})\.h5")
@@ -420,11 +422,13 @@ def begin_record(
     return Unfinished(record.step, record.time, path, name, shape, dtype, offsets)
 
 
-def write_geometry(directory: Path, problem: Problem, part: OutputRegion) -> tuple[CellMap, ...]:
+def write_geometry(
+    directory: Path, problem: Problem, part: OutputRegion, name: str = GEOMETRY
+) -> tuple[CellMap, ...]:
     """Write the maps of the cells of a body beside its records, if there are any; returns them."""
     maps = cell_maps(problem, part)
     if maps:
-        with atomic_hdf5(directory / part.folder / GEOMETRY) as file:
+        with atomic_hdf5(directory / part.folder / name) as file:
             file.attrs.update({"Conventions": CONVENTIONS, "creator": CREATOR})
             add_positions(file, part.grid)
             for it in maps:

@@ -20,6 +20,8 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.field_file import (
     GEOMETRY,
+    PASSING,
+    PASSING_PATTERN,
     Compression,
     Provenance,
     Record,
@@ -239,6 +241,7 @@ class FieldsOutput:
         self._times: dict[int, float] = {}  # of each record, by its step
         self._begun: list[Unfinished] = []
         self._maps: tuple[CellMap, ...] | None = None  # None until they are written
+        self._phase: int | None = None  # whose maps were written apart
         self._index_is_old = False
         self._index_due = 0.0  # on the clock of perf_counter [s]
 
@@ -264,7 +267,10 @@ class FieldsOutput:
         remove_parts(self._directory, f"{folder.name}.")
         remove_file(self._before)
         remove_file(folder / GEOMETRY)  # it may be of another body
-        self._maps = None
+        for later in folder.glob(PASSING_PATTERN):
+            if step == 0 or later.name > PASSING.format(step):
+                remove_file(later)
+        self._maps = self._phase = None
 
         recorded = recorded_steps(self._directory, folder.name)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
@@ -364,10 +370,20 @@ class FieldsOutput:
     def _note(self, step: int, when: float) -> None:
         later = step not in self._times and self._times and step < next(reversed(self._times))
         self._times[step] = when
+        self._follow(step)
         if later:
             self._times = dict(sorted(self._times.items()))
         self._index_is_old = True
         self.flush()
+
+    def _follow(self, step: int) -> None:
+        """Where cells come and go, write the maps of the phase of a record."""
+        if self._problem.phases is None:
+            return
+        problem = self._problem.at(step).seen
+        if problem.phase != self._phase:
+            self._problem, self._phase, self._maps = problem, problem.phase, None
+            write_geometry(self._directory, problem, self._part, PASSING.format(step))
 
     def _write_record(self, path: Path, record: Record) -> None:
         write_record(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from tetris_sim.config.sections.schema import (
     Request,
 )
 from tetris_sim.errors import ConfigError
-from tetris_sim.model.conduction import Medium
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import InitialField, Problem
@@ -155,14 +154,19 @@ def select(request: Any, problem: Problem, name: str, part: OverSection) -> Sele
         grid.within(axis, *part.box[axis_name]) if axis_name in part.box else (0, grid.shape[axis])
         for axis, axis_name in enumerate(grid.axis_names)
     )
-    marks = None
-    if part.region is not None:
-        marks = request.model.seen(part.region, request)
+    marks: Callable[[Problem, Box], npt.NDArray[np.bool_]] | None = None
+    if part.region is not None and problem.phases is not None:
+        marks = partial(_of_region, part.region)
+    elif part.region is not None:
+        seen = request.model.seen(part.region, request)
+        marks = lambda _, box: seen(box)  # noqa: E731
     # A uniform body is all of its one material.
     elif not part.box and problem.conduction:
-        medium = problem.conduction.medium
-        of_ids = np.array([it == (part.material or part.fluid) for it in medium.names], np.bool_)
-        marks = partial(_of_ids, medium, of_ids)
+        marks = partial(_of_filling, part.material or part.fluid)
+    if problem.phases is not None:  # nothing of it may be there yet
+        fluids = [it.name for it in request.model.regions if it.fluid is not None]
+        held = part.fluid is not None or (part.region is not None and part.region in fluids)
+        return Selection(problem, name, box, marks, held=held)
 
     # A region may be one of a fluid.
     for held in (False, True) if part.region is not None else (part.fluid is not None,):
@@ -173,8 +177,15 @@ def select(request: Any, problem: Problem, name: str, part: OverSection) -> Sele
     raise ConfigError(msg)
 
 
-def _of_ids(medium: Medium, of_ids: npt.NDArray[np.bool_], box: Box) -> npt.NDArray[np.bool_]:
-    return np.asarray(of_ids[medium.ids(box)])
+def _of_filling(name: str | None, problem: Problem, box: Box) -> npt.NDArray[np.bool_]:
+    medium = problem.body.medium
+    return np.array([it == name for it in medium.names], np.bool_)[medium.ids(box)]
+
+
+def _of_region(name: str, problem: Problem, box: Box) -> npt.NDArray[np.bool_]:
+    shown = problem.body.medium.regions
+    assert shown is not None
+    return np.asarray(shown.read(box) == shown.names.index(name))
 
 
 def _parts(

@@ -14,6 +14,7 @@ powers of every step, if they are small; of large ones flows are known at record
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import math
@@ -29,10 +30,10 @@ from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.conduction import AFFINE, MIRROR, Ids, Numbers, Parameter, Rule, RuledFace
 from tetris_sim.model.formula import evaluate
-from tetris_sim.model.problem import Passage, Problem, passage
+from tetris_sim.model.problem import Passage, Problem, passage, stays
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs.heat_flows import Sources, flow_through, given_by, givers_of, openings
-from tetris_sim.outputs.materials import BodyMaterials
+from tetris_sim.outputs.materials import BodyMaterials, described
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
 from tetris_sim.solvers.assembly import instant
@@ -43,6 +44,8 @@ from tetris_sim.solvers.surface_flows import SOURCES, face_name, held_name, joul
 # Names beside those of surfaces: heat that `set_field` brought, and the step since which all are
 # counted.
 SET, SINCE = "set", "since"
+ARRIVED, GONE = "heat arrived", "heat gone"  # with cells that came and went
+FROM = "heat from"  # a fluid: what came from it before cells came or went
 
 _MOST_ASKED = 50_000_000  # points times steps of a run whose steps are all asked
 _MOST_WEIGHED = 1 << 21  # points
@@ -64,6 +67,12 @@ class Meter:
     """
 
     def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
+        self._implicit = implicit
+        self.turn_to(problem)
+
+    def turn_to(self, problem: Problem) -> None:
+        """Count for another phase of the same run from now on."""
+        implicit = self._implicit
         self._problem, self._openings = problem, tuple(openings(problem))
         self._body = None if problem.conduction is None else BodyMaterials(problem)
         self._shores: list[_Shore] = []
@@ -115,6 +124,48 @@ class Meter:
             old, new = self._weights.sums(before), self._weights.sums(after)
             found |= {name: new[name] - old[name] for name in new}
         return found
+
+    def succeed(self, before: Snapshot, after: Snapshot) -> dict[str, float]:
+        """Count on when cells have come and gone; returns all counts, with the heat of these cells.
+
+        Args:
+            before: the last state of a phase, with what was counted.
+            after: the first state of the next phase, at the same step.
+        """
+        earlier, counted = copy.copy(self), dict(self.counted(before))
+        # Ids are those of one phase; from now on the names of fluids stand for them.
+        if self._body is not None:
+            names = described(self._body.materials)
+            for number, material in enumerate(self._body.numbers.tolist()):
+                column = f"{FROM} {names[material]}"
+                more = counted.pop(held_name(number), None)
+                if more is not None:
+                    counted[column] = counted.get(column, 0.0) + more
+
+        self.turn_to(after.problem)
+        arrived, gone = self._passed(earlier, before, after)
+        counted[ARRIVED] = counted.get(ARRIVED, 0.0) + arrived
+        counted[GONE] = counted.get(GONE, 0.0) + gone
+        # What is known by differences of sums goes on from those of this state.
+        if self._weights is not None:
+            sums = self._weights.sums(after)
+            counted |= {name: it - counted.get(name, 0.0) for name, it in sums.items()}
+        return counted
+
+    def _passed(self, earlier: Meter, before: Snapshot, after: Snapshot) -> tuple[float, float]:
+        """The heat that came with cells, and that went with others [J]."""
+        came, went = list[float](), list[float]()
+        for box in blocks(self._problem.grid.shape, 8):
+            old, new = (
+                _capacity(it._problem, it._body, box) * at.box(box)[0].astype(np.float64)
+                for it, at in ((earlier, before), (self, after))
+            )
+            same = stays(before.problem, after.problem, box)
+            # What stays may be cut otherwise by what is beside it.
+            more = np.where(same, new - old, 0.0)
+            came.append(exact_sum(np.where(same, np.maximum(more, 0.0), new)))
+            went.append(exact_sum(np.where(same, np.maximum(-more, 0.0), old)))
+        return math.fsum(came), math.fsum(went)
 
     def _heat(self, snapshot: Snapshot) -> float:
         """The heat of the body [J]."""

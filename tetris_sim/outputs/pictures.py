@@ -289,9 +289,8 @@ class PicturesOutput:
 
     def write(self, snapshot: Snapshot) -> None:
         """Draw the first state; or the last one and the change."""
-        state = self._sample(
-            [_reader(snapshot.box, k) for k in range(self._problem.n_fields)], snapshot.step
-        )
+        readers = [_reader(snapshot.box, k) for k in range(self._problem.n_fields)]
+        state = self._sample(readers, snapshot.step, snapshot.problem)
 
         if snapshot.step == 0:
             # Kept until the end for the difference; these are samples, not the whole state.
@@ -345,36 +344,33 @@ class PicturesOutput:
         drawing = draw_overview(*states, subject.caption, moments=(before.label, after.label))
         drawing.save(subject.path(self._directory, OVERVIEW))
 
-    def _sample(self, readers: Sequence[Reader], step: int) -> Sampled:
-        problem = self._problem
+    def _sample(self, readers: Sequence[Reader], step: int, problem: Problem) -> Sampled:
         cuts = default_cuts(problem.grid)
         # Step 0 lies before `problem.start` if dt has changed since.
         time = problem.time(step) if step else 0.0
         label = moment(step, time, timeless=math.isinf(problem.dt_limit))
         planes = (sample(read, problem.grid, cuts) for read in readers)
-        return Sampled(tuple(show_body(it, self._materials) for it in planes), label)
-
-    @functools.cached_property
-    def _materials(self) -> tuple[Plane, ...]:
-        """Materials on the planes that are drawn; empty for a single one."""
-        grid = self._problem.grid
-        return sample_materials(cell_maps(self._problem), grid, default_cuts(grid))
+        # Materials on the planes that are drawn; none for a single one.
+        materials = sample_materials(cell_maps(problem), problem.grid, cuts)
+        return Sampled(tuple(show_body(it, materials) for it in planes), label)
 
     def _first_state(self) -> Sampled | None:
         """The state at time 0 of a run that was resumed; None, with a warning, if it is lost."""
-        n_fields = self._problem.n_fields
+        n_fields, first = self._problem.n_fields, self._problem
+        if first.phases is not None:
+            first = first.phases.make(0)
         try:
             # Preferably from the configuration; a file of step 0 exists only if fields were
             # written.
             if self._initial is not None:
-                return self._sample(
-                    [_reader(_box_reader(self._initial), k) for k in range(n_fields)], 0
-                )
+                readers: list[Reader] = [
+                    _reader(_box_reader(self._initial), k) for k in range(n_fields)
+                ]
+                return self._sample(readers, 0, first)
 
             with open_fields(self._directory / record_name(0)) as series:
-                return self._sample(
-                    [functools.partial(series.read, 0, k) for k in range(n_fields)], 0
-                )
+                readers = [functools.partial(series.read, 0, k) for k in range(n_fields)]
+                return self._sample(readers, 0, first)
         except TetrisError as error:
             log.warning(
                 "%s and %s are not drawn, as the first state is not known: %s",

@@ -20,6 +20,8 @@ from tetris_sim.outputs.field_file import (
     FOLDER,
     FORMAT_VERSION,
     GEOMETRY,
+    PASSING,
+    PASSING_PATTERN,
     is_field_file,
     read_grid,
     record_name,
@@ -66,6 +68,8 @@ class Series:
         timeless: whether time steps stand for no physical time.
         find_maps: finds the maps of the cells: materials and regions.
         geometry: the file that holds them, for XDMF; None if none does.
+        find_maps_at: finds those of a record, where cells come and go; `find_maps` are then those
+            of the last record.
     """
 
     path: Path
@@ -80,11 +84,16 @@ class Series:
     timeless: bool = False
     find_maps: Callable[[], tuple[CellMap, ...]] = tuple
     geometry: Path | None = None
+    find_maps_at: Callable[[int], tuple[CellMap, ...]] | None = None
 
     @functools.cached_property
     def maps(self) -> tuple[CellMap, ...]:
         """The maps of the cells, found when somebody first asks for them."""
         return self.find_maps()
+
+    def maps_at(self, record: int) -> tuple[CellMap, ...]:
+        """The maps of the cells at a record."""
+        return self.maps if self.find_maps_at is None else self.find_maps_at(record)
 
 
 @contextlib.contextmanager
@@ -218,6 +227,12 @@ def _read_frame(path: Path, file: Any, *, ours: bool) -> Series:
 
     here = path.parent / (record_name(0, folder) if datasets[0].is_virtual else path.name)
     geometry = here.with_name(GEOMETRY)
+    passing = sorted(here.parent.glob(PASSING_PATTERN))
+
+    def maps_at(record: int) -> tuple[CellMap, ...]:
+        before = [it for it in passing if it.name <= PASSING.format(steps[record])]
+        return _read_maps(before[-1] if before else geometry, grid, ours=ours)
+
     return Series(
         path=path,
         grid=grid,
@@ -238,6 +253,7 @@ def _read_frame(path: Path, file: Any, *, ours: bool) -> Series:
         timeless=not np.isfinite(meta["dt_limit"]),
         find_maps=functools.partial(_read_maps, geometry, grid, ours=ours),
         geometry=geometry if geometry.is_file() else None,
+        find_maps_at=maps_at if passing else None,
     )
 
 

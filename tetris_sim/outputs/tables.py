@@ -332,14 +332,14 @@ class Selection:
         problem: whose points.
         name: begins the names of its columns.
         box: around it, global indices.
-        marks: which points of a box belong to it; None for all.
+        marks: which points of a box belong to it in a problem; None for all.
         held: whether those count that are held at a temperature, and no others.
     """
 
     problem: Problem
     name: str
     box: Box
-    marks: Callable[[Box], npt.NDArray[np.bool_]] | None = None
+    marks: Callable[[Problem, Box], npt.NDArray[np.bool_]] | None = None
     held: bool = False
 
     @property
@@ -356,27 +356,30 @@ class Selection:
         name, unit = heat_column(problem) if has_heat(problem) else (total.name, total.unit)
         return [*found, f"{self.name} {name} [{unit}]"]
 
-    def inside(self, box: Box) -> npt.NDArray[np.bool_]:
-        """Mask of its points in a box; voids belong to none."""
+    def inside(self, box: Box, problem: Problem | None = None) -> npt.NDArray[np.bool_]:
+        """Mask of its points in a box, of another phase of its problem if that is given; voids
+        belong to none.
+        """
+        problem = problem or self.problem
         marked = np.ones([high - low for low, high in box], np.bool_)
         if self.marks is not None:
-            marked &= self.marks(box)
-        if self.problem.conduction:
-            held = self.problem.conduction.held(box)
+            marked &= self.marks(problem, box)
+        if problem.conduction:
+            held = problem.conduction.held(box)
             marked &= held if self.held else ~held
-        void = self.problem.voids(box)
+        void = problem.voids(box)
         return marked if void is None else marked & ~void
 
     def values(self, snapshot: Snapshot) -> list[float]:
         """The values of its columns; NaN for the heat of what is held."""
-        problem = self.problem
+        problem = snapshot.problem
         body = BodyMaterials(problem) if problem.conduction else None
         warmth = [Warmth() for _ in problem.variables]
         density = problem.variables[0].total.density * problem.grid.cell_volume
 
         # Blocks of the grid, so that sums are the same for any partition.
         for box in blocks_within(problem, self.box):
-            at = self.inside(box)
+            at = self.inside(box, problem)
             if not at.any():
                 continue
 
@@ -490,6 +493,11 @@ class StatisticsOutput(TableOutput):
         if self._audit is not None:
             # The balance is a running sum: the table itself is its memory across restarts.
             self._audit.go_on(*read_table(self._path))
+
+    def end_phase(self, snapshot: Snapshot) -> None:
+        """Take the last state of a phase into account, before cells come or go."""
+        if self._audit is not None:
+            self._of_whole(snapshot)
 
     def _summary(self, snapshot: Snapshot) -> Sequence[float]:
         parts = [value for part in self._over for value in part.values(snapshot)]

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,12 @@ import numpy.typing as npt
 from tetris_sim.config.sections.quantities import IntervalText, Quantity
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary
-from tetris_sim.model.problem import Field, InitialField, Problem, as_array
+from tetris_sim.model.problem import Field, InitialField, Problem, as_array, stays
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.output import StepSchedule
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.workers.worker import Worker, open_worker
+from tetris_sim.simulation.workers import StateSnapshot
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import listed, suggestion
 
@@ -284,6 +287,38 @@ def reading(state: Field) -> InitialField:
     return initial
 
 
+def succeeding(before: Problem, after: Problem, state: Field) -> InitialField:
+    """The first state of a phase of a run: what stays keeps the last one of the phase before,
+    (n_fields, n0, ...), and what comes has that of its initial field.
+    """
+    kept = reading(state)
+
+    def initial(slab: Slab) -> Field:
+        return np.where(stays(before, after, slab.spans), kept(slab), after.initial(slab))
+
+    return initial
+
+
+def snapshot_of(
+    problem: Problem, state: Field, step: int, moved: Mapping[str, float]
+) -> StateSnapshot:
+    """A whole state, (n_fields, n0, ...), as a snapshot, with what was moved until then."""
+    return StateSnapshot(
+        problem, step, lambda box: state[(slice(None), *(slice(*it) for it in box))], moved=moved
+    )
+
+
+def open_workers(
+    problem: Problem, shares: Sequence[Share], stack: contextlib.ExitStack
+) -> list[Worker]:
+    """Those of some shares; closed with the stack, also if one cannot be opened."""
+    workers = []
+    for share in shares:
+        workers.append(open_worker(problem, share))
+        stack.callback(workers[-1].close)
+    return workers
+
+
 def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
     """A problem with the state of a simulation as its step 0, at the time of that.
 
@@ -291,6 +326,9 @@ def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
         ConfigError: the state is not one of this problem.
     """
     before, step = fleet.problem, fleet.step
+    problem = dataclasses.replace(problem, start=(0, before.time(step))).at(0)
+    if problem.phases is not None:
+        problem.phases.refuse_between(problem)
     kinds = [
         (it.grid, np.dtype(it.dtype).name, [variable.name for variable in it.variables])
         for it in (before, problem)
@@ -315,7 +353,7 @@ def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
             "new run with temperatures (initial)"
         )
         raise ConfigError(msg)
-    return dataclasses.replace(problem, initial=reading(state), start=(0, before.time(step)))
+    return dataclasses.replace(problem, initial=reading(state))
 
 
 def with_faces(fleet: WorkerGroup, boundary: Any) -> Problem:

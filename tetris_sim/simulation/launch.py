@@ -409,8 +409,7 @@ def _make_writers(
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
     # A steady state is all that its run writes.
     written = start.state is None and plan.scheme != "steady"
-    first = None if written else _first_state(config, problem.dt)
-    seen_first = None if first is None else problem.see(first)
+    seen_first = None if written else _first_state(config, problem.dt)
     outputs = make_outputs(
         config,
         problem.seen,
@@ -436,8 +435,8 @@ def _make_writers(
 
 
 def _first_state(config: Config, dt: float) -> InitialField:
-    """The state at step 0, built when it is asked for: not every run draws it."""
-    built = functools.cache(lambda: config.build(dt=dt).initial)
+    """The state at step 0 as people see it, built when it is asked for: not every run draws it."""
+    built = functools.cache(lambda: config.build(dt=dt).seen.initial)
     return lambda slab: built()(slab)
 
 

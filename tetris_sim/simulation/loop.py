@@ -16,14 +16,26 @@ import numpy.typing as npt
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.pictures import small_picture
-from tetris_sim.scheduler.comm.communicator import everywhere
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.comm.communicator import everywhere, on_root
+from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.scheduler.workers.worker import Worker, open_worker
+from tetris_sim.scheduler.workers.rebalance import able, restore
+from tetris_sim.scheduler.workers.worker import Worker
 from tetris_sim.simulation.background import Attached, Attachments
 from tetris_sim.simulation.control import Control
-from tetris_sim.simulation.driving import Agreed, Goal, Turn, find_goal, state_of, with_faces
+from tetris_sim.simulation.driving import (
+    Agreed,
+    Goal,
+    Turn,
+    find_goal,
+    open_workers,
+    snapshot_of,
+    state_of,
+    succeeding,
+    with_faces,
+)
 from tetris_sim.simulation.monitors import FiniteWatch, go_on_without, watch_for
 from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
 from tetris_sim.simulation.writing import Writing
@@ -62,7 +74,7 @@ class Simulation(WorkerGroup):
             moved=attached.moved,
             meter=attached.meter,
         )
-        self._first_step, self._attached = step, attached
+        self._first_step, self._first, self._attached = step, problem, attached
         self.asked_to_end = lambda: attached.stopping.reason() is not None
         self._ended = self._begun = self.unsaved = False
 
@@ -157,10 +169,63 @@ class Simulation(WorkerGroup):
             while (before := self.step) < end:
                 self.unsaved = True
                 due = self.control.next_step(before) or end
+                due = min([due, *(it for it in self.problem.changes if it > before)])
                 super().advance(min(self.plan.time_block, end - before, due - before))
                 if self.step == before:
                     return
+                if (after := self.problem.at(self.step)) is not self.problem:
+                    self._begin_phase(after)
                 self.control.look(self)
+
+    def _begin_phase(self, after: Problem) -> None:
+        """Go on with the problem of the phase that begins: cells have come, and others are gone."""
+        self._start_outputs()
+        self._writing.end_phase(self)
+        before, state = self.problem, self.ranks.tell(self.field())
+        initial = succeeding(before, after, state)
+
+        def count() -> dict[str, float]:
+            if self._meter is None:
+                return {}
+            values = initial(Slab.whole(after.grid))
+            both = ((before, state), (after, values))
+            return self._meter.succeed(*(snapshot_of(*it, self.step, self.moved) for it in both))
+
+        with self.clock.phase("prepare"):
+            moved = on_root(self.ranks, count)
+            plan = able(after, self.plan)
+            shares = tuple(it for it in plan.shares if it.rank == self.ranks.rank)
+            mine = dataclasses.replace(plan, shares=shares)
+            workers = everywhere(
+                self.ranks, lambda: restore(after, self.workers, (), mine, initial, self.step)
+            )
+        self._enter(after)
+        self._take(plan, workers)
+        self.moved = self._moved_at[self.step] = moved
+        self._writing.begin_phase(self)
+        # All that was measured was about another body.
+        self._watch.forget()
+        self._change.forget()
+        self._keep_anew()
+
+    def _enter(self, problem: Problem) -> None:
+        """Advance the problem of another phase from now on, and ask steps as that needs it."""
+        self.problem = problem
+        self._asks = self.ranks.tell(bool(self._meter and self._meter.asks))
+
+    def set_back(self, step: int) -> None:
+        """See `WorkerGroup`; that step may be one of an earlier phase."""
+        super().set_back(step)
+        if (before := self.problem.at(step)) is not self.problem:
+            if self._meter is not None:
+                self._meter.turn_to(before)
+            self._enter(before)
+
+    def _keep_anew(self) -> None:
+        """Keep this state for recovery: an earlier one would lead elsewhere."""
+        recovery = self._attached.recovery
+        if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
+            recovery.keep(self.step, self.field)
 
     def decided(self) -> Mapping[str, Any]:
         """See `WorkerGroup`."""
@@ -228,9 +293,7 @@ class Simulation(WorkerGroup):
             self._change.forget()
             self.control.forget()
             self.change = self._change.reason = None
-            recovery = self._attached.recovery
-            if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
-                recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
+            self._keep_anew()
 
     def set_control(self, name: str, output: float) -> None:
         """Go on with another output of a controller that has no sensor; memory and time do not
@@ -488,7 +551,8 @@ class Simulation(WorkerGroup):
         self._watch.forget()
         self._change.forget()
         self.change = None
-        return go_on_without(self, failure, recovery, first_step=self._first_step)
+        first = (self._first_step, self._first)
+        return go_on_without(self, failure, recovery, first=first)
 
 
 @contextlib.contextmanager
@@ -515,7 +579,7 @@ def open_simulation(
 
         with clock.phase("prepare"):
             mine = [share for share in plan.shares if share.rank == ranks.rank]
-            workers = everywhere(ranks, lambda: _open_workers(problem, mine, stack))
+            workers = everywhere(ranks, lambda: open_workers(problem, mine, stack))
         with clock.phase("initial"):
             everywhere(ranks, lambda: _load_into(workers, problem.initial, step))
 
@@ -526,17 +590,6 @@ def open_simulation(
         finally:
             if not simulation.turn.is_here:
                 stack.pop_all()  # files and devices are those of the process that opened them
-
-
-def _open_workers(
-    problem: Problem, shares: Sequence[Share], stack: contextlib.ExitStack
-) -> list[Worker]:
-    """Those of some shares; closed with the stack, also if one cannot be opened."""
-    workers = []
-    for share in shares:
-        workers.append(open_worker(problem, share))
-        stack.callback(workers[-1].close)
-    return workers
 
 
 def _load_into(workers: Sequence[Worker], initial: InitialField, step: int) -> None:

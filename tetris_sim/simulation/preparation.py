@@ -108,7 +108,7 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
             raise UnsupportedError(only.why_not)
         return only.plan, (only,)
     jumping = None
-    if asked != "explicit" or compare:
+    if setting.problem.phases is None and (asked != "explicit" or compare):
         jumping = _propose_jumps(setting)
     if asked == "spectral":
         assert jumping is not None

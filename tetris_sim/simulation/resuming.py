@@ -147,7 +147,7 @@ def build_problem(
     if checkpoint is None:
         return config.build(dt=dt)
     state = checkpoint.state
-    problem = dataclasses.replace(config.build(dt=state.dt), start=state.start)
+    problem = dataclasses.replace(config.build(dt=state.dt), start=state.start).at(state.step)
     refuse_changed_problem(checkpoint, config, problem)
     problem = _ending_in_time(config, problem, state)
     if checkpoint.state.step > problem.steps:
@@ -157,6 +157,8 @@ def build_problem(
             "earlier checkpoint."
         )
         raise CheckpointError(msg)
+    if problem.phases is not None:
+        problem.phases.refuse_between(problem)
     return dataclasses.replace(problem, initial=checkpoint.initial)
 
 
@@ -168,7 +170,7 @@ def _ending_in_time(config: Config, problem: Problem, state: RunState) -> Proble
     start = state.start
     if dt != state.dt:
         problem, start = config.build(dt=dt), (state.step, state.time)
-    return dataclasses.replace(problem, steps=state.step + steps, start=start)
+    return dataclasses.replace(problem, steps=state.step + steps, start=start).at(state.step)
 
 
 def method_of(state: RunState | None) -> TuningRequest | None:
@@ -248,6 +250,7 @@ class RunStates:
 
     def at(self, step: int) -> RunState:
         """The state after so many steps."""
+        self._problem = self._problem.at(step)
         return RunState(
             step=step,
             dt=self._problem.dt,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output, Snapshot
+from tetris_sim.outputs.tables import StatisticsOutput
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.simulation.background import AsyncWriter, CollectiveWriter
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
@@ -87,6 +88,22 @@ class Writing:
         self._write(
             fleet, [it for it in self._outputs if step == 0 or it.next_step(step - 1) == step]
         )
+
+    def end_phase(self, fleet: WorkerGroup) -> None:
+        """Show the last state before cells come or go to what adds up what was moved."""
+        self.wait(fleet)
+        fleet.lead("output", lambda: self._tabulate(fleet, StatisticsOutput.end_phase))
+
+    def begin_phase(self, fleet: WorkerGroup) -> None:
+        """Write the first state after that into the same tables."""
+        fleet.lead("output", lambda: self._tabulate(fleet, StatisticsOutput.write))
+
+    def _tabulate(
+        self, fleet: WorkerGroup, take: Callable[[StatisticsOutput, Snapshot], None]
+    ) -> None:
+        for output in self._outputs:
+            if isinstance(output, StatisticsOutput):
+                take(output, fleet.snapshot().seen())
 
     def write_last(self, fleet: WorkerGroup) -> None:
         """The same to every output that would want the last step, since none comes any more."""
