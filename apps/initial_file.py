@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 import struct
 import tokenize
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -261,3 +264,26 @@ def _words(shape: tuple[int, ...]) -> str:
 
 def _slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in box)
+
+
+def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
+    """Fingerprint files to detect changes: path, modification time and size of each that exists."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.append((path, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def texts_in(values: Any) -> Iterator[str]:
+    """Yield every text in plain data, among them all file paths."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping):
+        for part in values.values():
+            yield from texts_in(part)
+    elif isinstance(values, list | tuple):
+        for part in values:
+            yield from texts_in(part)

@@ -43,7 +43,7 @@ columns time [s] and value, whose first line may name them with units (`time [h]
 stairs. `{file: trace.csv, column: core0, time: t, unit: W}` takes two columns of many by their names, without units; `time` is the name of
 the column of times if that is not `time`, and `unit` is for a column whose name has none.
 
-`conductivity` and `specific_heat` of `model.materials` may be such a table over temperature: rows `[20 degC, 385]`, a file of two columns,
+`conductivity` and `specific_heat` of `model.materials`, and electric conductivities, may be such a table over temperature: rows `[20 degC, 385]`, a file of two columns,
 or `{file: steel.csv, column: k, temperature: T}`. Two rows of one temperature are a jump, as between solid and liquid.
 
 Expressions know `+ - * / // % **`, comparisons (`<`, `<=`, `==`, also `0 < x < 1`), `and`, `or`, `not`,

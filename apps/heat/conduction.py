@@ -6,14 +6,11 @@ wrong; the problem is built out of what it found.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
 import math
-import os
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,7 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.cut_cells import BodyWalls
-from tetris_sim.apps.heat.electric import Currents, find_currents
+from tetris_sim.apps.heat.electric import Currents, JouleHeat, find_circuit
 from tetris_sim.apps.heat.enclosures import find_enclosures
 from tetris_sim.apps.heat.geometry import RasterizedBody
 from tetris_sim.apps.heat.lumps import (
@@ -51,6 +48,7 @@ from tetris_sim.apps.heat.survey import (
     survey,
 )
 from tetris_sim.apps.initial import positions
+from tetris_sim.apps.initial_file import stamps, texts_in
 from tetris_sim.apps.time_functions import check_course, check_in_space
 from tetris_sim.config.sections.conditions import first_output
 from tetris_sim.config.sections.schema import Request
@@ -245,6 +243,7 @@ def _is_by_id(given: GradedCoefficients, found: GridScan, boxes: Sequence[Ranges
 
 _MOST_POINTS = 1 << 33  # a look at more takes longer than most runs
 _RUNS = itertools.count(1)
+_USUAL = 20.0  # degC: of a run that does not begin with one temperature
 _TIMES = 101  # from the start to the end, at which courses are looked at
 
 
@@ -264,7 +263,7 @@ class Body:
         flows: heat capacity that crosses faces with what moves, as of `Moving`; None if nothing
             moves and nothing but its own cells exchanges heat with it.
         around: what else exchanges heat with it.
-        currents: through it, which heat it.
+        currents: through it, which heat it; if they follow temperatures, those at the beginning.
         arrives: the temperature with which each region comes, NaN for that of `initial` [degC];
             None if none says it.
         missing: what is nowhere in a body whose regions come and go, by key; a mistake if it is
@@ -355,11 +354,14 @@ def examine(
         time: from which on regions that come and go are there or not [s].
         signals: that controllers decide, if another part of the same run has them.
     """
+    # What currents are told of before a run begins at the temperature of its beginning.
+    begins = {"initial"} if model.electric else set()
     values = [
         model.model_dump(mode="json"),
-        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control"}),
+        request.model_dump(mode="json", include={"grid", "boundaries", "time", "control", *begins}),
     ]
-    run = next(_RUNS) if anew and (request.control or lumps_in(model)) else 0
+    decides = request.control or lumps_in(model) or model.electric
+    run = next(_RUNS) if anew and decides else 0
     files = stamps(texts_in(values))
     return _examine(_Question(json.dumps(values), files, run, time, model, request, signals))
 
@@ -449,9 +451,9 @@ def _look(question: _Question, mistakes: dict[str, str]) -> Body:
         raise ConfigError("\n".join(f"{key}: {said}" for key, said in mistakes.items()))
 
     volumes = [(n, it) for n, it in volumes if n in painting.covered[1]]
-    signals = question.signals
-    if signals is None:
-        signals = {name: Signal(name, first_output(it)) for name, it in request.control.items()}
+    signals = dict(question.signals or {})
+    for name, it in request.control.items():
+        signals.setdefault(name, Signal(name, first_output(it)))
     switched: dict[str, list[Signal]] = {}
     for name, section in request.control.items():
         for target in section.targets:
@@ -476,15 +478,20 @@ def _look(question: _Question, mistakes: dict[str, str]) -> Body:
         graded = by_potential(graded, found) if found.enthalpy else graded
     flows = _flows(model, found, per_volume=graded is None)
     body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
-    temperatures = np.array(
-        [math.nan if it.arrives_at is None else it.arrives_at for it in regions]
-    )
-    arrives = None if np.isnan(temperatures).all() else temperatures
-    body = replace(body, arrives=arrives, missing=missing if painting.passes else {})
+    arrives = np.array([it.arrives_at for it in regions], np.float64)  # None becomes NaN
+    told = missing if painting.passes else {}
+    body = replace(body, arrives=None if np.isnan(arrives).all() else arrives, missing=told)
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
-    currents = find_currents(model, found)
-    body = replace(body, around=Around(enclosures=enclosures), currents=currents)
+    around, currents = Around(enclosures=enclosures), None
+    if (circuit := find_circuit(model, found)) is not None:
+        currents = circuit.begin(getattr(request.initial, "value", _USUAL))
+        if circuit.follows:
+            rates = body.conduction().rates(1.0, tuple((0, n) for n in grid.shape))
+            heat = JouleHeat(circuit, rates, joules, decides=not request.time.solves)
+            around = replace(around, currents=heat)
+            signals |= {it.name: it for it in heat.signals}
+    body = replace(body, around=around, currents=currents)
     changing = has_changing(model)
     if flows is None and (changing or enclosures or currents):
         flows = tuple(
@@ -570,26 +577,3 @@ def _read_source(
         marked = heats[found.painting(box)]
         check_in_space(strength, (at, box, grid), times, f"{key}.density", marked)
     return heating
-
-
-def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
-    """Fingerprint files to detect changes: path, modification time and size of each that exists."""
-    found = []
-    for path in paths:
-        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
-            status = os.stat(path)
-            if stat.S_ISREG(status.st_mode):
-                found.append((path, status.st_mtime_ns, status.st_size))
-    return tuple(found)
-
-
-def texts_in(values: Any) -> Iterator[str]:
-    """Yield every text in plain data, among them all file paths."""
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, Mapping):
-        for part in values.values():
-            yield from texts_in(part)
-    elif isinstance(values, list | tuple):
-        for part in values:
-            yield from texts_in(part)

@@ -4,11 +4,19 @@ Charge flows through faces of cells as heat does: with electric conductivities s
 series, i = A (p_a - p_b) / (d_a / (2 s_a) + d_b / (2 s_b)), and what flows into a cell leaves it.
 The heat i^2 R of every half cell is that of its cell, so all cells together get what the
 electrodes give, to the rounding of the solution.
+
+Conductivities may depend on temperature. Then the heat follows from the state of the whole body:
+explicit steps decide before each of them whether to solve for it anew, implicit and steady ones
+solve for it with every state, and take its derivative along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import itertools
+import math
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +29,15 @@ from tetris_sim.config.sections.quantities import (
     Quantity,
     Section,
 )
-from tetris_sim.errors import ConfigError
+from tetris_sim.config.sections.varying import SURFACE, ByTemperature, TemperatureTable, Varying
+from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.exchange import Heated
+from tetris_sim.model.exchange import Heated, Span, warmth
 from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.radiation import Slopes
+from tetris_sim.model.step_control import Signal
+from tetris_sim.solvers.elliptic import ResistorNetwork, ResistorState
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
@@ -35,11 +47,12 @@ if TYPE_CHECKING:
 
 Voltage = Annotated[float, Quantity("a voltage", "V", ("5 V", "60 mV"))]
 Current = Annotated[float, Quantity("an electric current", "A", ("10 A",))]
+_CONDUCTIVITY = Quantity("an electric conductivity", "S/m", ("58e6 S/m",), "positive")
 ElectricConductivity = Annotated[
-    float, Quantity("an electric conductivity", "S/m", ("58e6 S/m",), "positive")
+    float | str, Varying(_CONDUCTIVITY, (SURFACE,)), ByTemperature(_CONDUCTIVITY)
 ]
-_FACTORISED = {1: 1 << 24, 2: 400_000, 3: 40_000}  # unknowns, by the number of axes
-_LEFT = 1e-12  # of the right-hand side: what iterations may leave
+CHANGED = 1e-3  # of a conductivity: explicit steps solve for currents anew once one has changed so
+_APART = 0.01  # K between temperatures whose conductivities give a derivative
 _LOST = 1e-8  # of the power: what electrodes may give more than cells get
 
 
@@ -67,7 +80,9 @@ class ElectricSection(Section):
     """Currents through the body, which heat it."""
 
     conductivities: Annotated[dict[str, ElectricConductivity], Field(min_length=1)]
-    """Electric conductivity by material [S/m]; other materials insulate."""
+    """Electric conductivity by material [S/m]; other materials insulate. A number, a formula of the
+    temperature T [degC], or a table over it: `{table: [[20 degC, 58e6], ...]}`.
+    """
     electrodes: Annotated[tuple[ElectrodeSection, ...], Field(min_length=2)]
     """Where current comes in and goes out; one of them has a voltage."""
 
@@ -127,95 +142,325 @@ class Currents:
         return Heated("currents", self.heat / joules)
 
     @property
+    def power(self) -> float:
+        """The heat of all cells [W]."""
+        return float(self.heat.sum())
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Say what electrodes have, and what they give."""
         told = [f"{v:.6g} V and {i:.6g} A" for v, i in self.electrodes]
-        power = f"{float(self.heat.sum()):.6g} W"
+        power = f"{self.power:.6g} W"
         return (f"electrodes have {listed(told, 'and')}; the currents heat by {power}",)
 
 
-def find_currents(model: HeatModel, found: GridScan) -> Currents | None:
-    """Return the currents through a body; None if it has no electrodes.
+@dataclass(frozen=True)
+class _Law:
+    """How a conductivity depends on temperature.
+
+    Attributes:
+        material: whose.
+        given: a table over temperature, or a formula of T.
+        cells: flat numbers.
+    """
+
+    material: str
+    given: TemperatureTable | str
+    cells: Any
+
+    def at(self, temperatures: Numbers) -> Numbers:
+        """Return conductivities, of the shape of the temperatures [S/m].
+
+        Raises:
+            NumericsError: some are not above 0.
+        """
+        if isinstance(self.given, TemperatureTable):
+            return self.given.at(temperatures)
+        tree = compile_expression(self.given, (SURFACE,)).tree
+        with np.errstate(all="ignore"):
+            found = np.asarray(evaluate(tree, {SURFACE: temperatures}), np.float64)
+        found = np.broadcast_to(found, temperatures.shape)
+        wrong = np.isfinite(temperatures) & ~((found > 0) & (found < math.inf))
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            msg = (
+                f"model.electric.conductivities.{self.material}: at {temperatures[first]:.6g} degC "
+                f"it is {found[first]:.6g} S/m; let it stay above 0 at all temperatures that are "
+                "reached, as a table does beyond its ends"
+            )
+            raise NumericsError(msg)
+        return found
+
+    def rise(self, temperatures: Numbers) -> Numbers:
+        """Return its logarithmic derivative [1/K]."""
+        low, high = (np.log(self.at(temperatures + d)) for d in (-_APART, _APART))
+        return np.asarray((high - low) / (2 * _APART))
+
+
+class Circuit:
+    """What conducts in a body, and its electrodes: unknowns are the potentials of cells, and after
+    them those of the electrodes.
+
+    Args:
+        electric: its section.
+        found: the body.
+
+    Attributes:
+        follows: whether a conductivity depends on temperature.
+
+    Raises:
+        ConfigError: nothing conducts at an electrode, or a current has no way.
+    """
+
+    def __init__(self, electric: ElectricSection, found: GridScan) -> None:
+        self.grid, self.section = found.painting.grid, electric
+        grid, n = self.grid, self.grid.n_points
+        whole = tuple((0, m) for m in grid.shape)
+        names = [None if it.substance is None else it.substance.name for it in found.fillings]
+        ids = found.medium().ids(whole)
+
+        # What has no electric conductivity insulates: voids, fluids and other materials.
+        laws = {name: electric.conductivities.get(name or "") for name in names}
+        numbers = [it if isinstance(it, float) else 0.0 for it in map(laws.get, names)]
+        self._constant = np.append(
+            np.array(numbers)[ids].reshape(-1), np.full(len(electric.electrodes), np.inf)
+        )
+        self._laws = list[_Law]()
+        for name, given in laws.items():
+            if name is not None and isinstance(given, str | TemperatureTable):
+                of_id = np.array([it == name for it in names])
+                self._laws.append(_Law(name, given, np.flatnonzero(of_id[ids])))
+        self.follows = bool(self._laws)
+        carries = np.array([laws[name] is not None for name in names])[ids]
+
+        # Pairs of unknowns with what makes resistances of conductivities on either side [1/m].
+        flat, pairs = np.arange(n).reshape(grid.shape), list[tuple[Any, Any, Any, Any]]()
+        for axis in range(grid.ndim):
+            low, high = _sides(axis)
+            half = np.broadcast_to(grid.distances(axis, whole), grid.shape) / 2
+            on = carries[low] & carries[high]
+            area = np.broadcast_to(grid.areas(axis, whole)[low], on.shape)
+            # Nothing flows through the faces that an axis or a centre takes away.
+            on = on & (area > 0)
+            own, other = half[low][on] / area[on], half[high][on] / area[on]
+            pairs.append((flat[low][on], flat[high][on], own, other))
+        # An electrode is one unknown more, which touches the cells under it.
+        for number, it in enumerate(electric.electrodes):
+            cells, own = _covered(grid, it, carries, flat)
+            if not len(cells):
+                msg = f"model.electric.electrodes.{number}: nothing that conducts lies there"
+                raise ConfigError(msg)
+            pairs.append((cells, np.full(len(cells), n + number), own, np.zeros(len(cells))))
+        a, b, self._own, self._other = (np.concatenate(it) for it in zip(*pairs, strict=True))
+        ends = [n + k for k, it in enumerate(electric.electrodes) if it.voltage is not None]
+        volts = [it.voltage for it in electric.electrodes if it.voltage is not None]
+        drive = np.append(np.zeros(n), [it.current or 0.0 for it in electric.electrodes])
+        self._network = ResistorNetwork(a, b, dict(zip(ends, volts, strict=True)), drive, grid.ndim)
+        if (drive[self._network.apart] != 0).any():
+            msg = (
+                "model.electric.electrodes: a current flows into a part that no other electrode "
+                "touches"
+            )
+            raise ConfigError(msg)
+
+    @property
+    def varying(self) -> Any:
+        """Flat numbers of the cells whose conductivities depend on temperature."""
+        return np.concatenate([it.cells for it in self._laws])
+
+    def conductivities(self, state: Numbers) -> Numbers:
+        """Return those of cells at temperatures of the grid's shape, and of electrodes, flat [S/m].
+
+        Raises:
+            NumericsError: some are not above 0.
+        """
+        found, flat = self._constant.copy(), np.asarray(state, np.float64).reshape(-1)
+        for it in self._laws:
+            found[it.cells] = it.at(flat[it.cells])
+        return found
+
+    def begin(self, temperature: float) -> Currents:
+        """Return the currents where all is as warm [degC].
+
+        Raises:
+            ConfigError: a conductivity is not above 0, or the potential is not found.
+        """
+        try:
+            return self.currents(self.conductivities(np.full(self.grid.shape, temperature)))
+        except NumericsError as error:
+            raise ConfigError(str(error)) from error
+
+    def currents(self, conductivities: Numbers) -> Currents:
+        """Return the currents of given conductivities.
+
+        Raises:
+            NumericsError: the potential is not found.
+        """
+        it, n = self._solved(conductivities), self.grid.n_points
+        into = -it.into[n:]
+        power, heat = float((it.potential[n:] * into).sum()), float(it.heat.sum())
+        if not abs(power - heat) <= _LOST * abs(heat):
+            msg = (
+                f"model.electric: the potential is not found: electrodes give {power:.6g} W, and "
+                f"cells get {heat:.6g} W; let conductivities differ by less"
+            )
+            raise NumericsError(msg)
+        shape, ends = self.grid.shape, zip(it.potential[n:].tolist(), into.tolist(), strict=True)
+        return Currents(it.potential[:n].reshape(shape), it.heat[:n].reshape(shape), tuple(ends))
+
+    def _solved(self, s: Numbers) -> ResistorState:
+        a, b = self._network.a, self._network.b
+        return self._network.at(self._own / s[a], self._other / s[b])
+
+    def slopes(self, state: Numbers) -> Callable[[Numbers], Numbers]:
+        """Return what makes flat changes of heat [W] of flat changes of temperatures: as the
+        resistances change, so do the potentials.
+        """
+        s, n = self.conductivities(state), self.grid.n_points
+        it, a, b = self._solved(s), self._network.a, self._network.b
+        own, other = self._own / s[a], self._other / s[b]
+        flat, rise = np.asarray(state, np.float64).reshape(-1), np.zeros(len(s))
+        for law in self._laws:
+            rise[law.cells] = law.rise(flat[law.cells])
+
+        def along(v: Numbers) -> Numbers:
+            steep = np.append(rise[:n] * v, rise[n:])
+            return self._network.heated(it, -own * steep[a], -other * steep[b])[:n]
+
+        return along
+
+
+class JouleHeat:
+    """The heat of a circuit that follows temperatures; see `CurrentHeat`.
+
+    Explicit steps keep it until a conductivity has changed by `CHANGED` somewhere.
+
+    Args:
+        circuit: with conductivities that depend on temperature.
+        rates: see `CurrentHeat`.
+        joules: what a heat of a cell is in watts.
+        decides: whether steps are explicit.
+    """
+
+    name = "currents"
+
+    def __init__(self, circuit: Circuit, rates: Numbers, joules: float, *, decides: bool) -> None:
+        self.circuit, self.rates, self.joules = circuit, rates, joules
+        number = range(1, len(circuit.section.electrodes) + 1)
+        self.columns = tuple(
+            (f"electrode {n} {of}", unit)
+            for n in number
+            for of, unit in (("voltage", "V"), ("current", "A"))
+        )
+        names = (self.name, *(name for name, _ in self.columns)) if decides else ()
+        self.signals = tuple(Signal(it, 0.0) for it in names)
+        # What held at the last decision: the conductivities that vary, and the heat.
+        self._since: Numbers | None = None
+        self._kept = np.zeros(0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say when the potential is solved for."""
+        if self.signals:
+            return (
+                "conductivities depend on temperature: the potential is solved for anew whenever "
+                f"one has changed by {CHANGED:.1%} somewhere; the whole state is looked at in "
+                "every step, one step at a time",
+            )
+        return (
+            "conductivities depend on temperature: the potential is solved for with every state "
+            "that Newton's method tries",
+        )
+
+    def _of(self, state: Numbers) -> Currents:
+        return self.circuit.currents(self.circuit.conductivities(state))
+
+    def decide(self, state: Numbers, time: float) -> None:
+        """Solve for the currents of the step that begins at a time [s], if they have changed."""
+        flat = np.asarray(state, np.float64).reshape(-1)
+        varying = self.circuit.varying
+        if not np.isfinite(flat[varying]).all():
+            return  # the run ends by itself
+        now = self.circuit.conductivities(state)
+        if self._since is not None:
+            ratio = now[varying] / self._since
+            if np.maximum(ratio, 1 / ratio).max() <= 1 + CHANGED:
+                return
+        found = self._take(now)
+        ends = itertools.chain.from_iterable(found.electrodes)
+        for signal, value in zip(self.signals, (found.power, *ends), strict=True):
+            signal.decide(time, value)
+
+    def _take(self, conductivities: Numbers) -> Currents:
+        found = self.circuit.currents(conductivities)
+        self._since = conductivities[self.circuit.varying]
+        self._kept = found.heat / self.joules
+        return found
+
+    def heat(self, state: Numbers) -> Numbers:
+        """Return what each cell of a state gets, of its shape, in the units of `Moving.flows`."""
+        if self._since is not None:
+            return self._kept
+        if not np.isfinite(np.asarray(state).reshape(-1)[self.circuit.varying]).all():
+            return np.full(state.shape, np.nan)
+        return np.asarray(self._of(state).heat / self.joules)
+
+    def slopes(self, state: Numbers) -> Slopes:
+        """Return the derivatives of the rates of all cells by their temperatures."""
+        from scipy.sparse import csr_matrix
+
+        n, rates = self.rates.size, self.rates.reshape(-1) / self.joules
+        along = self.circuit.slopes(state)
+        nothing = csr_matrix((n, 0)), np.zeros((0, 0)), csr_matrix((0, n))
+        return Slopes(*nothing, np.zeros(n), lambda v: rates * along(v))
+
+    def given(self, state: Numbers, span: Span) -> float:
+        """Return what all cells get in a step, in the units of `Moving.flows`."""
+        if self.signals:
+            return warmth(self.signals[0], span) / self.joules
+        return self._of(state).power / self.joules
+
+    def said(self, state: Numbers, time: float) -> list[float]:
+        """Return voltage [V] and current [A] of each electrode at a time [s]."""
+        if self.signals:
+            return [warmth(it, (time, time)) for it in self.signals[1:]]
+        return [*itertools.chain.from_iterable(self._of(state).electrodes)]
+
+    def remembered(self) -> str:
+        """Return the conductivities of the last decision as a text; empty before it."""
+        if self._since is None:
+            return ""
+        return base64.b64encode(zlib.compress(self._since.tobytes())).decode()
+
+    def recall(self, text: str) -> None:
+        """Solve for the currents of the last decision once more."""
+        if not text:
+            return
+        now = self.circuit.conductivities(np.zeros(self.circuit.grid.shape))
+        now[self.circuit.varying] = np.frombuffer(zlib.decompress(base64.b64decode(text)))
+        self._take(now)
+
+
+def find_circuit(model: HeatModel, found: GridScan) -> Circuit | None:
+    """Return what conducts in a body; None if it has no electrodes.
 
     Args:
         model: with its section.
         found: the body.
 
     Raises:
-        ConfigError: nothing conducts at an electrode, or the potential is not found.
+        ConfigError: nothing conducts at an electrode, or a current has no way.
     """
     if (electric := model.electric) is None:
         return None
     if found.enthalpy is not None:
         msg = (
-            "model.electric: a body with currents has constant properties, and here something "
-            "melts, radiates to a fluid or a gap, or depends on temperature; give numbers"
+            "model.electric: a body with currents has constant thermal properties, and here "
+            "something melts, radiates to a fluid or a gap, or depends on temperature; give "
+            "numbers. Electric conductivities may depend on it"
         )
         raise ConfigError(msg)
-
-    from scipy.sparse import coo_matrix
-
-    # What has no electric conductivity insulates: voids, fluids and other materials.
-    grid = found.painting.grid
-    whole, n = tuple((0, m) for m in grid.shape), grid.n_points
-    given = electric.conductivities
-    by_id = np.array(
-        [
-            0.0 if it.substance is None else given.get(it.substance.name, 0.0)
-            for it in found.fillings
-        ]
-    )
-    conductivity = by_id[found.medium().ids(whole)]
-    with np.errstate(divide="ignore"):
-        halves = [
-            np.broadcast_to(grid.distances(axis, whole), grid.shape) / (2 * conductivity)
-            for axis in range(grid.ndim)
-        ]
-
-    # Pairs of unknowns with the conductances between them, and the resistance of either side.
-    flat, pairs = np.arange(n).reshape(grid.shape), list[tuple[Any, Any, Any, Any]]()
-    for axis, half in enumerate(halves):
-        low, high = _sides(axis)
-        area = grid.areas(axis, whole)[low]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            own, other = half[low] / area, half[high] / area
-            on = np.isfinite(own + other)
-        pairs.append((flat[low][on], flat[high][on], own[on], other[on]))
-    # An electrode is one unknown more, which touches the cells under it.
-    for number, it in enumerate(electric.electrodes):
-        cells, resistance = _covered(grid, it, halves, flat)
-        if not len(cells):
-            msg = f"model.electric.electrodes.{number}: nothing that conducts lies there"
-            raise ConfigError(msg)
-        metal = np.full(len(cells), n + number)
-        pairs.append((cells, metal, resistance, np.zeros(len(cells))))
-
-    a, b, ra, rb = (np.concatenate(it) for it in zip(*pairs, strict=True))
-    g, size = 1 / (ra + rb), n + len(electric.electrodes)
-    between = coo_matrix((g, (a, b)), (size, size)).tocsr()
-    between = between + between.T
-    held = [n + k for k, it in enumerate(electric.electrodes) if it.voltage is not None]
-    p, drive = np.full(size, np.nan), np.zeros(size)
-    for k, it in enumerate(electric.electrodes):
-        p[n + k], drive[n + k] = it.voltage if it.voltage is not None else np.nan, it.current or 0
-    _solve(between, p, drive, held, grid.ndim)
-
-    # Each side of a face gets what its own resistance takes.
-    current = np.nan_to_num(g * (p[a] - p[b]))
-    heat = np.bincount(a, current**2 * ra, size) + np.bincount(b, current**2 * rb, size)
-    metal = b >= n
-    into = -np.bincount(b[metal] - n, current[metal], len(electric.electrodes))
-    power = float((p[n:] * into).sum())
-    if abs(power - heat.sum()) > _LOST * abs(heat.sum()):
-        msg = (
-            f"model.electric: the potential is not found: electrodes give {power:.6g} W, and cells "
-            f"get {heat.sum():.6g} W; let conductivities differ by less"
-        )
-        raise ConfigError(msg)
-    ends = tuple(zip(p[n:].tolist(), into.tolist(), strict=True))
-    return Currents(
-        p[:n].reshape(grid.shape), np.asarray(heat[:n], np.float64).reshape(grid.shape), ends
-    )
+    return Circuit(electric, found)
 
 
 def _sides(axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -223,10 +468,8 @@ def _sides(axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     return (*before, slice(None, -1)), (*before, slice(1, None))
 
 
-def _covered(
-    grid: Grid, it: ElectrodeSection, halves: Sequence[Numbers], flat: Any
-) -> tuple[Any, Numbers]:
-    """The cells under an electrode, and their resistances to it [Ohm]."""
+def _covered(grid: Grid, it: ElectrodeSection, carries: Any, flat: Any) -> tuple[Any, Numbers]:
+    """The cells under an electrode, and what makes their resistances to it [1/m]."""
     axis = grid.axis_names.index(it.face[:-1])
     end = 0 if it.face[-1] == "-" else grid.shape[axis] - 1
     plane = tuple(slice(end, end + 1) if k == axis else slice(None) for k in range(grid.ndim))
@@ -234,9 +477,10 @@ def _covered(
     # The lower face of the box is the upper one of cells that are not there.
     at_face = -1 if end == 0 and it.face[-1] == "-" else end
     box = tuple((at_face, at_face + 1) if k == axis else (0, m) for k, m in enumerate(grid.shape))
-    with np.errstate(divide="ignore"):
-        resistance = halves[axis][plane] / grid.areas(axis, box)
-    on = np.isfinite(resistance)
+    whole = tuple((0, m) for m in grid.shape)
+    half = np.broadcast_to(grid.distances(axis, whole), grid.shape)[plane] / 2
+    area = np.broadcast_to(grid.areas(axis, box), half.shape)
+    on = carries[plane] & (area > 0)
     if it.where is not None:
         at: dict[str, Any] = {}
         for k, name in enumerate(grid.axis_names):
@@ -245,42 +489,4 @@ def _covered(
             at[name] = places.reshape(along)
         tree = compile_expression(it.where, grid.axis_names).tree
         on = on & np.broadcast_to(np.asarray(evaluate(tree, at)) != 0, on.shape)
-    return flat[plane][on], resistance[on]
-
-
-def _solve(between: Any, p: Numbers, drive: Numbers, held: Sequence[int], ndim: int) -> None:
-    """Fill in the potentials that follow from those that are given."""
-    from scipy.sparse import csgraph, diags
-    from scipy.sparse.linalg import LinearOperator, cg, spilu, splu
-
-    # A part without an electrode of a given voltage has none, and no current unless one is forced.
-    _, part = csgraph.connected_components(between, directed=False)
-    open_ = np.isin(part, part[list(held)])
-    if (drive[~open_] != 0).any():
-        msg = (
-            "model.electric.electrodes: a current flows into a part that no other electrode touches"
-        )
-        raise ConfigError(msg)
-    known = np.zeros(len(p), np.bool_)
-    known[list(held)] = True
-    free = np.flatnonzero(open_ & ~known)
-    total = np.asarray(between.sum(axis=1)).reshape(-1)
-
-    # Scaled to a diagonal of 1, so that conductivities may differ by many orders.
-    scale = 1 / np.sqrt(total[free])
-    right = scale * (drive[free] + between[free][:, list(held)] @ p[list(held)])
-    matrix = diags(scale) @ (diags(total[free]) - between[free][:, free]) @ diags(scale)
-    matrix = matrix.tocsc()
-    if len(free) <= _FACTORISED[ndim]:
-        factors = splu(matrix)
-        found = factors.solve(right)
-        # Once more for what the factors left.
-        found = found + factors.solve(right - matrix @ found)
-    else:
-        near = spilu(matrix, drop_tol=1e-4, fill_factor=8)
-        inverse = LinearOperator(matrix.shape, near.solve)
-        found, failed = cg(matrix, right, rtol=_LEFT, M=inverse, maxiter=5000)
-        if failed:
-            msg = "model.electric: conjugate gradients do not find the potential; take fewer cells"
-            raise ConfigError(msg)
-    p[free] = scale * found
+    return flat[plane][on], half[on] / area[on]

@@ -316,6 +316,7 @@ class HeatModel(Section):
         body, _ = examine(self, request)
         if body is None:
             return ()
+
         found = body.found
         phases = phase_notes(self.regions) if len(self.moments) > 1 else ()
         still = not self.velocities or body.flows is None
@@ -323,6 +324,7 @@ class HeatModel(Section):
         inside = body.around.enclosures.notes if body.around.enclosures else ()
         inside += body.around.streams.notes if body.around.streams else ()
         inside += body.currents.notes if body.currents else ()
+        inside += body.around.currents.notes if body.around.currents else ()
         seen = phases or found.hidden()
         return (*seen, *found.extents(), *correlation_notes(request), *moving, *inside)
 
@@ -331,8 +333,9 @@ class HeatModel(Section):
         assert body.flows is not None
         made = body.conduction()
         joules = 1.0 if made.coefficients is not None else body.grid.cell_volume
-        heated = body.currents.heated(joules) if body.currents else None
-        around = dataclasses.replace(body.around, heated=heated)
+        around = body.around
+        if body.currents and not around.currents:
+            around = dataclasses.replace(around, heated=body.currents.heated(joules))
         return carry(body.grid, made, body.flows, self.advection, body.dt_limit, around)
 
     def seen(self, region: str, request: Request) -> Callable[[Box], npt.NDArray[np.bool_]]:

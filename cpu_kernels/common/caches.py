@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,9 +157,3 @@ def why_not_equations(problem: Problem) -> str | None:
     if problem.equations is None or problem.dtype != np.float16:
         return None
     return "equations are computed in float64 or float32: set the precision to one of them"
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    # Not on every system; where it exists it knows about affinity masks.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

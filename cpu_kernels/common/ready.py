@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cpu_kernels.common.caches import usable_cores
 from tetris_sim.cpu_kernels.common.layout import Layout, allocate_aligned, pad
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper, ThreadTeam
 from tetris_sim.model.boundary import SIDES, Side
@@ -21,6 +20,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import EdgePlanes, LastingPlanes
 from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.support import usable_cores
 
 Array = npt.NDArray[Any]
 Part = tuple[Array, int]  # planes outside, (n_fields, planes, rows, points); first element inside
@@ -94,7 +94,7 @@ class Ready:
         # Long enough for the element numbers in `compiled/ready.py`, which lie on separate cache
         # lines; two rows of trips for halos and two for edges.
         self._control, self._trips = np.zeros(96, dtype=np.int64), np.zeros((4, 7), dtype=np.int64)
-        spins = _SPINS if team.size < usable_cores() else _FEW_SPINS
+        spins = _SPINS if team.size < len(usable_cores()) else _FEW_SPINS
         # With as many threads as cores, long spinning would take cores from other work.
         self._control[ready.SPINS], self._control[ready.PATIENCE] = spins, _FEW_SPINS
         self._task = 0

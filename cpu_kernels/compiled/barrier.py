@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -27,6 +26,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     element_address,
     fetch_add,
     load_acquire,
+    njit,
     pause,
     sched_yield,
     store_release,

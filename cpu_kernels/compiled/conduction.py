@@ -34,10 +34,9 @@ from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 IMPORTS = """import math
 
 import numpy as np
-from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_library, divide, fma
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit, call_library, divide, fma
 """
 _NO_EXP = -750.0  # below it, exp is less than half of the smallest number
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "and": "&", "or": "|"} | {

@@ -14,13 +14,61 @@ Test    tests/kernels/test_intrinsics.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.caching import FunctionCache
+from numba.core.ccallback import CFunc
+from numba.core.runtime import rtsys
+from numba.core.sigutils import normalize_signature
 from numba.extending import intrinsic
 
 _INT64 = ir.IntType(64)
+
+
+class KeptCode(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of a function, which loads compiled code without learning to compile any.
+
+    Numba first registers all that it can compile, which imports 230 modules, SciPy among them: ten
+    times as long as loading takes. Whoever compiles registers it then.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is kept for a signature; None if nothing is."""
+        rtsys.initialize(target_context)  # allocates and counts references for loaded code
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
+def njit(*signature: Any, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """Numba's `njit` with at most one signature, over `KeptCode`."""
+
+    def compiled(function: Any) -> Any:
+        made = numba.njit(**options)(function)
+        if cache:
+            made._cache = KeptCode(function)
+        if signature:
+            made.compile(*signature)
+            made.disable_compile()
+        return made
+
+    return compiled
+
+
+def cfunc(signature: Any, *, cache: bool, **options: Any) -> Callable[[Any], Any]:
+    """Numba's `cfunc` over `KeptCode`."""
+
+    def compiled(function: Any) -> Any:
+        made = CFunc(function, normalize_signature(signature), locals={}, options=options)
+        if cache:
+            made._cache = KeptCode(function)
+        made.compile()
+        return made
+
+    return compiled
 
 
 def element_address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:

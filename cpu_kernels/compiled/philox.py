@@ -13,9 +13,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core.types import float64, uint64, void
 from numba.extending import intrinsic
+
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit
 
 _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)

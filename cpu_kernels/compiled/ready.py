@@ -17,7 +17,6 @@ Test    tests/kernels/test_ready.py
 
 from __future__ import annotations
 
-from numba import njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import sleep_while, wait, wake
@@ -26,6 +25,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_of,
     fetch_add,
     load_acquire,
+    njit,
     pause,
     store_release,
 )

@@ -10,10 +10,11 @@ Test    tests/kernels/test_cpu_equations.py
 
 from __future__ import annotations
 
-from numba import cfunc, from_dtype
+from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
+    cfunc,
     elements_at,
     fma,
     larger,

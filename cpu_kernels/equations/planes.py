@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
 from numba.core import types
 from numba.core.types.misc import unliteral
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at, njit
 from tetris_sim.cpu_kernels.equations.stages import (
     COLUMNS,
     KERNEL,

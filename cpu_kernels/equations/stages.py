@@ -264,7 +264,8 @@ class StageKernel:
             dtype: float64 or float32.
             lanes: elements of a vector.
         """
-        lines = ["from numba import cfunc", "from numba.core import types", ""]
+        lines = ["from numba.core import types", ""]
+        lines += ["from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc"]
         lines += ["from tetris_sim.cpu_kernels.equations.stages import make_rows", ""]
         lines += [f"KINDS = {tuple(stream.kind for stream in self.streams)}", "OPERATIONS = ("]
         lines += [f"    {it},  # r{number}" for number, it in enumerate(self.operations)]

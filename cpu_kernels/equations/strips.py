@@ -17,7 +17,7 @@ Test    tests/kernels/test_cpu_equations.py
 
 from __future__ import annotations
 
-from numba import from_dtype, njit
+from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
@@ -26,6 +26,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_of,
     fetch_add,
     larger,
+    njit,
     smaller,
     store_release,
 )

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import math
 
-from numba import from_dtype, njit
+from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import address_of, elements_at, real_of
+from tetris_sim.cpu_kernels.compiled.intrinsics import address_of, elements_at, njit, real_of
 from tetris_sim.cpu_kernels.equations.planes import inner
 from tetris_sim.cpu_kernels.equations.stages import (
     ABS,

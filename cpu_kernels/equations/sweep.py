@@ -14,11 +14,11 @@ Test    tests/kernels/test_cpu_equations.py
 
 from __future__ import annotations
 
-from numba import from_dtype, njit
+from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import larger, smaller
+from tetris_sim.cpu_kernels.compiled.intrinsics import larger, njit, smaller
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
     fill_plane,

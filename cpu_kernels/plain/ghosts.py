@@ -8,10 +8,8 @@ Test    tests/kernels/test_against_reference.py
 
 from __future__ import annotations
 
-from numba import njit
-
 from tetris_sim.cpu_kernels.common.layout import GHOSTS, LINKS, PITCH
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, round_to_half  # noqa: F401  for float16
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, njit, round_to_half  # noqa: F401  for float16
 
 
 # [the row update begins]

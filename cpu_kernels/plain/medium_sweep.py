@@ -16,7 +16,6 @@ from __future__ import annotations
 import math  # noqa: F401  for programs
 
 import numpy as np  # noqa: F401
-from numba import njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.common.layout import (
@@ -36,6 +35,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     divide,  # noqa: F401
     fma,
     load,
+    njit,
     round_to_half,  # noqa: F401
     store,
 )

@@ -18,12 +18,11 @@ Test    tests/kernels/test_against_reference.py
 
 from __future__ import annotations
 
-from numba import njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.common.layout import PITCH
 from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, ranges, wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, round_to_half, store  # noqa: F401  for the update
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, njit, round_to_half, store  # noqa: F401  for the update
 from tetris_sim.cpu_kernels.plain.ghosts import fill_ghosts
 
 # [the row update begins]

@@ -12,9 +12,7 @@ Test    tests/kernels/test_solve_sweeps.py
 
 from __future__ import annotations
 
-from numba import njit
-
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, store
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, njit, store
 
 
 @njit(nogil=True, cache=True, inline="always")

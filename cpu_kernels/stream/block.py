@@ -9,11 +9,11 @@ Test    tests/kernels/test_stream.py
 
 from __future__ import annotations
 
-from numba import from_dtype, njit
+from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add
+from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add, njit
 from tetris_sim.cpu_kernels.compiled.vectors import fence_stores
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part

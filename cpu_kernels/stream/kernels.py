@@ -123,8 +123,8 @@ def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: Ke
     """The module with the kernels of one stencil: C functions of a thread's scratch memory and its
     `numbers`.
     """
-    lines = ["from numba import cfunc, from_dtype", "from numba.core import types", ""]
-    lines += ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma, record_at"]
+    lines = ["from numba import from_dtype", "from numba.core import types", ""]
+    lines += ["from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc, fma, record_at"]
     lines += ["from tetris_sim.cpu_kernels.stream.work import NUMBERS"]
     lines += ["from tetris_sim.cpu_kernels.compiled.vectors import vector_operations", ""]
     lines += [f"REAL, LANES, RECORD = types.{dtype}, {lanes}, from_dtype(NUMBERS)"]

@@ -14,7 +14,6 @@ from tetris_sim.cpu_kernels.common import ready
 from tetris_sim.cpu_kernels.common.caches import (
     Caches,
     read_caches,
-    usable_cores,
     why_not_blocked,
     why_not_equations,
 )
@@ -37,6 +36,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.support import usable_cores
 
 # Put the stepper of `cpu.stream` together: a `CpuStepper` whose time loop is compiled for
 # streaming.
@@ -175,7 +175,7 @@ class StreamMethod:
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two copies of the state, and the scratch memory of every thread that there may be."""
         chosen = self._complete(problem, parameters)
-        cores = usable_cores()
+        cores = len(usable_cores())
         if problem.equations is not None:
             return stream_bytes(problem, slab, chosen, cores)
         work = _work(problem, slab, chosen, cores)

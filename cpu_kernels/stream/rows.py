@@ -10,10 +10,9 @@ Test    tests/kernels/test_stream.py
 
 from __future__ import annotations
 
-from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, njit
 from tetris_sim.cpu_kernels.compiled.vectors import vector_operations
 
 # [dtype and lanes]

@@ -449,11 +449,12 @@ def operands_of(lines: Sequence[str]) -> list[str]:
 def imports(dtype: np.dtype[Any], lanes: int) -> list[str]:
     """The first lines of a generated module, for all that its functions may name."""
     path = "from tetris_sim.cpu_kernels.compiled"
-    lines = ["import math", "", "import numpy as np", "from numba import cfunc, njit"]
+    lines = ["import math", "", "import numpy as np"]
     lines += ["from numba.core import types", ""]
     lines += [f"{path}.vectors import add_vector, any_signed, divide_vector, where_reached"]
     lines += [f"{path}.vectors import where_signed"]
-    lines += [f"{path}.intrinsics import call_library, divide, elements_at, fma, moved"]
+    lines += [f"{path}.intrinsics import call_library, cfunc, divide, elements_at, fma"]
+    lines += [f"{path}.intrinsics import moved, njit"]
     lines += [f"{path}.vectors import vector_operations", ""]
     lines += [f"REAL = types.{dtype.name}", f'V = vector_operations("{dtype.name}", {lanes})']
     lines += ["load, store, multiply, subtract = V.load, V.store, V.multiply, V.subtract"]

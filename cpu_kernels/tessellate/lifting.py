@@ -10,7 +10,7 @@ Test    tests/kernels/test_lifted.py
 
 from __future__ import annotations
 
-from numba import njit
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit
 
 
 @njit(nogil=True, cache=True)

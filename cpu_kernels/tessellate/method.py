@@ -17,7 +17,6 @@ from tetris_sim.cpu_kernels.common.caches import (
     WHY_NOT_HALF,
     Caches,
     read_caches,
-    usable_cores,
     why_not_blocked,
 )
 from tetris_sim.cpu_kernels.common.layout import COUNT, REACH, SHRINK, Layout, pad
@@ -36,6 +35,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.support import usable_cores
 
 # Fitting: tiles for a slab of few of them, so that all threads have as much to do.
 #
@@ -197,7 +197,7 @@ class TessellateMethod:
         """Lifted rows; tiles for the cache levels and numbers of jammed rows that have been best
         somewhere.
         """
-        return candidates(problem, read_caches(), usable_cores())
+        return candidates(problem, read_caches(), len(usable_cores()))
 
     def fixed_at_compile(self, parameter: str) -> bool:
         """All but the steps of a block and the widths of a tile."""
@@ -219,7 +219,7 @@ class TessellateMethod:
 
         assert isinstance(layout, LiftedField)
         kind = kind_of(problem)
-        planes = usable_cores() * kind.rings * kind.ring(chosen["jam"])
+        planes = len(usable_cores()) * kind.rings * kind.ring(chosen["jam"])
         rings = planes * layout.pitch[0] * layout.dtype.itemsize
         return 2 * layout.n_bytes + record_bytes(problem, layout) + rings
 

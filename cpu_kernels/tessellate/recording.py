@@ -13,7 +13,8 @@ Test    tests/kernels/test_tessellate_conduction.py
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit
 
 _PRIME, _START = np.uint64(1099511628211), np.uint64(14695981039346656037)  # of the hash FNV-1a
 

@@ -40,7 +40,12 @@ from tetris_sim.model.stencil import Offset, Stencil, chain_order
 
 # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
 _WINDOW = 16
-_IMPORTS = ("from numba import carray, cfunc, njit", "from numba.core import types", "")
+_IMPORTS = (
+    "from numba import carray",
+    "from numba.core import types",
+    "",
+    "from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc, njit",
+)
 _NUMBERS = "base, plane, last_plane, row, last_row, column, last_column, pitch0, pitch1"
 
 Row = tuple[int, int]  # planes and rows away from the first row that is computed

@@ -23,7 +23,6 @@ Test    tests/kernels/test_tessellate.py, test_tessellate_conduction.py, tests/u
 
 from __future__ import annotations
 
-from numba import njit
 from numba.core import types
 from numba.extending import register_jitable
 
@@ -44,6 +43,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     fetch_add,
     fma,
     moved,
+    njit,
     store_release,
 )
 from tetris_sim.cpu_kernels.compiled.vectors import vector_operations

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +32,7 @@ from tetris_sim.model.grid import on_three
 from tetris_sim.model.method import LastingPlanes
 from tetris_sim.model.problem import Field, InitialField, RandomField
 from tetris_sim.model.slab import RandomNumbers, Ranges
+from tetris_sim.support import usable_cores
 
 
 class GpuPlanes:
@@ -367,7 +367,7 @@ class Transfer:
     ) -> None:
         self._device, self._n_fields, self._dtype = device, n_fields, dtype
         self._parts = list(parts)
-        self._threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS, max(1, len(self._parts)))
+        self._threads = min(len(usable_cores()), _MOST_THREADS, max(1, len(self._parts)))
         self._most = max((_count(self._shape(part)) for part in self._parts), default=0)
 
     def bring(self, make: Callable[[Ranges], Field], put: Callable[[Ranges, Any], None]) -> None:

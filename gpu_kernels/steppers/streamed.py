@@ -10,7 +10,6 @@ copy.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from tetris_sim.model.grid import LAST
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.support import usable_cores
 
 ARRAYS = 4
 _BODIES = 2  # chunk shapes with material data on the GPU; a method's memory accounts for as many
@@ -74,7 +74,7 @@ class GpuCopies:
         array: Flat = np.frombuffer(memory, dtype, elements)
         # Zeroed in parallel: a slab may have hundreds of gigabytes.
         parts = [array[low : low + _CLEARED] for low in range(0, elements, _CLEARED)]
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(len(usable_cores())) as pool:
             for _ in pool.map(lambda part: part.fill(0), parts):
                 pass
         return array

@@ -33,6 +33,7 @@ from tetris_sim.errors import (
 )
 from tetris_sim.scheduler.comm.peers import OPENING_SECONDS, Heart, count_ranks, launched_rank
 from tetris_sim.scheduler.facts.shares import Link
+from tetris_sim.support import keep_to, let_others_run, usable_cores
 
 log = logging.getLogger("tetris_sim")
 
@@ -245,7 +246,7 @@ class MpiCommunicator:
                 self._heart.refuse_lost()
                 time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
             elif waited > _EAGER_SECONDS:
-                os.sched_yield()  # the rank waited for may run on the same core
+                let_others_run()  # the rank waited for may run on the same core
 
 
 def _reads_gpus(module: str) -> bool:
@@ -343,13 +344,13 @@ def open_executor(n_ranks: int) -> Iterator[Any]:
     try:
         _refuse_other_library(mpi.COMM_WORLD.size, n_ranks, mpi)
         node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
-        cores = sorted(os.sched_getaffinity(0))
+        cores = usable_cores()
         beside = node.allgather((mpi.COMM_WORLD.rank, cores))
         node.Free()
         workers = [rank for rank, allowed in beside if rank and allowed == cores]
         if mpi.COMM_WORLD.rank and len(workers) > 1:
             own = cores[workers.index(mpi.COMM_WORLD.rank) % len(cores) :: len(workers)]
-            os.sched_setaffinity(0, own)
+            keep_to(own)
 
         from mpi4py.futures import MPICommExecutor
 

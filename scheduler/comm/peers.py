@@ -19,6 +19,7 @@ import secrets
 import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,14 +40,19 @@ _GOODBYES = 3  # datagrams may be lost
 _SECRET = 16  # bytes that strangers do not know
 Card = tuple[bytes, int, Sequence[bytes], str]  # a secret, the port, addresses, the host
 _WORD = struct.Struct("=16siB")  # secret, rank, whether it leaves
-_SIOCGIFADDR = 0x8915  # of Linux: the address of a network interface
+# Asks for the address of a network interface: of macOS and Linux.
+_SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915
+# A message is not waited for, and no signal says that nobody reads: Linux's 0x4040.
+_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 # Compiled, because Python code stands still while another thread holds the interpreter lock: for
-# minutes in a write of HDF5, for ever in a start of MPI that hangs. 0x4040 is MSG_DONTWAIT and
-# MSG_NOSIGNAL. `pace` holds the pause [ms], the number of addresses, the pauses until the process
-# has to end (0: none) and the length of its last words.
+# minutes in a write of HDF5, for ever in a start of MPI that hangs. `pace` holds the pause [ms],
+# the number of addresses, the pauses until the process has to end (0: none) and the length of its
+# last words.
 _BEAT = """
-from numba import njit, types
+from numba import types
+
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit
 
 poll = types.ExternalFunction("poll", types.int32(types.intp, types.uintp, types.int32))
 sendto = types.ExternalFunction("sendto", types.intp(
@@ -61,13 +67,13 @@ def beat(socket, word, addresses, pace, ending, words):
     while poll(ending.ctypes.data, 1, pace[0]) <= 0:
         for k in range(pace[1]):
             to = addresses.ctypes.data + 16 * k
-            sendto(socket, word.ctypes.data, word.size, 0x4040, to, 16)
+            sendto(socket, word.ctypes.data, word.size, FLAGS, to, 16)
         if pace[2] > 0:
             pace[2] -= 1
             if pace[2] == 0:
                 write(2, words.ctypes.data, pace[3])
                 leave(CODE)
-""".replace("CODE", str(int(ExitCode.REQUEUE)))
+""".replace("CODE", str(int(ExitCode.REQUEUE))).replace("FLAGS", hex(_FLAGS))
 _PAUSE, _PEERS, _LEFT, _LENGTH = range(4)  # elements of `pace`
 _WORDS = 1000  # most bytes of the last words
 
@@ -179,8 +185,11 @@ class Heart:
 
         self._word[:] = list(_WORD.pack(self._secret, rank, 0))
         for k, (host, port) in enumerate(self._found.values()):
-            # struct sockaddr_in; the port is in network order.
-            head = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port)
+            # struct sockaddr_in, which macOS begins with its length; the port is in network order.
+            kind = struct.pack("=H", socket.AF_INET)
+            if sys.platform == "darwin":
+                kind = bytes((16, socket.AF_INET))
+            head = kind + struct.pack("!H", port)
             self._addresses[k, :8] = list(head + socket.inet_aton(host))
         self.timeout = self._timeout
         self._pace[_PEERS] = len(self._found)

@@ -17,6 +17,7 @@ from typing import Literal
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.support import usable_cores
 
 # Slurm's limit per task, the only limit of threads that applies to one rank instead of to all ranks
 # on a computer.
@@ -163,7 +164,7 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
         cache=last_level_cache() or Machine.cache,
         gpus=gpus,
         gpus_reason=gpus_reason,
-        cores=tuple(sorted(os.sched_getaffinity(0))),
+        cores=usable_cores(),
     )
 
 
@@ -171,7 +172,7 @@ def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
     """(number of threads, its origin): the least of the affinity mask, Slurm's allocation for the
     task and the CPU quota of the container.
     """
-    limits = [(len(os.sched_getaffinity(0)), "cores in the affinity mask")]
+    limits = [(len(usable_cores()), "cores in the affinity mask")]
     slurm = environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdigit() and int(slurm) > 0:
         limits.append((int(slurm), PER_TASK))
@@ -190,9 +191,15 @@ def available_memory() -> tuple[int, str]:
     groups or ulimit -v.
     """
     limits = []
-    meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    # /proc/meminfo counts in units of 1024 bytes.
-    limits.append((int(meminfo["MemAvailable"].split()[0]) * 1024, "free memory of the machine"))
+    meminfo = dict(line.split(":", 1) for line in _read_lines("/proc/meminfo"))
+    # /proc/meminfo counts in units of 1024 bytes. Other systems than Linux tell all memory only.
+    if "MemAvailable" in meminfo:
+        free = int(meminfo["MemAvailable"].split()[0]) * 1024
+        limits.append((free, "free memory of the machine"))
+    else:
+        whole = os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
+        limits.append((whole, "memory of the machine"))
+
     # File cache is given up on demand, so it does not count as used.
     for limit, used, reclaimable in _memory_groups():
         limits.append((max(0, limit - used + reclaimable), "memory limit of the control group"))
@@ -200,7 +207,8 @@ def available_memory() -> tuple[int, str]:
     # in statm, in pages.
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        pages, *_ = _read_words("/proc/self/statm") or ["0"]
+        mapped = int(pages) * resource.getpagesize()
         limits.append((max(0, soft - mapped), "address space limit (ulimit -v)"))
     return min(limits)
 
@@ -210,7 +218,7 @@ def _memory_groups() -> list[tuple[int, int, int]]:
     limit [bytes].
     """
     limited = []
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in _read_lines("/proc/self/cgroup"):
         # Lines are "number:controllers:path"; cgroup v2 has no controllers there.
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -256,6 +264,14 @@ def _read_words(path: Path | str) -> list[str]:
         return []
 
 
+def _read_lines(path: str) -> list[str]:
+    """The lines of a file of the system; none where it has no such file, as macOS."""
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
 def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     """Size of the last-level caches of the cores that this process may use, each cache counted once
     [bytes]; 0 if unknown.
@@ -266,7 +282,7 @@ def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     # Cores list the caches that they share; level and set of cores identify a cache.
     caches = {
         (cache.level, cache.shared_by): cache.n_bytes
-        for core in os.sched_getaffinity(0)
+        for core in usable_cores()
         for cache in find_caches(cpus / f"cpu{core}" / "cache")
     }
     last = max((level for level, _ in caches), default=0)
@@ -274,10 +290,10 @@ def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
 
 
 def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    for line in _read_lines("/proc/cpuinfo"):
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
-    return platform.machine()
+    return platform.processor() or platform.machine()
 
 
 Kind = Literal["cpu", "gpu", "simulated"]

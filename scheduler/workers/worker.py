@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from tetris_sim.scheduler.workers.simulated import (
     EmulatedDevice,
     EmulatedStepper,
 )
+from tetris_sim.support import usable_cores
 
 _PART_POINTS = 1 << 20  # that a thread loads, copies or checks at a time
 
@@ -259,7 +259,7 @@ class StreamedStepper:
         it copies.
         """
         parts = batches(ranges, _PART_POINTS // self._problem.n_fields)
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(len(usable_cores())) as pool:
             for _ in pool.map(work, parts):
                 pass
 

@@ -142,6 +142,15 @@ def test_a_verb_imports_what_it_needs_and_no_more(
     assert not modules & unwanted
 
 
+def test_a_run_of_kept_kernels_imports_nothing_that_compiles(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL.replace("output: {", f"output: {{directory: {tmp_path / 'out'}, "))
+    run = said_by("run", str(path), "-q", "--overwrite", "--set", "compute.method=cpu.plain")
+    loaded(run)  # compiles
+    compilers = ("scipy.linalg", "numba.np.arraymath", "numba.typed.typedlist", "cffi")
+    assert loaded(f"{run}\nassert not {{*sys.modules}} & {{*{compilers}}}, {{*sys.modules}}")
+
+
 def test_validate_imports_no_kernels(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.integrate import solve_ivp
 
 import tetris_sim as ts
 from tetris_sim.apps.heat.conduction import examine
@@ -15,7 +16,8 @@ from tetris_sim.apps.heat.electric import Currents
 from tetris_sim.apps.heat.model import HeatModel
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
-from tetris_sim.verification.engineering import engineering_cases
+from tetris_sim.errors import NumericsError
+from tetris_sim.verification.heated import electric_cases
 from tetris_sim.verification.standards import Standard
 
 Numbers = npt.NDArray[np.float64]
@@ -91,7 +93,7 @@ def test_factors_and_iterations_find_the_same(monkeypatch: pytest.MonkeyPatch) -
     electrodes = {"face": "y-", "where": "x < 0.03", "voltage": 1}, ENDS[1]
     direct = currents(*electrodes)
     few = dict.fromkeys((1, 2, 3), 0)
-    monkeypatch.setattr("tetris_sim.apps.heat.electric._FACTORISED", few)
+    monkeypatch.setattr("tetris_sim.solvers.elliptic._SOLVED", few)
     sections = {"initial": {"type": "constant", "value": 21}, "time": {"t_end": 2e-3}}
     np.testing.assert_allclose(currents(*electrodes, **sections).heat, direct.heat, rtol=1e-7)
 
@@ -128,9 +130,199 @@ def test_the_heat_is_part_of_the_balance(tmp_path: Path, graded: bool) -> None:
     assert jumps["bad mean"][-1] == pytest.approx(steps["bad mean"][-1], rel=1e-3)
 
 
+RISES = 0.0039  # of a resistance, per kelvin
+COPPER = f"58e6/(1 + {RISES}*(T - 20))"
+
+
+def follows(given: Any = COPPER, *electrodes: Any, **sections: Any) -> dict[str, Any]:
+    """The body of two materials, one of a conductivity that follows its temperature."""
+    made = config(*electrodes, **sections)
+    made["model"]["electric"]["conductivities"] = {"good": given, "bad": 1e6}
+    return made
+
+
+def wire(current: float, end: float, **sections: Any) -> dict[str, Any]:
+    """A wire of one temperature; a current per area flows through it."""
+    only = [{"material": "good"}], {"good": METAL}
+    electrodes = {"face": "x-", "current": current}, {"face": "x+", "voltage": 0}
+    made = follows(COPPER, *electrodes, **{"time": {"t_end": end}} | sections)
+    made["grid"] = {"shape": [10], "size": [0.1]}
+    made["model"] |= {"regions": only[0], "materials": only[1]}
+    made["model"]["electric"]["conductivities"] = {"good": made["model"].pop("given", COPPER)}
+    return made
+
+
+def warmed(current: float, end: float) -> float:
+    """The temperature of that wire by its differential equation."""
+    heats = current**2 / 58e6 / (METAL["density"] * METAL["specific_heat"])
+
+    def slope(_: float, y: Any) -> Any:
+        return heats * (1 + RISES * (y - 20))
+
+    return float(solve_ivp(slope, (0, end), [20.0], rtol=1e-10, atol=1e-10).y[0, -1])
+
+
+@pytest.mark.parametrize(
+    ("time", "within"),
+    [
+        ({"dt": 1e-3}, 1e-3),
+        ({"scheme": "implicit", "dt": 0.05}, 1e-5),
+        ({"scheme": "implicit", "tolerance": 1e-6}, 1e-4),
+    ],
+)
+def test_a_wire_warms_as_its_resistance_lets_it(
+    tmp_path: Path, time: dict[str, Any], within: float
+) -> None:
+    current, end = 1e8, 2.0
+    ts.run(wire(current, end, time=time | {"t_end": end}), tmp_path, progress=False)
+    found, exact = table(tmp_path), warmed(current, end)
+    assert found["temperature mean"][-1] - 20 == pytest.approx(exact - 20, rel=within)
+    # What electrodes give is what cells get, and all of it is counted.
+    given = found["electrode 1 voltage"] * found["electrode 1 current"]
+    np.testing.assert_allclose(found["heat flow currents"], given, rtol=1e-8)
+    resistance = 0.1 / 58e6 * (1 + RISES * (found["temperature mean"] - 20))
+    np.testing.assert_allclose(found["electrode 1 voltage"], current * resistance, rtol=1.1e-3)
+    gained = found["heat"][-1] - found["heat"][0]
+    assert found["heat from currents"][-1] == pytest.approx(gained, rel=1e-8)
+    # Explicit steps solve anew only where something has changed.
+    if "scheme" not in time:
+        changes = np.count_nonzero(np.diff(found["electrode 1 voltage"]))
+        assert changes < len(found["time"])
+        assert given[-1] / given[0] == pytest.approx(1 + RISES * (exact - 20), rel=2e-3)
+
+
+def test_a_table_and_a_formula_of_the_same_conductivity_heat_alike(tmp_path: Path) -> None:
+    warm = np.linspace(-50, 200, 400)
+    rows = [[float(t), float(58e6 / (1 + RISES * (t - 20)))] for t in warm]
+    runs = {}
+    for name, given in (("formula", COPPER), ("table", {"table": rows})):
+        ts.run(wire(1e8, 0.2, model={"given": given}), tmp_path / name, progress=False)
+        runs[name] = table(tmp_path / name)["temperature mean"][-1]
+    assert runs["table"] - 20 == pytest.approx(runs["formula"] - 20, rel=1e-5)
+
+
+def test_a_wire_between_cold_ends_settles(tmp_path: Path) -> None:
+    """k T'' + j^2 r (1 + a (T - 20)) = 0 has a cosine for a solution."""
+    cold = {it: {"type": "dirichlet", "value": 20} for it in ("x-", "x+")}
+    current, n = 1.2e7, 101
+    made = wire(current, 0, time={"scheme": "steady"}, boundaries=cold)
+    made["grid"]["shape"] = [n]
+    ts.run(made, tmp_path, progress=False)
+    m = np.sqrt(current**2 / 58e6 * RISES / METAL["conductivity"])
+    highest = 20 + (1 / np.cos(m * 0.05) - 1) / RISES
+    found = table(tmp_path)
+    assert found["temperature max"][-1] - 20 == pytest.approx(highest - 20, rel=1e-3)
+    # V = j r (2/m) tan(m L/2): the mean of the resistance along the wire.
+    voltage = current / 58e6 * 2 / m * np.tan(m * 0.05)
+    assert found["electrode 1 voltage"][-1] == pytest.approx(voltage, rel=1e-4)
+    assert found["heat flow currents"][-1] == pytest.approx(voltage * current, rel=1e-4)
+
+
+BENT = [{"material": "good"}, {"void": True, "box": {"x": [0.04, 0.1], "y": [0, 0.03]}}]
+
+
+def bent(time: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """A bent bar between two voltages, whose conductivity falls with temperature."""
+    ends = {"face": "y-", "voltage": 0.2}, {"face": "x+", "voltage": 0}
+    cold = {it["face"]: {"type": "dirichlet", "value": 20} for it in ends}
+    model = {"regions": BENT, "materials": {"good": METAL}}
+    made = follows(
+        COPPER, *ends, time=time, boundaries=cold | {"*": {"type": "neumann", "flux": 0}}
+    )
+    made["model"] |= model
+    made["model"]["electric"]["conductivities"] = {"good": COPPER}
+    return made | sections
+
+
+def test_explicit_and_implicit_steps_heat_alike(tmp_path: Path) -> None:
+    implicit = {"scheme": "implicit", "dt": 0.05, "t_end": 1}
+    times: dict[str, dict[str, Any]] = {"e": {"t_end": 1, "dt": 0.002}, "i": implicit}
+    for name, time in times.items():
+        ts.run(bent(time), tmp_path / name, progress=False)
+    e, i = (table(tmp_path / it) for it in times)
+    rise = i["temperature mean"][-1] - 20
+    assert rise > 10
+    assert e["temperature mean"][-1] - 20 == pytest.approx(rise, rel=2e-3)
+    assert abs(e["heat residual"]).max() < 1e-9 * e["heat from currents"][-1]
+    for name in ("heat flow currents", "electrode 2 current"):
+        assert e[name][-1] == pytest.approx(i[name][-1], rel=3e-3)
+
+
+def test_the_derivative_of_the_heat_is_that_of_its_differences() -> None:
+    made = make_config(bent({"scheme": "steady"}))
+    assert isinstance(made.model, HeatModel)
+    body, _ = examine(made.model, made)
+    assert body is not None
+    heat = body.around.currents
+    assert heat is not None
+    random = np.random.default_rng(1)
+    state, v = 20 + 100 * random.random((6, 10)), random.random((6, 10)) - 0.5
+    low, high = (heat.heat(state + d * v) for d in (-0.5, 0.5))
+    along = heat.slopes(state).along(v.reshape(-1)).reshape(v.shape)
+    np.testing.assert_allclose(along, (high - low) * heat.rates, atol=1e-4 * abs(along).max())
+
+
+@pytest.mark.parametrize("scheme", ["explicit", "implicit"])
+def test_a_run_goes_on_with_the_same_bits(tmp_path: Path, scheme: str) -> None:
+    time = {"scheme": scheme, "dt": 0.002 if scheme == "explicit" else 0.05, "t_end": 0.4}
+    every = {"output": {"statistics": {"every": "1 step"}, "pictures": False}}
+    ts.run(bent(time, **every), tmp_path / "whole", progress=False)
+    whole = table(tmp_path / "whole")
+    if scheme == "explicit":
+        # It is continued between two solutions.
+        assert 2 < len(np.unique(whole["electrode 1 current"])) < len(whole["time"]) / 1.5
+    ts.run(bent(time | {"t_end": 0.25}, **every), tmp_path / "cut", progress=False)
+    ts.run(bent(time, **every), tmp_path / "cut", progress=False, resume="auto")
+    again = table(tmp_path / "cut")
+    for name, values in whole.items():
+        np.testing.assert_array_equal(again[name], values, err_msg=name)
+    two = {"compute": {"tuning_budget": 0, "devices": ["cpu"] * (1 + (scheme == "explicit"))}}
+    ts.run(bent(time, **every, **two), tmp_path / "two", progress=False)
+    np.testing.assert_array_equal(table(tmp_path / "two")["heat"], whole["heat"])
+
+
+def test_lumps_and_enclosures_go_with_currents(tmp_path: Path) -> None:
+    sink = {"capacity": 100, "initial": 20, "exchanges": [{"face": "y+", "h": 500}]}
+    hole = {"void": {"radiates": True}, "box": {"x": [0.02, 0.03], "y": [0.04, 0.05]}}
+    steel = METAL | {"emissivity": 0.8}
+    steps, jumps = {"dt": 0.004}, {"scheme": "implicit", "dt": 0.05}
+    times: dict[str, dict[str, Any]] = {"e": steps, "i": jumps}
+    found = {}
+    for name, time in times.items():
+        made = bent(time | {"t_end": 0.4})
+        made["model"] |= {"regions": [*BENT, hole], "materials": {"good": steel}}
+        made["model"]["lumps"] = {"sink": sink}
+        ts.run(made, tmp_path / name, progress=False)
+        found[name] = table(tmp_path / name)
+    for name in ("sink", "temperature mean"):
+        rise = found["i"][name][-1] - 20
+        assert rise > 0.5
+        # Explicit steps of a hundredth of the time lag by half of one.
+        assert found["e"][name][-1] - 20 == pytest.approx(rise, rel=1.2e-2)
+
+
+def test_a_conductivity_stays_above_zero(tmp_path: Path) -> None:
+    with pytest.raises(ConfigMistakesError, match="at 20 degC it is -1000 S/m"):
+        make_config(follows("-50*T"))
+    for scheme in ("explicit", "implicit"):
+        time = {"scheme": scheme, "t_end": 1, "dt": 0.002 if scheme == "explicit" else 0.1}
+        made = wire(1e8, 0, time=time, model={"given": "58e6*(1 - T/40)"})
+        with pytest.raises(NumericsError, match=r"conductivities.good: at .* above 0"):
+            ts.run(made, tmp_path / scheme, progress=False)
+
+
+def test_conductivities_are_numbers_formulas_or_tables() -> None:
+    for given, told in (("58e6/(1 + a*T)", "a"), ("58e6*t", "t"), (0, "greater than 0")):
+        with pytest.raises(ConfigMistakesError, match=told) as caught:
+            make_config(follows(given))
+        assert "model.electric.conductivities.good" in str(caught.value)
+    with pytest.raises(ConfigMistakesError, match="greater than 0"):
+        make_config(follows({"table": [[20, 1e6], [100, 0]]}))
+
+
 @pytest.mark.parametrize(
     "case",
-    [it for it in engineering_cases() if "current" in it.name or "bar" in it.name],
+    [*electric_cases()],
     ids=lambda it: it.name,
 )
 def test_cases_of_the_suite(case: Standard) -> None:

@@ -48,6 +48,7 @@ from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report, read_report
 from tetris_sim.simulation.resuming import RunStates
 from tetris_sim.simulation.workers import StateSnapshot
+from tetris_sim.support import keep_to
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, first_line
@@ -315,7 +316,8 @@ def _most_open_runs() -> int:
 def _allow_open_files() -> None:
     """Let this process have as many open as it may."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(ValueError):  # of macOS, where infinity is more than it gives
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Member:
@@ -524,7 +526,7 @@ class ProcessPool:
 
 def _serve(cores: Sequence[int]) -> None:
     """Do what the lines of standard input say."""
-    os.sched_setaffinity(0, cores)
+    keep_to(tuple(cores))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a run listens for itself
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed is no reply

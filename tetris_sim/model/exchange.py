@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -265,6 +265,50 @@ class Heated:
         return float(self.heat.sum())
 
 
+class CurrentHeat(Protocol):
+    """Heat of electric currents through a body, which follows the temperatures of its cells.
+
+    Explicit steps `decide` what it is before each of them, and all that is asked of a step later is
+    what was decided. Implicit and steady solutions ask for the heat of any state.
+
+    Attributes:
+        name: of the heat.
+        rates: of a cell: degrees per second that a heat of 1 changes it by, of the grid's shape.
+        columns: what is said of electrodes, with units.
+        signals: what is decided; empty if nothing is.
+    """
+
+    name: str
+    rates: Numbers
+    columns: tuple[tuple[str, str], ...]
+    signals: tuple[Signal, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say when the potential is solved for."""
+
+    def decide(self, state: Numbers, time: float) -> None:
+        """Decide about the step that begins with a state."""
+
+    def heat(self, state: Numbers) -> Numbers:
+        """Return what each cell of a state gets, of its shape, in the units of `Moving.flows`."""
+
+    def slopes(self, state: Numbers) -> Slopes:
+        """Return the derivatives of the rates of all cells by their temperatures."""
+
+    def given(self, state: Numbers, span: Span) -> float:
+        """Return what all cells get in a step, in the same units."""
+
+    def said(self, state: Numbers, time: float) -> list[float]:
+        """Return the numbers of `columns` at a time."""
+
+    def remembered(self) -> str:
+        """Return what later decisions depend on, as a text for checkpoints."""
+
+    def recall(self, text: str) -> None:
+        """Go on as what `remembered` returned."""
+
+
 _MOST_PASSAGES = 4000  # whose slopes are solved for
 
 
@@ -454,6 +498,7 @@ class Around:
         fluids: of given temperatures that change with time.
         enclosures: voids whose surfaces radiate.
         heated: what cells are given.
+        currents: whose heat follows temperatures.
         streams: through the body.
         solution: of the lumps, where it is found together with that of the body.
     """
@@ -462,6 +507,7 @@ class Around:
     fluids: tuple[Lump, ...] = ()
     enclosures: Enclosures | None = None
     heated: Heated | None = None
+    currents: CurrentHeat | None = None
     streams: StreamNetwork | None = None
     solution: LumpSolution | None = None
 
@@ -483,9 +529,10 @@ class Around:
         return (*(it.takes for it in self.lumps), *inside)
 
     @property
-    def looked_at(self) -> tuple[Enclosures | StreamNetwork | LumpSolution, ...]:
-        """Parts that bring heat from cells to others, for which the whole state is looked at."""
-        return tuple(it for it in (self.enclosures, self.streams, self.solution) if it)
+    def looked_at(self) -> tuple[Enclosures | StreamNetwork | LumpSolution | CurrentHeat, ...]:
+        """Parts whose heat of a cell follows from other cells: the whole state is looked at."""
+        parts = self.enclosures, self.streams, self.solution, self.currents
+        return tuple(it for it in parts if it)
 
     def heat(self, state: Numbers) -> Numbers:
         """Return what each cell of a state gets of that, of its shape."""
@@ -495,7 +542,7 @@ class Around:
     def givers(self) -> tuple[str, ...]:
         """Names of what gives heat to cells by itself."""
         streams = self.streams.each if self.streams else ()
-        heated = (self.heated,) if self.heated else ()
+        heated = tuple(it for it in (self.heated, self.currents) if it)
         return tuple(it.name for it in (*self.lumps, *streams, *heated))
 
     def given(
@@ -511,7 +558,8 @@ class Around:
             it.name: it.given(state, span, t) for it, t in zip(solved, warm or (), strict=True)
         }
         found |= self.streams.heats(state, span) if self.streams else {}
-        return found | ({self.heated.name: self.heated.given(state, span)} if self.heated else {})
+        heated = (it for it in (self.heated, self.currents) if it)
+        return found | {it.name: it.given(state, span) for it in heated}
 
     def added_to(
         self, rates: Callable[[Numbers, float], Numbers]
@@ -532,7 +580,10 @@ class Around:
             return found[0] if found else None
         left, right = hstack([it.left for it in found]), vstack([it.right for it in found])
         own = np.asarray(sum(it.own for it in found), np.float64)
-        return Slopes(left.tocsr(), block_diag(*(it.middle for it in found)), right.tocsr(), own)
+        middle = block_diag(*(it.middle for it in found))
+        # No more than one part acts by itself.
+        acts = next((it.acts for it in found if it.acts), None)
+        return Slopes(left.tocsr(), middle, right.tocsr(), own, acts)
 
 
 NOTHING_AROUND = Around()

@@ -19,6 +19,7 @@ cell enters the other one.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,23 +251,26 @@ class Slopes:
         middle: from temperatures of patches to their fluxes, (n_patches, n_patches).
         right: from temperatures of cells to those of patches, sparse (n_patches, n_cells).
         own: about what each cell does to itself, (n_cells,).
+        acts: what is added of which only products with temperatures are known.
     """
 
     left: Any
     middle: Numbers
     right: Any
     own: Numbers
+    acts: Callable[[Numbers], Numbers] | None = None
 
     @property
     def matrix(self) -> Any:
-        """The product, sparse."""
+        """The product of the three, sparse."""
         from scipy.sparse import csr_matrix
 
         return self.left @ csr_matrix(self.middle) @ self.right
 
     def along(self, v: Numbers) -> Numbers:
         """Return how rates change with temperatures v of all cells."""
-        return np.asarray(self.left @ (self.middle @ (self.right @ v)))
+        found = np.asarray(self.left @ (self.middle @ (self.right @ v)))
+        return found if self.acts is None else found + self.acts(v)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from tetris_sim.outputs.heat_flows import (
     heat_column,
     openings,
     power_unit,
-    warmth_beside,
+    said_beside,
 )
 from tetris_sim.outputs.materials import (
     BodyMaterials,
@@ -269,6 +269,7 @@ class AuditedBody:
             found[f"{FROM} {name}"] = ([name], {f"{FLOW} {name}": 1})
         if self.body is None:
             return found
+
         for pair, sign in held_pairs(self.body, self.pairs):
             number = pair[0] if sign > 0 else pair[1]
             ids = np.flatnonzero(self.body.numbers == number)
@@ -347,7 +348,7 @@ class Audit:
             columns += [f"{name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
             columns.append(f"{name} {heat} [{energy}]")
         columns += [f"{name} [{power}]" for name in self._flows]
-        columns += [f"{name} [{variable.unit}]" for name in beside(self._problem)]
+        columns += [f"{name} [{unit}]" for name, unit in beside(self._problem)]
 
         if self._heated:
             columns.append(f"{SOURCES} [{power}]")
@@ -421,14 +422,14 @@ class Audit:
             given = [*given_by(problem, state, span).values()]
 
         flows = dict(zip(here.flows, [*through, *between, *given], strict=True))
-        temperatures = warmth_beside(problem, state, time)
+        around = said_beside(problem, state, time)
         power = 0.0 if here.sources is None else here.sources.power(snapshot)
         powers = here.powers(flows, power)
         counted = {} if self._meter is None else self._meter.counted(snapshot)
         balance = self._balance.add(snapshot.step, heat, powers, counted)
         return [
             *(flows.get(name, 0.0) for name in self._flows),
-            *temperatures,
+            *around,
             *([power] if self._heated else []),
             *balance.values(),
         ]

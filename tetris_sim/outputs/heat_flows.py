@@ -109,19 +109,25 @@ def given_by(problem: Problem, state: Numbers, span: Span) -> dict[str, float]:
     return {name: heat * joules for name, heat in found.items()}
 
 
-def beside(problem: Problem) -> tuple[str, ...]:
-    """Return what is said of temperatures beside a body: of lumps, and at the ends of streams."""
-    around = _around(problem)
+def beside(problem: Problem) -> tuple[tuple[str, str], ...]:
+    """Return what is said beside a body, with units: temperatures of lumps and at the ends of
+    streams, voltages and currents of electrodes.
+    """
+    around, unit = _around(problem), problem.variables[0].unit
     streams = around.streams.each if around.streams else ()
-    return (*(it.name for it in around.lumps), *(f"{it.name} outlet" for it in streams))
+    names = (*(it.name for it in around.lumps), *(f"{it.name} outlet" for it in streams))
+    ends = around.currents.columns if around.currents else ()
+    return (*((name, unit) for name in names), *ends)
 
 
-def warmth_beside(problem: Problem, state: Numbers | None, time: float) -> list[float]:
-    """Return these temperatures beside a state, which only streams need [degC]."""
+def said_beside(problem: Problem, state: Numbers | None, time: float) -> list[float]:
+    """Return these numbers beside a state, which lumps do not need."""
     around = _around(problem)
     found = [warmth(it.now, (time, time)) for it in around.lumps]
     if around.streams and state is not None:
         found += around.streams.outlets(state, (time, time)).values()
+    if around.currents and state is not None:
+        found += around.currents.said(state, time)
     return found
 
 

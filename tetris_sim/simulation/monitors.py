@@ -5,6 +5,7 @@ meets a condition.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
 import time
@@ -18,6 +19,7 @@ from tetris_sim.apps.time_functions import StopCondition
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import Until
 from tetris_sim.errors import ExitCode, NumericsError
+from tetris_sim.model.exchange import NOTHING_AROUND
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
@@ -328,11 +330,11 @@ def _replace(
 
 
 class LumpedParts:
-    """Lumps around a body, which advance with every step of its field.
+    """Lumps around a body, which advance with every step of its field, and currents through it.
 
     Before a step they are told what they see of the field, and from that follow their temperatures
-    after the step, and the mean over it, which the step of the field takes. Every rank has one, and
-    all agree.
+    after the step, and the mean over it, which the step of the field takes. Currents decide whether
+    to solve for their heat anew. Every rank has one, and all agree.
 
     Args:
         problem: of the field.
@@ -340,7 +342,9 @@ class LumpedParts:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._network = None if problem.moving is None else problem.moving.around.network
+        around = NOTHING_AROUND if problem.moving is None else problem.moving.around
+        self._network = around.network
+        self._currents = around.currents if around.currents and around.currents.signals else None
         self._step, self._is_decided = 0, False
         self._here = np.zeros(0) if self._network is None else self._network.initial
         self._after = self._here
@@ -348,18 +352,26 @@ class LumpedParts:
     @property
     def is_idle(self) -> bool:
         """Whether there are none."""
-        return self._network is None
+        return self._network is None and self._currents is None
 
     @property
     def names(self) -> frozenset[str]:
         """Signals that follow from temperatures."""
         pairs = () if self._network is None else self._network.signals
-        return frozenset(signal.name for pair in pairs for signal in pair)
+        decided = () if self._currents is None else self._currents.signals
+        return frozenset(it.name for it in (*itertools.chain.from_iterable(pairs), *decided))
 
     def look(self, fleet: WorkerGroup) -> None:
         """Decide about the step that begins; all ranks call this alike."""
         network, step = self._network, fleet.step
-        if network is None or (step == self._step and self._is_decided):
+        if self.is_idle or (step == self._step and self._is_decided):
+            return
+        if self._currents is not None:
+            state = fleet.ranks.tell(fleet.field())[0]
+            self._currents.decide(state, self._problem.time(step))
+            if network is None:
+                self._step, self._is_decided = step, True
+        if network is None:
             return
         moving = self._problem.moving
         if moving is not None and (solution := moving.around.solution) is not None:
@@ -392,11 +404,14 @@ class LumpedParts:
     def state(self) -> dict[str, Any]:
         """Return temperatures before and after the step that begins, as plain data."""
         state = {"step": self._step, "decided": self._is_decided}
-        return {**state, "here": self._here.tolist(), "after": self._after.tolist()}
+        state |= {"here": self._here.tolist(), "after": self._after.tolist()}
+        return state | ({"currents": self._currents.remembered()} if self._currents else {})
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Go on as what a checkpoint remembers."""
-        if not state or self._network is None:
+        if not state or self.is_idle:
             return
+        if self._currents is not None:
+            self._currents.recall(state.get("currents", ""))
         self._step, self._is_decided = state["step"], state["decided"]
         self._here, self._after = np.array(state["here"]), np.array(state["after"])

@@ -149,6 +149,7 @@ def build_problem(
     state = checkpoint.state
     problem = dataclasses.replace(config.build(dt=state.dt), start=state.start).at(state.step)
     refuse_changed_problem(checkpoint, config, problem)
+
     problem = _ending_in_time(config, problem, state)
     if checkpoint.state.step > problem.steps:
         msg = (
@@ -251,6 +252,7 @@ class RunStates:
     def at(self, step: int) -> RunState:
         """The state after so many steps."""
         self._problem = self._problem.at(step)
+
         return RunState(
             step=step,
             dt=self._problem.dt,

@@ -7,11 +7,14 @@ which stages compute as they compute right-hand sides; only J is inverted here.
 Where J has constant numbers and faces mirror fields, transforms make it diagonal
 (`exponential.py`). Elsewhere its sparse matrix is factorised, or for many unknowns GMRES iterates
 with an incomplete factorisation; once, or at every moment if J depends on u.
+
+Networks of resistors are such a problem without stages: the potentials of electric currents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ import numpy as np
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Equations, as_tap
+from tetris_sim.model.exchange import Places
 from tetris_sim.model.formula import Variable, walk
 from tetris_sim.model.linearisation import FaceError, gradients, split
 from tetris_sim.model.problem import Problem
@@ -272,3 +276,135 @@ class Constraints:
             return np.asarray(found)
 
         return iterate
+
+
+# Networks of resistors.
+
+_SOLVED = {1: 1 << 24, 2: 400_000, 3: 40_000}  # unknowns by factors, by the number of axes
+_REMAINS = 1e-12  # of the right-hand side: what iterations may leave
+
+
+@dataclass(frozen=True, eq=False)
+class ResistorState:
+    """Potentials with what they were found by.
+
+    Attributes:
+        own: resistances of the first sides of pairs [Ohm].
+        other: of the second sides.
+        potential: of the unknowns; NaN where none is known [V].
+        flow: from the first to the second sides [A].
+        into: currents into unknowns [A].
+        heat: of unknowns: each side of a pair gets what its own resistance takes [W].
+        inverse: potentials of the free unknowns by the currents into them.
+    """
+
+    own: Numbers
+    other: Numbers
+    potential: Numbers
+    flow: Numbers
+    into: Numbers
+    heat: Numbers
+    inverse: Callable[[Numbers], Numbers]
+
+
+class ResistorNetwork:
+    """Potentials between which currents flow through pairs of resistances in series.
+
+    Args:
+        a: numbers of the unknowns on the first sides of pairs.
+        b: on the second sides.
+        held: potentials that are given, by number [V].
+        drive: currents into unknowns from elsewhere [A].
+        ndim: of the grid that they lie on.
+
+    Attributes:
+        apart: numbers of the unknowns that no way leads to from one that is held.
+    """
+
+    def __init__(
+        self, a: Places, b: Places, held: Mapping[int, float], drive: Numbers, ndim: int
+    ) -> None:
+        from scipy.sparse import coo_matrix, csgraph
+
+        self.a, self.b, self._held, self._drive, self._ndim = a, b, held, drive, ndim
+        size = len(drive)
+        links = coo_matrix((np.ones(len(a)), (a, b)), (size, size))
+        _, part = csgraph.connected_components(links, directed=False)
+        open_ = np.isin(part, part[[*held]])
+        self.apart = np.flatnonzero(~open_)
+        open_[[*held]] = False
+        self._free = np.flatnonzero(open_)
+        # Where the matrix of the free unknowns has entries, by pair.
+        place = np.full(size, -1)
+        place[self._free] = np.arange(len(self._free))
+        pairs = np.flatnonzero((place[a] >= 0) & (place[b] >= 0))
+        self._pattern = place[a[pairs]], place[b[pairs]], pairs
+        self._last: ResistorState | None = None
+
+    def _sums(self, of_a: Numbers, of_b: Numbers) -> Numbers:
+        n = len(self._drive)
+        found = np.bincount(self.a, of_a, n) + np.bincount(self.b, of_b, n)
+        return np.asarray(found, np.float64)
+
+    def at(self, own: Numbers, other: Numbers) -> ResistorState:
+        """Return the potentials with resistances of both sides of pairs [Ohm].
+
+        Raises:
+            NumericsError: they are not found.
+        """
+        # A heat, its slopes and what is said of it are asked for one after the other.
+        last = self._last
+        if last and np.array_equal(last.own, own) and np.array_equal(last.other, other):
+            return last
+        a, b, g, p = self.a, self.b, 1 / (own + other), np.zeros(len(self._drive))
+        p[[*self._held]] = [*self._held.values()]
+        inverse = self._inverse(g)
+        p[self._free] = inverse((self._drive + self._sums(g * p[b], g * p[a]))[self._free])
+        flow = g * (p[a] - p[b])
+        heat, into = self._sums(flow**2 * own, flow**2 * other), self._sums(-flow, flow)
+        p[self.apart] = np.nan
+        self._last = ResistorState(own, other, p, flow, into, heat, inverse)
+        return self._last
+
+    def _inverse(self, g: Numbers) -> Callable[[Numbers], Numbers]:
+        """Return what solves for the free potentials with conductances of pairs."""
+        from scipy.sparse import csc_matrix
+        from scipy.sparse.linalg import LinearOperator, cg, spilu, splu
+
+        # Scaled to a diagonal of 1, so that conductances may differ by many orders.
+        n, (rows, columns, pairs) = len(self._free), self._pattern
+        scale, diagonal = 1 / np.sqrt(self._sums(g, g)[self._free]), np.arange(n)
+        beside = -g[pairs] * scale[rows] * scale[columns]
+        places = [np.concatenate(it) for it in ((rows, columns), (columns, rows))]
+        places = [np.append(it, diagonal) for it in places]
+        entries = np.concatenate([beside, beside, np.ones(n)])
+        matrix = csc_matrix((entries, tuple(places)), (n, n))
+        if n <= _SOLVED[self._ndim]:
+            factors = splu(matrix)
+
+            def direct(given: Numbers) -> Numbers:
+                right = scale * given
+                found = factors.solve(right)
+                # Once more for what the factors left.
+                return np.asarray(scale * (found + factors.solve(right - matrix @ found)))
+
+            return direct
+        near = LinearOperator((n, n), spilu(matrix, drop_tol=1e-4, fill_factor=8).solve)
+
+        def iterated(given: Numbers) -> Numbers:
+            found, failed = cg(matrix, scale * given, rtol=_REMAINS, M=near, maxiter=5000)
+            if failed:
+                msg = "conjugate gradients do not find the potential; take fewer cells"
+                raise NumericsError(msg)
+            return np.asarray(scale * found)
+
+        return iterated
+
+    def heated(self, at: ResistorState, own: Numbers, other: Numbers) -> Numbers:
+        """Return how the heat of unknowns changes with small changes of both resistances [W]."""
+        g, p = 1 / (at.own + at.other), np.zeros(len(self._drive))
+        forced = g * at.flow * (own + other)
+        p[self._free] = at.inverse(self._sums(forced, -forced)[self._free])
+        twice = 2 * at.flow * (g * (p[self.a] - p[self.b]) - forced)
+        squares = at.flow**2
+        return self._sums(twice * at.own + squares * own, twice * at.other + squares * other)

@@ -128,11 +128,13 @@ class Systems:
             factors = splu(near) if few else spilu(near, drop_tol=_DROP, fill_factor=_FILL)
         except RuntimeError as error:
             raise SolveFailedError from error
-        if few:
+        acts = more.acts if more and few else None
+        if few and acts is None:
             return lambda b: _by_field(factors.solve(_by_point(b)), shape)
         inverse, whole = LinearOperator(matrix.shape, factors.solve), matrix
         if more:
-            whole = LinearOperator(matrix.shape, lambda v: matrix @ v - tau * more.along(v))
+            beside = acts or more.along
+            whole = LinearOperator(matrix.shape, lambda v: matrix @ v - tau * beside(v))
         return lambda b: _by_field(self._gmres(whole, _by_point(b), inverse), shape)
 
     def _by_waves(self, u: Numbers, time: float, tau: float) -> Solve:

@@ -221,7 +221,7 @@ def _set_apart(to: int) -> None:
     gc.disable()
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in map(int, os.listdir("/proc/self/fd")):
+    for number in map(int, os.listdir("/dev/fd")):
         if number != to:
             with contextlib.suppress(OSError):  # that of the list itself
                 os.close(number)

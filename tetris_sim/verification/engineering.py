@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
+from tetris_sim.verification.heated import electric_cases
 from tetris_sim.verification.standards import Answer, Standard, StandardRow
 
 _STEADY = {"scheme": "steady", "tolerance": 1e-10}
@@ -404,92 +405,6 @@ def _furnace() -> Standard:
     return Standard("cubic furnace", f"{_MODEST}, with view factors of a cube", sections, look)
 
 
-# Electric heating.
-
-_CARSLAW = "H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (1959), section 4.10"
-_KOHLRAUSCH = "F. Kohlrausch, Ann. Phys. 306 (1900) 132"
-_COPPER = {"conductivity": 400.0, "density": 8900.0, "specific_heat": 385.0}
-_CARRIES = 58e6  # [S/m]
-
-
-def _electric() -> Iterator[Standard]:
-    yield _wire()
-    yield _radial_shunt()
-    yield _bent_bar()
-
-
-def _carrying(electrodes: list[dict[str, Any]], **model: Any) -> dict[str, Any]:
-    ends = {it["face"]: {"type": "dirichlet", "value": 20.0} for it in electrodes}
-    return {
-        "model": {
-            "type": "heat",
-            "materials": {"copper": _COPPER},
-            "regions": [{"material": "copper"}],
-            "electric": {"conductivities": {"copper": _CARRIES}, "electrodes": electrodes},
-            **model,
-        },
-        "boundaries": ends | {"*": _INSULATED},
-        "time": _STEADY,
-    }
-
-
-def _wire() -> Standard:
-    length, density, n = 0.1, 2e7, 101
-    electrodes = [{"face": "x-", "current": density}, {"face": "x+", "voltage": 0.0}]
-    sections = {"grid": {"shape": [n], "size": [length]}, **_carrying(electrodes)}
-
-    def look(answer: Answer) -> Iterator[StandardRow]:
-        k = _COPPER["conductivity"]
-        middle = 20 + density**2 * length**2 / (8 * k * _CARRIES)
-        # Halves of cells at the ends conduct as straight lines: of second order.
-        yield StandardRow("middle [degC]", middle, 2e-2, answer.temperature(length / 2))
-        lost = density**2 * length / _CARRIES
-        yield StandardRow("power [W/m^2]", lost, 1e-8 * lost, answer.flows()["currents"])
-
-    return Standard("wire that carries a current", _CARSLAW, sections, look)
-
-
-def _radial_shunt() -> Standard:
-    inner, outer, current = 0.01, 0.03, 1e6
-    grid = {
-        "coordinates": "cylindrical",
-        "axes": ["r"],
-        "shape": [40],
-        "size": [outer - inner],
-        "origin": {"r": inner},
-    }
-    electrodes = [{"face": "r-", "current": current}, {"face": "r+", "voltage": 0.0}]
-    sections = {"grid": grid, **_carrying(electrodes)}
-
-    def look(answer: Answer) -> Iterator[StandardRow]:
-        resistance = math.log(outer / inner) / (2 * math.pi * _CARRIES)
-        found = answer.flows()["currents"] / current**2
-        yield StandardRow("resistance [Ohm m]", resistance, 1e-3 * resistance, found)
-
-    return Standard("ring with a radial current", "R = ln(b/a) / (2 pi sigma)", sections, look)
-
-
-def _bent_bar() -> Standard:
-    # Of a shape without a formula: only what heat and current have in common is known.
-    voltage, side, n = 0.1, 0.06, 60
-    electrodes = [{"face": "y-", "voltage": voltage}, {"face": "x+", "voltage": 0.0}]
-    empty = {"void": True, "box": {"x": [side / 3, side], "y": [0.0, side * 2 / 3]}}
-    regions = [{"material": "copper"}, empty]
-    sections = {
-        "grid": {"shape": [n, n], "size": [side, side]},
-        **_carrying(electrodes, regions=regions),
-    }
-
-    def look(answer: Answer) -> Iterator[StandardRow]:
-        import numpy as np
-
-        highest = 20 + voltage**2 * _CARRIES / (8 * _COPPER["conductivity"])
-        found = float(np.nanmax(answer.field()))
-        yield StandardRow("highest temperature [degC]", highest, 0.5, found)
-
-    return Standard("bent bar between two electrodes", _KOHLRAUSCH, sections, look)
-
-
 # Streams through cells.
 
 _NTU = "W. M. Kays, A. L. London, Compact Heat Exchangers, 3rd ed. (1984), chapter 2"
@@ -565,7 +480,7 @@ def _counterflow() -> Standard:
 _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _radiation,
     _enclosures,
-    _electric,
+    electric_cases,
     _streams,
     _reactions,
 )

@@ -1,6 +1,6 @@
 """Bodies with sources or heat content: a beam that moves, a chip with a power trace and the balance
 of heat; fronts of melting and freezing, and k and c that grow with temperature, each against its
-similarity solution or transform.
+similarity solution or transform. And what currents heat, posed as a user would.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tetris_sim.apps.heat.materials import MaterialCurves, Melting, in_potential
 from tetris_sim.model.conduction import Curve, Enthalpy, Numbers, RuledFace
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem
+from tetris_sim.model.radiation import KELVIN
 from tetris_sim.model.slab import Slab
 from tetris_sim.verification.bodies import (
     Solid,
@@ -30,6 +31,7 @@ from tetris_sim.verification.bodies import (
     varying,
 )
 from tetris_sim.verification.case import Advance, Outcome, VerificationCase, refine
+from tetris_sim.verification.standards import Answer, Standard, StandardRow
 
 _DOUBLE = ("float64",)
 _FRONT = 0.6  # of a cell: what the last cell that melts may be off, its neighbour's share included
@@ -352,3 +354,156 @@ def check_balance(steps: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome
 def _check_split(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
     problem = _patchwork(ndim, 50, dtype, closed=False)
     return Outcome(float(np.abs(advance(problem, workers=2) - advance(problem)).max()), 0.0)
+
+
+# Electric heating.
+
+_CARSLAW = "H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (1959), section 4.10"
+_ONDERDONK = "Onderdonk's formula: E. R. Stauffacher, General Electric Review 31 (1928) 326"
+_KOHLRAUSCH = "F. Kohlrausch, Ann. Phys. 306 (1900) 132"
+_COPPER = {"conductivity": 400.0, "density": 8900.0, "specific_heat": 385.0}
+_CARRIES, _RISES = 58e6, 0.0039  # [S/m] at 20 degC, and the rise of the resistance [1/K]
+_HOTTER = f"{_CARRIES}/(1 + {_RISES}*(T - 20))"
+
+
+def electric_cases() -> Iterator[Standard]:
+    """Wires, a ring, a fuse and bent bars that currents heat, as a user would pose them."""
+    yield _wire()
+    yield _radial_shunt()
+    yield _bent_bar()
+    yield _hotter_wire()
+    yield _fuse()
+    yield _bent_metal()
+
+
+def _carrying(electrodes: list[dict[str, Any]], **model: Any) -> dict[str, Any]:
+    ends = {it["face"]: {"type": "dirichlet", "value": 20.0} for it in electrodes}
+    return {
+        "model": {
+            "type": "heat",
+            "materials": {"copper": _COPPER},
+            "regions": [{"material": "copper"}],
+            "electric": {"conductivities": {"copper": _CARRIES}, "electrodes": electrodes},
+            **model,
+        },
+        "boundaries": ends | {"*": {"type": "neumann"}},
+        "time": {"scheme": "steady", "tolerance": 1e-10},
+    }
+
+
+def _wire() -> Standard:
+    length, density, n = 0.1, 2e7, 101
+    electrodes = [{"face": "x-", "current": density}, {"face": "x+", "voltage": 0.0}]
+    sections = {"grid": {"shape": [n], "size": [length]}, **_carrying(electrodes)}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        k = _COPPER["conductivity"]
+        middle = 20 + density**2 * length**2 / (8 * k * _CARRIES)
+        # Halves of cells at the ends conduct as straight lines: of second order.
+        yield StandardRow("middle [degC]", middle, 2e-2, answer.temperature(length / 2))
+        lost = density**2 * length / _CARRIES
+        yield StandardRow("power [W/m^2]", lost, 1e-8 * lost, answer.flows()["currents"])
+
+    return Standard("wire that carries a current", _CARSLAW, sections, look)
+
+
+def _radial_shunt() -> Standard:
+    inner, outer, current = 0.01, 0.03, 1e6
+    grid = {
+        "coordinates": "cylindrical",
+        "axes": ["r"],
+        "shape": [40],
+        "size": [outer - inner],
+        "origin": {"r": inner},
+    }
+    electrodes = [{"face": "r-", "current": current}, {"face": "r+", "voltage": 0.0}]
+    sections = {"grid": grid, **_carrying(electrodes)}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        resistance = math.log(outer / inner) / (2 * math.pi * _CARRIES)
+        found = answer.flows()["currents"] / current**2
+        yield StandardRow("resistance [Ohm m]", resistance, 1e-3 * resistance, found)
+
+    return Standard("ring with a radial current", "R = ln(b/a) / (2 pi sigma)", sections, look)
+
+
+def _bent_bar() -> Standard:
+    # Of a shape without a formula: only what heat and current have in common is known.
+    voltage, side, n = 0.1, 0.06, 60
+    electrodes = [{"face": "y-", "voltage": voltage}, {"face": "x+", "voltage": 0.0}]
+    empty = {"void": True, "box": {"x": [side / 3, side], "y": [0.0, side * 2 / 3]}}
+    regions = [{"material": "copper"}, empty]
+    sections = {
+        "grid": {"shape": [n, n], "size": [side, side]},
+        **_carrying(electrodes, regions=regions),
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        highest = 20 + voltage**2 * _CARRIES / (8 * _COPPER["conductivity"])
+        found = float(np.nanmax(answer.field()))
+        yield StandardRow("highest temperature [degC]", highest, 0.5, found)
+
+    return Standard("bent bar between two electrodes", _KOHLRAUSCH, sections, look)
+
+
+def _conducting(sections: dict[str, Any], conductivity: str) -> dict[str, Any]:
+    sections["model"]["electric"]["conductivities"] = {"copper": conductivity}
+    return sections
+
+
+def _hotter_wire() -> Standard:
+    # k T'' + j^2 (1 + a (T - 20)) / sigma = 0 between cold ends.
+    length, density, n = 0.1, 2e7, 101
+    electrodes = [{"face": "x-", "current": density}, {"face": "x+", "voltage": 0.0}]
+    grid = {"shape": [n], "size": [length]}
+    sections = {"grid": grid, **_conducting(_carrying(electrodes), _HOTTER)}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        m = density * math.sqrt(_RISES / _CARRIES / _COPPER["conductivity"])
+        middle = 20 + (1 / math.cos(m * length / 2) - 1) / _RISES
+        yield StandardRow("middle [degC]", middle, 5e-2, answer.temperature(length / 2))
+        voltage = density / _CARRIES * math.tan(m * length / 2) * 2 / m
+        found = answer.beside()["electrode 1 voltage"]
+        yield StandardRow("voltage [V]", voltage, 1e-4 * voltage, found)
+        given = answer.flows()["currents"] - density * found
+        yield StandardRow("heat less V I [W/m^2]", 0.0, 1e-8 * density * voltage, given)
+
+    return Standard("wire whose resistance rises", _CARSLAW, sections, look)
+
+
+def _fuse() -> Standard:
+    # Adiabatic: (I/A)^2 t = rho c sigma / a ln(1 + a (T - 20)).
+    density, melts = 1e9, 1083.0
+    heats = density**2 * _RISES / (_CARRIES * _COPPER["density"] * _COPPER["specific_heat"])
+    time = math.log1p(_RISES * (melts - 20)) / heats
+    electrodes = [{"face": "x-", "current": density}, {"face": "x+", "voltage": 0.0}]
+    sections = {
+        "grid": {"shape": [5], "size": [0.01]},
+        **_conducting(_carrying(electrodes), _HOTTER),
+        "initial": {"type": "constant", "value": 20.0},
+        "boundaries": {"*": {"type": "neumann"}},
+        "time": {"t_end": time, "dt": time / 400},
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        reached = math.log1p(_RISES * (answer.temperature(0.005) - 20)) / heats
+        yield StandardRow("time to melt [s]", time, 5e-3 * time, time * time / reached)
+
+    return Standard("fuse", _ONDERDONK, sections, look)
+
+
+def _bent_metal() -> Standard:
+    # By Wiedemann and Franz, sigma = k / (L T), T^2 is highest V^2 / (4 L) above that of the ends.
+    voltage, side, n, lorenz = 0.2, 0.06, 60, 2.44e-8
+    electrodes = [{"face": "y-", "voltage": voltage}, {"face": "x+", "voltage": 0.0}]
+    empty = {"void": True, "box": {"x": [side / 3, side], "y": [0.0, side * 2 / 3]}}
+    made = _carrying(electrodes, regions=[{"material": "copper"}, empty])
+    metal = f"{_COPPER['conductivity'] / lorenz}/(T + {KELVIN})"
+    sections = {"grid": {"shape": [n, n], "size": [side, side]}, **_conducting(made, metal)}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        highest = math.sqrt((20 + KELVIN) ** 2 + voltage**2 / (4 * lorenz)) - KELVIN
+        found = float(np.nanmax(answer.field()))
+        yield StandardRow("highest temperature [degC]", highest, 5e-3 * highest, found)
+
+    return Standard("bent bar of a metal", f"{_KOHLRAUSCH}; Wiedemann and Franz", sections, look)

@@ -15,6 +15,7 @@ import numpy as np
 from tetris_sim.config import make_config
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import Audit
+from tetris_sim.outputs.heat_flows import beside, said_beside
 from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.simulation.loop import open_simulation
@@ -106,6 +107,12 @@ class Answer:
             for name, value in named
             if name.startswith(begin)
         }
+
+    def beside(self) -> dict[str, float]:
+        """What is said beside the body, by name: temperatures of lumps, voltages of electrodes."""
+        names = (name for name, _ in beside(self.problem))
+        state = np.asarray(self.field(), np.float64)
+        return dict(zip(names, said_beside(self.problem, state, self.time), strict=True))
 
     def within(self, place: Sequence[float], into: Sequence[float]) -> float:
         """At x, y, z where materials meet, as a straight line in one of them has it [degC].

@@ -218,6 +218,15 @@ class TemperatureTable(Section):
         rows = stairs(np.array(self.table, np.float64)) if self.hold else self.table
         return tuple((float(temperature), float(value)) for temperature, value in rows)
 
+    def at(self, temperatures: Rows) -> Rows:
+        """Return the values at temperatures; at a jump the second row counts."""
+        t, values = np.array(self.rows).T
+        after = np.searchsorted(t, temperatures, "right")
+        low, high = np.maximum(after - 1, 0), np.minimum(after, len(t) - 1)
+        width = np.where(high > low, t[high] - t[low], 1.0)
+        share = np.where(high > low, (temperatures - t[low]) / width, 0.0)
+        return np.asarray(values[low] + share * (values[high] - values[low]))
+
 
 @dataclass(frozen=True)
 class ByTemperature:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.errors import CheckpointError, UnsupportedError
+from tetris_sim.support import usable_cores
 from tetris_sim.support.files import open_given
 
 # The highest version that is read. Version 2 has its values in files next to it; in version 3 the
@@ -155,7 +156,7 @@ def check_content(path: Path, seal: Seal) -> None:
         msg = f"{path} is sealed with {seal.digest}, which needs xxhash: pip install xxhash"
         raise UnsupportedError(msg)
     # Unlike for sealing, the caller waits for the result, so several threads read.
-    threads = min(8, len(os.sched_getaffinity(0)))
+    threads = min(8, len(usable_cores()))
     try:
         with open_given(path) as file:
             table = os.pread(file.fileno(), seal.table_bytes, seal.content_bytes)
