@@ -195,6 +195,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         made.coefficients,
         frozenset(made.outside),
         rates=rates,
+        courses=tuple(it for it in (*made.parameters, *around.courses) if it.changes),
         **apart,
     )
     return replace(

@@ -19,6 +19,7 @@ from tetris_sim.apps.domain import (
 from tetris_sim.apps.pde.fluxes import weno5_in
 from tetris_sim.apps.pde.parts import (
     Parts,
+    courses_of,
     make_equations,
     middle_of,
     problem_of,
@@ -251,7 +252,8 @@ def _assemble_rates(
         return made.hoist.numbers(values, moment)
 
     rates = integration(time, parts.dtype, numbers, adaptive=adaptive)
-    equations = replace(make_equations(parts, made, taken), rates=rates)
+    courses = courses_of(parts, made)
+    equations = replace(make_equations(parts, made, taken), rates=rates, courses=courses)
     problem = problem_of(parts, equations, (taken, steps), math.inf)
     return replace(problem, start=(1, 0.0) if steady else (0, 0.0))
 
@@ -287,7 +289,8 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     equations = make_equations(parts, made, _TRIED * first, (TIME, "dt"))
     chosen = pair.order, tolerance, first
     substeps = substeps_of(parts, made, errors, chosen, local=equations.is_local)
-    equations = replace(equations, substeps=substeps)
+    base = make_rates(parts.system, nothing_yet(parts.system))
+    equations = replace(equations, substeps=substeps, courses=courses_of(parts, base))
     return problem_of(parts, equations, (taken, steps), limits.automatic)
 
 

@@ -35,7 +35,7 @@ from tetris_sim.apps.pde.wholes import (
 from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic
-from tetris_sim.model.conduction import Numbers
+from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.equations import Elliptic, Equations, Rates, Substeps, at_step
 from tetris_sim.model.formula import (
     OPERATIONS,
@@ -170,6 +170,13 @@ def folded(node: Node, values: Mapping[str, float]) -> Node:
         return part
 
     return fold(node)
+
+
+def courses_of(parts: Parts, made: SchemeStages) -> tuple[Parameter, ...]:
+    """The numbers of right-hand sides that follow from time alone, with the times at which their
+    formulas bend or jump.
+    """
+    return tuple(it for it in made.hoist.parameters(parts.values(1.0, made)) if it.changes)
 
 
 def with_wholes(parts: Parts, *, exact: bool = False) -> Parts:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial import positions
-from tetris_sim.apps.time_functions import TIME, formula, names_in
+from tetris_sim.apps.time_functions import TIME, formula, names_in, substitute, switches
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.formula import (
     OPERATIONS,
@@ -172,7 +172,12 @@ class Hoist:
         found = []
         for tree, name in self.scalars.items():
             if names_in(tree).intersection(changing):
-                found.append(Parameter(name, _course(tree, values)))
+                known = substitute(tree, {it: Constant(float(x)) for it, x in values.items()})
+                times = switches(known) if TIME in names_in(tree) else np.empty(0)
+                # What begins at time 0 is as it is then, as is the first kick of leapfrog.
+                later = times[times > 0]
+                knots = later if len(later) else None
+                found.append(Parameter(name, _course(tree, values), knots, only_across=True))
             else:
                 found.append(Parameter(name, np.array([scalar_value(tree, values)])))
         return tuple(found)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+import tetris_sim as ts
 from tests.support.pde_cases import SINE, config, field, second
 from tetris_sim.__main__ import main
 from tetris_sim.api.arrays import run_problem
@@ -238,3 +239,30 @@ def test_a_run_that_is_continued_has_the_bits_of_the_whole(tmp_path: Path) -> No
     report = (tmp_path / "whole" / "report.txt").read_text()
     assert "substeps made" in report
     assert "the shortest" in report
+
+
+PULSED = ["where(t > 520, where(t < 521, 1, 0), 0)", "1 if t % 1000 >= 520 and t < 521 else 0"]
+STEPS: list[dict[str, Any]] = [
+    {"scheme": "euler"},
+    {"scheme": "rk4"},
+    *({"scheme": it, "tolerance": 1e-6} for it in ("euler", "rk2", "rk4", "etdrk4", "implicit")),
+    *({"scheme": it, "dt": 100} for it in ("etdrk4", "imex", "implicit")),
+]
+
+
+@pytest.mark.parametrize("time", STEPS, ids=str)
+@pytest.mark.parametrize("pulse", [*PULSED, "a face"])
+def test_no_step_misses_or_repeats_a_pulse(time: dict[str, Any], pulse: str) -> None:
+    given: Any = {"type": "neumann"}
+    if pulse == "a face":
+        rows = [[0, 0], [520, 0], [520, 80], [521, 80], [521, 0]]
+        given, pulse = {"type": "neumann", "flux": {"table": rows}}, "0"
+    found = ts.run(
+        {
+            "grid": {"shape": [8], "size": [8]},
+            "model": {"type": "pde", "fields": {"u": field(f"0.1*laplace(u) + ({pulse})", 0.0)}},
+            "boundaries": {"x-": given, "x+": {"type": "neumann"}},
+            "time": {**time, "t_end": 1000},
+        }
+    )
+    assert found.field().mean() == pytest.approx(1.0, rel=1e-6)

@@ -162,3 +162,29 @@ def test_heat_that_flowed_in_implicit_steps_is_of_second_order(tmp_path: Path) -
         left.append(abs(rest / stored))
     assert left[0] < 1e-3
     assert left[1] < left[0] / 2.8 or left[1] < 1e-9
+
+
+@pytest.mark.parametrize("melts", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_what_touches_a_fluid_on_a_ring_is_not_called_insulated(
+    melts: bool, tmp_path: Path
+) -> None:
+    copper = {"material": "copper", **({"latent_heat": 2e5, "solidus": 500} if melts else {})}
+    sections = {
+        "grid": {"shape": [12, 8], "size": [12e-3, 8e-3]},
+        "model": {
+            "type": "heat",
+            "materials": {"copper": copper},
+            "regions": [
+                {"material": "copper"},
+                {"name": "air", "fluid": {"ambient": 5, "h": 100}, "box": {"x": [0, 3e-3]}},
+            ],
+            "sources": [{"material": "copper", "power": 8}],
+        },
+        "boundaries": {"x": {"type": "neumann"}, "y": {"type": "periodic"}},
+        "initial": {"type": "constant", "value": 20},
+        "time": {"scheme": "steady"},
+        "output": {"directory": str(tmp_path)},
+    }
+    report = launch(make_config(sections))
+    assert not [note for note in report.notes if "insulated" in note]

@@ -120,3 +120,82 @@ def test_the_balance_has_the_heat_that_the_steps_took_up(time: dict[str, Any]) -
     last = result.statistics.iloc[-1]
     assert last["heat by sources [J/m^2]"] == pytest.approx(1e5, rel=1e-9)
     assert last["heat stored [J/m^2]"] == pytest.approx(1e5, rel=1e-6)
+
+
+# What implicit steps of whatever moves, flows or exchanges read at moments: (model, faces, column,
+# heat per area [J/m^2]); each for 4 s in 500.
+def _course(value: float) -> dict[str, Any]:
+    return {"table": [[0, 0], [100, 0], [100, value], [104, value], [104, 0]]}
+
+
+STEEL_PARTS = {"materials": {"steel": STEEL}, "regions": [{"material": "steel"}]}
+PARTS: dict[str, tuple[Any, Any, float]] = {
+    "the power of a lump": (
+        {
+            **STEEL,
+            "lumps": {
+                "sink": {
+                    "capacity": 1e-3,
+                    "initial": 0,
+                    "power": _course(1e4),
+                    "exchanges": [{"face": "x-", "h": 1e3}],
+                }
+            },
+        },
+        INSULATED,
+        4e4,
+    ),
+    "the inlet of what moves": (
+        {"conductivity": 1e-3, "density": 1e3, "specific_heat": 1e3, "velocity": [1e-4]},
+        {"x-": {"type": "dirichlet", "value": _course(100.0)}, **INSULATED},
+        4e4,
+    ),
+    "a source in what moves": (
+        {
+            "conductivity": 1e-3,
+            "density": 1e3,
+            "specific_heat": 1e3,
+            "velocity": [1e-9],
+            "sources": [{"power": _course(1e4)}],
+        },
+        {"x-": {"type": "dirichlet", "value": 0}, **INSULATED},
+        4e4,
+    ),
+}
+
+
+@pytest.mark.parametrize("step", [{"dt": 25}, {"tolerance": 1e-6}])
+@pytest.mark.parametrize("case", PARTS)
+def test_newtons_method_takes_up_the_whole_of_a_pulse(case: str, step: dict[str, Any]) -> None:
+    model, faces, heat = PARTS[case]
+    moved = ts.run(
+        {
+            "grid": {"shape": [20], "size": [LENGTH]},
+            "model": {"type": "heat", **model, "advection": "upwind"},
+            "boundaries": faces,
+            "initial": {"type": "constant", "value": 0},
+            "time": {"scheme": "implicit", "t_end": 500, **step},
+        }
+    )
+    density = model["density"] * model["specific_heat"]
+    assert moved.field().mean() * density * LENGTH == pytest.approx(heat, rel=3e-3)
+
+
+@pytest.mark.parametrize("step", [{"dt": 25}, {"tolerance": 1e-6}])
+def test_fluids_warm_for_a_while_give_heat_for_a_while(step: dict[str, Any]) -> None:
+    water = {"name": "water", "fluid": {"ambient": _course(100.0), "h": 1e3}}
+    regions = [{"material": "steel"}, {**water, "box": {"x": [0, 0.01]}}]
+    config: dict[str, Any] = {
+        "grid": {"shape": [10], "size": [LENGTH]},
+        "model": {"type": "heat", "materials": {"steel": STEEL}, "regions": regions},
+        "boundaries": INSULATED,
+        "initial": {"type": "constant", "value": 0},
+        "output": {"statistics": {"every": 200}},
+    }
+    found = [
+        ts.run({**config, "time": {"t_end": 200, **time}}).statistics.iloc[-1]
+        for time in ({"dt": 0.5}, {"scheme": "implicit", **step})
+    ]
+    exact, implicit = (it["heat from water [J/m^2]"] for it in found)
+    assert implicit == pytest.approx(exact, rel=3e-3)
+    assert implicit == pytest.approx(found[1]["heat stored [J/m^2]"], rel=1e-6)

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import PointLabels, Ranges
-from tetris_sim.model.step_control import Signal, mean
+from tetris_sim.model.step_control import NO_TIMES, Signal, across, mean
 
 # Enthalpy method: heat content as the state, where k and c depend on temperature or a material
 # undergoes phase change.
@@ -201,11 +201,13 @@ class Parameter:
             gives (n, n_codes) or (n, 1).
         knots: times at which the function bends or jumps, ascending [s]: a step reads its mean over
             the step. None: it reads the value at its beginning.
+        only_across: whether only steps in which a knot lies read their means, as `across` does.
     """
 
     name: str
     values: Numbers | Callable[[Numbers], Numbers]
     knots: Numbers | None = None
+    only_across: bool = False
 
     @property
     def changes(self) -> bool:
@@ -240,15 +242,13 @@ class Parameter:
         if not callable(self.values):
             return np.asarray(self.values, np.float64)
         span, knots = (np.array([begin]), np.array([end])), self.knots
-        none = np.empty(0)
-        (row,) = mean(self.values, *span, none if knots is None else knots, parts=_PARTS)
+        (row,) = mean(self.values, *span, NO_TIMES if knots is None else knots, parts=_PARTS)
         return np.asarray(row)
 
     def _over(self, times: Numbers) -> Numbers:
         assert callable(self.values)
-        if self.knots is None:
-            found = np.asarray(self.values(times[:-1]), np.float64)
-            return np.broadcast_to(found, (len(times) - 1, found.shape[1]))
+        if self.knots is None or self.only_across:
+            return across(self.values, times, NO_TIMES if self.knots is None else self.knots)
         return mean(self.values, times[:-1], times[1:], self.knots)
 
     @functools.cached_property

@@ -29,6 +29,7 @@ from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.formula import Node, Variable, walk
 from tetris_sim.model.program import Programs
 from tetris_sim.model.slab import Ranges
+from tetris_sim.model.step_control import NO_TIMES, stretches
 
 Offset = tuple[int, ...]
 _TAP = re.compile(r"(.+)\[(-?\d+(?:,-?\d+)*)\]")
@@ -194,6 +195,8 @@ class Equations:
         noises: coefficients that are others in every step: numbers of a box and a step.
         elliptic: what is solved for between stages, in their order; its corrections are
             coefficients that are 0 in trials.
+        courses: functions of time that numbers of the stages follow from: a step whose length
+            follows errors, or that is solved for, is divided where they bend or jump.
 
     Raises:
         ValueError: a name is computed twice or read too early, a field lacks its own result, or a
@@ -212,6 +215,7 @@ class Equations:
     reductions: Mapping[str, Reduction] = field(default_factory=dict)
     noises: Mapping[str, Callable[[Ranges, int], Numbers]] = field(default_factory=dict)
     elliptic: tuple[Elliptic, ...] = ()
+    courses: tuple[Parameter, ...] = ()
 
     def __post_init__(self) -> None:
         known = {*self.fields, *(self.coefficients or {})}
@@ -248,6 +252,15 @@ class Equations:
         steps may be made at once.
         """
         return not self.reductions and not self.noises and not self.elliptic
+
+    def stretches(self, begin: float, end: float) -> list[tuple[float, float]]:
+        """Divide a span of time [s] where what is given over time bends or jumps."""
+        known = [
+            (it.values, NO_TIMES if it.knots is None else it.knots)
+            for it in self.courses
+            if callable(it.values)
+        ]
+        return stretches(known, begin, end)
 
     @functools.cached_property
     def parts(self) -> tuple[tuple[int, int], ...]:

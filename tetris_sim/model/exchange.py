@@ -539,6 +539,16 @@ class Around:
         return np.asarray(sum(it.heat(state) for it in self.looked_at), np.float64)
 
     @property
+    def courses(self) -> tuple[Parameter, ...]:
+        """What is given over time: powers, surroundings, and temperatures of inlets and fluids."""
+        found: list[Signal | Parameter] = [it.mean for it in self.fluids]
+        if self.network:
+            found += [*self.network.powers]
+            found += [it for pairs in self.network.ambients for _, it in pairs]
+        found += self.streams.given if self.streams else ()
+        return tuple(it for it in found if isinstance(it, Parameter) and it.changes)
+
+    @property
     def givers(self) -> tuple[str, ...]:
         """Names of what gives heat to cells by itself."""
         streams = self.streams.each if self.streams else ()

@@ -17,8 +17,9 @@ e^(-1/p).
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -212,6 +213,26 @@ def mean(
     return np.asarray(base + total)
 
 
+def across(values: OfTimes, times: Values, knots: Values) -> Values:
+    """Return the values at the begins of steps, and where a knot lies in a step the mean over it,
+    (n - 1, ...): what schemes with stages read, so that they have their order, and miss no pulse.
+
+    Args:
+        values: the function.
+        times: of the steps, the end of the last one too, (n,) [s].
+        knots: as of `mean`.
+    """
+    begins, ends = times[:-1], times[1:]
+    found = np.asarray(values(begins), np.float64)
+    found = np.broadcast_to(found, (len(begins), *found.shape[1:]))
+    if len(knots):
+        first, last = (np.searchsorted(knots, it, "left") for it in (begins, ends))
+        if (cut := first < last).any():
+            found = found.copy()
+            found[cut] = mean(values, begins[cut], ends[cut], knots)
+    return found
+
+
 def bends(values: OfTimes, begin: float, end: float, knots: Values = NO_TIMES) -> Values:
     """Return the times inside a span at which a step should end: knots, jumps, and the ends of
     stretches in which the function varies faster than elsewhere.
@@ -258,6 +279,89 @@ def _jump(values: OfTimes, low: float, high: float) -> float:
         is_before = np.abs(here - before).max() <= np.abs(here - after).max()
         low, high = (middle, high) if is_before else (low, middle)
     return high
+
+
+# A step that reads what changes with time at some moments, and not its mean, must see what happens
+# between them: it is divided until the mean of a Simpson's rule is near enough to the mean.
+
+_GRAINS = 1 << 10  # parts of a span in which a mean is found
+_SEEN = 0.25  # of the mean distance from what a span begins with: how far Simpson's rule may be off
+_LEVEL = 1e-9  # of the largest value: what counts as nothing
+_APART = 4  # units in the last place between a jump and what is read on either side of it
+
+
+def stretches(
+    courses: Sequence[tuple[OfTimes, Values]], begin: float, end: float
+) -> list[tuple[float, float]]:
+    """Divide a span where functions of time bend or jump, and where they vary too fast for three
+    values to tell their mean; what ends at a jump ends just before it, and the next begins after.
+
+    >>> pulse = lambda t: np.where((t > 520) & (t < 521), 1.0, 0.0)
+    >>> found = stretches([(pulse, np.array([520.0, 521.0]))], 0.0, 999.0)
+    >>> [(round(low, 3), round(high, 3)) for low, high in found]
+    [(0.0, 520.0), (520.0, 521.0), (521.0, 999.0)]
+
+    Args:
+        courses: functions with the times at which they are known to bend or jump, as of `mean`.
+        begin: of the span [s].
+        end: of the span [s].
+    """
+    if not courses:
+        return [(begin, end)]
+    apart = _APART * math.ulp(max(abs(begin), abs(end)))
+    low, high = begin - apart, end + apart
+    found = [bends(values, low, high, knots) for values, knots in courses]
+    marks = np.unique(np.concatenate(found))
+    cuts = [begin]
+    for mark in marks[(marks > begin + apart) & (marks < end - apart)].tolist():
+        if mark - cuts[-1] > 3 * apart:
+            cuts.append(mark)
+    cuts.append(end)
+
+    def is_marked(time: float) -> bool:
+        return bool((abs(marks - time) <= apart).any())
+
+    pieces = list[tuple[float, float]]()
+    for first, last in itertools.pairwise(cuts):
+        trimmed = first + apart * is_marked(first), last - apart * is_marked(last)
+        pieces += _told(courses, *trimmed)
+    return pieces
+
+
+def _told(
+    courses: Sequence[tuple[OfTimes, Values]], begin: float, end: float
+) -> list[tuple[float, float]]:
+    """Halve a span until three values of each function tell its mean."""
+    times = begin + (end - begin) * (np.arange(_GRAINS + 1) / _GRAINS)
+    times[-1] = end
+    sums = list[tuple[Values, Values, Values, float]]()
+    for values, _ in courses:
+        given = np.asarray(values(times), np.float64).reshape(len(times), -1)
+        # What is no number is found where it is read.
+        given = np.nan_to_num(given, posinf=0.0, neginf=0.0)
+        parts = (given[1:] + given[:-1]) / 2
+        away = abs(given - given[0])
+        sums.append((given, _summed(parts), _summed((away[1:] + away[:-1]) / 2), away.max()))
+
+    def halve(low: int, high: int) -> list[int]:
+        middle = (low + high) // 2
+        if high - low < 2 or all(is_told(it, low, middle, high) for it in sums):
+            return [low]
+        return [*halve(low, middle), *halve(middle, high)]
+
+    def is_told(of: tuple[Values, Values, Values, float], low: int, middle: int, high: int) -> bool:
+        given, whole, away, largest = of
+        simpson = (given[low] + 4 * given[middle] + given[high]) / 6 * (high - low)
+        off = abs(simpson - (whole[high] - whole[low]))
+        near = _SEEN * (away[high] - away[low]) + _LEVEL * largest * (high - low)
+        return bool((off <= near).all())
+
+    edges = [*halve(0, _GRAINS), _GRAINS]
+    return [(float(times[a]), float(times[b])) for a, b in itertools.pairwise(edges)]
+
+
+def _summed(parts: Values) -> Values:
+    return np.concatenate([np.zeros((1, parts.shape[1])), np.cumsum(parts, axis=0)])
 
 
 def _pieces(
@@ -488,6 +592,6 @@ def largest_error(
             return math.inf
         # A field that is zero before and after has no scale: any error of it is too large.
         if error > 0:
-            scale = max(before[k], value)
-            largest = max(largest, error / (tolerance * scale) if scale > 0 else math.inf)
+            scale = tolerance * max(before[k], value)
+            largest = max(largest, error / scale if scale > 0 else math.inf)
     return float(largest)

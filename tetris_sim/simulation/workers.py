@@ -273,10 +273,9 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
 
     only = fleet.workers[0].stepper if len(fleet.workers) == fleet.ranks.size == 1 else None
     alone = only if isinstance(only, Divider) and only.divides else None
-    for step in range(fleet.step, fleet.step + steps):
-        controller = Controller(
-            *(begin(step), begin(step + 1), substeps.first, substeps.order, fleet.counted)
-        )
+    spans = ((begin(step), begin(step + 1)) for step in range(fleet.step, fleet.step + steps))
+    for low, high in (it for span in spans for it in equations.stretches(*span)):
+        controller = Controller(low, high, substeps.first, substeps.order, fleet.counted)
         before = _peaks(fleet)[0] if alone is None else np.empty(0)
         stale = True  # halos, which a substep leaves as they are
         while not controller.ended:

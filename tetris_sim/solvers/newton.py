@@ -356,17 +356,22 @@ class DividedSteps:
             LeftOffError: the run is to end.
             NumericsError: no substep is short enough.
         """
-        begin, end = self.problem.time(step), self.problem.time(step + 1)
-        if self.heard():
-            raise LeftOffError
+        span, dt = (self.problem.time(step), self.problem.time(step + 1)), self.problem.dt
+        for begin, end in self.problem.system.stretches(*span):
+            if self.heard():
+                raise LeftOffError
+            # The length of a step is known better than the difference of its times.
+            u = self._advance(u, begin, end, dt if (begin, end) == span else end - begin)
+        return u
+
+    def _advance(self, u: Any, begin: float, end: float, whole: float) -> Any:
+        """Advance over a stretch of a given length in which nothing bends or jumps."""
+        now, place, level = self.scheme.begin(u, begin), 0, 0
         if not self.rates.adaptive:
-            before = self.scheme.begin(u, begin)
-            made = self.scheme.advance(before, begin, self.problem.dt, judged=False)
+            made = self.scheme.advance(now, begin, whole, judged=False)
             self._count(made)
             return self._kept(made, end)
-
         # Places are counted in the shortest substeps, so that those of a length lie side by side.
-        now, place, level = self.scheme.begin(u, begin), 0, 0
         largest = self._sizes(now.u, now.lumps)
         # What a field that begins as 0 grows from has no size of its own: that of others counts.
         floors = [_UNSEEN * max(largest) if it == 0 else 0.0 for it in largest]
@@ -375,8 +380,8 @@ class DividedSteps:
                 raise LeftOffError
             if level > _DEEPEST:
                 self._refuse(begin + (end - begin) * (place / (1 << _DEEPEST)))
-            length = self.problem.dt / (1 << level)
-            time = begin + self.problem.dt * (place / (1 << _DEEPEST))
+            length = whole / (1 << level)
+            time = begin + whole * (place / (1 << _DEEPEST))
             tried = self.scheme.advance(now, time, length, judged=True)
             error = self._judge(list(map(max, largest, floors)), tried)
             factor = _SAFETY * error ** (-1 / self.scheme.order) if error > 0 else math.inf
@@ -562,9 +567,8 @@ class TrBdf2:
         scale = np.maximum(_sizes(u), _sizes(given))
         far = _sizes(guess - u) > scale
         w = np.where(far, u, guess)
-        least = np.maximum(
-            self._rates.tolerance * (_WELL_BELOW if self._rates.adaptive else 1.0), _ROUNDING
-        )
+        aim = self._rates.tolerance * (_WELL_BELOW if self._rates.adaptive else 1.0)
+        least = np.maximum(aim, _ROUNDING)
         last = math.inf
 
         for _ in range(_ITERATIONS):

@@ -349,10 +349,9 @@ def _parts(problem: Problem, made: LinearSystem) -> npt.NDArray[Any]:
             pairs.append(np.stack([low[both], high[both]]))
     if pairs:
         a, b = np.concatenate(pairs, axis=1)
-        # Label 0 stays the held cells: their component is shifted to 0.
+        # The held cells are joined to nothing: they are node 0, so their component is 0, too.
         graph = sparse.coo_matrix((np.ones(len(a)), (a, b)), shape=(n + 1, n + 1))
         labels = sparse.csgraph.connected_components(graph, directed=False)[1][labels]
-        labels = np.where(held, 0, labels + 1 - labels[held][0])
     return np.asarray(labels)
 
 
