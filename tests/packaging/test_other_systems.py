@@ -178,7 +178,7 @@ def test_a_run_is_made_stopped_and_continued(elsewhere: Path) -> None:
 
 def test_a_plan_a_sweep_and_the_machine(elsewhere: Path) -> None:
     plan = json.loads(tetris_sim(elsewhere, "plan", "rod.yaml", "--json"))
-    assert plan["shares"]
+    assert plan["workers"][0]["method"] == "cpu.plain"
     swept = tetris_sim(elsewhere, "sweep", "rod.yaml", "--over", "initial.amplitude=1,2", "-o", "s")
     assert "2 runs, 0 failed" in swept
     assert "memory of the machine" in tetris_sim(elsewhere, "doctor")
