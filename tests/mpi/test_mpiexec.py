@@ -21,7 +21,7 @@ from tetris_sim.outputs.checkpoint.directory import find_checkpoint
 
 pytestmark = pytest.mark.mpi
 
-_LONG = 60.0  # seconds; never waited for unless a test fails
+_LONG = 240.0  # seconds; never waited for unless a test fails
 PLATE = """
 schema: 1
 grid: {{shape: [310, 230], size: [62 mm, 23 mm]}}
