@@ -79,8 +79,12 @@ def check(
     kind: str,
     devices: list[Any],
     team: ThreadTeam,
+    *,
+    ways: int = 4,
 ) -> None:
-    """Two GPUs and, between them, the CPU."""
+    """Two GPUs, with the CPU between them and without, halos beside the inside and before it; or
+    only some of these.
+    """
     stencil = stencil_of(name)
     boundary, dtype = boundary_of(kind, stencil.ndim), dtype_of(method, stencil)
     problem, _ = make_problem(
@@ -89,10 +93,10 @@ def check(
     wanted = run(CpuPlain(), problem, {}, team, (3 * BLOCK,))
     allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 3 * BLOCK, 3.0)
     gpus = [(method, device) for device in devices]
-    for each in ([gpus[0], (CpuPlain(), team), gpus[1]], gpus):
-        for beside in (False, True):
-            found = advance_in_slabs(problem, each, 3, beside=beside)
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+    mixed = [gpus[0], (CpuPlain(), team), gpus[1]]
+    for each, beside in ((mixed, True), (gpus, False), (mixed, False), (gpus, True))[:ways]:
+        found = advance_in_slabs(problem, each, 3, beside=beside)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
@@ -127,7 +131,7 @@ def test_emulated_gpus_and_a_cpu(
 ) -> None:
     first, second = HostGpu(), HostGpu()
     second.number = 1
-    check(method, name, shape, kind, [first, second], teams[2])
+    check(method, name, shape, kind, [first, second], teams[2], ways=2)
 
 
 @pytest.mark.gpu
