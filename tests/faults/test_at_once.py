@@ -44,7 +44,7 @@ def test_processes_that_compile_into_one_empty_cache_give_the_answer_of_one(tmp_
         )
         for it in configs
     ]
-    said = [process.communicate(timeout=120)[1] for process in started]
+    said = [process.communicate(timeout=600)[1] for process in started]
     assert [process.returncode for process in started] == [0] * PROCESSES, said
     assert not any("Traceback" in it or "cannot" in it for it in said), said
 
@@ -67,7 +67,7 @@ def test_of_runs_into_one_folder_one_is_made_and_the_others_say_why_not(tmp_path
         subprocess.Popen(command("run", config, "-q"), stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    said = [process.communicate(timeout=120)[1] for process in started]
+    said = [process.communicate(timeout=600)[1] for process in started]
     codes = [process.returncode for process in started]
     assert sorted(codes) == [0, 2, 2], said
     for code, text in zip(codes, said, strict=True):
