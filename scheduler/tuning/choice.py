@@ -113,6 +113,7 @@ class TunerEntry:
         speeds: timings as a finalist.
         tried: whether it was tried, successfully or not.
         late: whether it was skipped for lack of time.
+        outlasts: whether it was skipped because the run would be over before it is compiled.
         lost: whether its first timing was so far behind others that it was not timed again.
         note: why it was not tried or is not used; empty if it may be used.
         check: outcome of the comparison with the reference; empty if it was not made.
@@ -125,6 +126,7 @@ class TunerEntry:
     speeds: list[Speed] = field(default_factory=list)
     tried: bool = False
     late: bool = False
+    outlasts: bool = False
     lost: bool = False
     note: str = ""
     check: str = ""

@@ -187,7 +187,9 @@ class _Competition:
             return "not tried: the method is less than half as fast as another"
         # A method that was never opened is assumed to compile `_OTHERS_TAKE` times as long as the
         # first candidate.
-        if (_expected_opening(entry, timed) or _OTHERS_TAKE * timed[0].opening) > run_seconds:
+        expected = _expected_opening(entry, timed) or _OTHERS_TAKE * timed[0].opening
+        entry.outlasts = expected > run_seconds
+        if entry.outlasts:
             return f"not tried: the whole run takes about {run_seconds:.2g} s"
         return ""
 

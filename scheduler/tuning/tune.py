@@ -55,6 +55,7 @@ _FEWER_SECONDS = 0.05
 # Fraction of the points in the check of a remembered choice, which was checked in full when it was
 # made.
 _RECALL_EFFORT = 0.1
+_CLEARLY_LONGER = 2.0  # times a run
 _NO_LONGER = 1.01  # of the time of a run: another of its length is no longer
 # Behaviour for short runs, and where measuring is not allowed.
 _SHORT_RUN = 0.5  # seconds; shorter runs gain nothing by a faster choice
@@ -286,8 +287,8 @@ def _measured(
         return choice
     # Only the best guess of each method has to be tried: whether a method is competitive, not
     # whether its last tile size is.
-    complete = all(entry.tried for entry in entries if entry.candidate.guess == 0)
-    return _kept(problem, key, choice, terms, complete=complete)
+    left = [entry for entry in entries if entry.candidate.guess == 0 and not entry.tried]
+    return _kept(problem, key, choice, terms, left)
 
 
 def _keep_unfinished(
@@ -316,7 +317,7 @@ def _keep_unfinished(
 
 
 def _kept(
-    problem: Problem, key: tuned.Key, choice: Choice, terms: Terms, *, complete: bool
+    problem: Problem, key: tuned.Key, choice: Choice, terms: Terms, left: Sequence[TunerEntry]
 ) -> Choice:
     """Store a choice for later runs, and return it with a sentence if it is not valid for runs of
     any length.
@@ -326,18 +327,21 @@ def _kept(
         key: key to store it under.
         choice: the measured choice.
         terms: constraints of the tuning.
-        complete: whether each method had its turn.
+        left: best guesses of methods that had no turn.
     """
-    if complete:
+    if not left:
         _remember(key, choice, good_for=None)
         return choice
     if not terms.anew and not _longer(problem, choice.speed, terms, _SHORT_RUN):
         _remember(key, choice, good_for=_SHORT_RUN)
         return choice
 
-    # Methods that had no turn get one in a later run if it is long enough to gain by it; their
-    # kernels are compiled by then.
+    # Methods that had no turn get one in a later run if it is long enough to gain by it. What this
+    # run was too short for, one that is clearly longer may be long enough for.
     good_for = MUCH_LONGER * terms.budget
+    if any(entry.outlasts for entry in left):
+        seconds = _updates(problem) / (choice.speed.points_per_second + terms.beside)
+        good_for = min(good_for, _CLEARLY_LONGER * seconds)
     _remember(key, choice, good_for=good_for)
     again = _longer(problem, choice.speed, terms, good_for)
     left_out = (

@@ -119,6 +119,17 @@ def test_no_more_time_is_spent_on_trials_than_the_run_takes(use: Use) -> None:
     assert second.opened != []
 
 
+def test_what_a_short_run_left_out_has_its_turn_in_one_that_is_twice_as_long(use: Use) -> None:
+    # A step of the first method takes at least 3 ms, and its code 0.4 s to compile.
+    second, quick = FakeMethod("cpu.b", (FAST,)), FakeMethod("cpu.a", (SLOW,), opening_s=0.4)
+    use(second, quick)
+    choice = tune(problem_of(steps=250), MACHINE, TERMS)
+    assert (choice.method.name, second.opened) == ("cpu.a", [])
+    tune(problem_of(steps=300), MACHINE, TERMS)
+    assert second.opened == []
+    assert tune(problem_of(steps=2000), MACHINE, TERMS).method.name == "cpu.b"
+
+
 def test_a_method_whose_best_guess_is_far_behind_gets_no_second_trial_unless_all_is_asked_for(
     use: Use,
 ) -> None:
