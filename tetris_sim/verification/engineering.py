@@ -9,6 +9,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
 from tetris_sim.verification.heated import electric_cases
 from tetris_sim.verification.standards import Answer, Standard, StandardRow
@@ -477,10 +480,109 @@ def _counterflow() -> Standard:
     return Standard("counterflow through a wall", _NTU, sections, look)
 
 
+# Layers that are laid down: between two of them a slab has its series.
+
+_SERIES = (
+    "H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (1959), chapter 3, the "
+    "series of a slab from layer to layer"
+)
+_LAID = {"conductivity": 50.0, "density": 8000.0, "specific_heat": 500.0}
+_SPREADS = 50.0 / 8000.0 / 500.0  # diffusivity of the same [m^2/s]
+
+
+def _laying() -> Iterator[Standard]:
+    yield _joined()
+    yield _wall_of_beads()
+
+
+def _slab(profile: Numbers, length: float, time: float, held: float | None = None) -> Numbers:
+    """The temperatures of a slab after a time, at as many places as at first; the face at 0 is held
+    at a temperature or insulated, the other one is insulated.
+    """
+    x = (np.arange(len(profile)) + 0.5) * length / len(profile)
+    k = (np.arange(400) + (0.0 if held is None else 0.5)) * np.pi / length
+    shapes = np.cos(np.outer(k, x)) if held is None else np.sin(np.outer(k, x))
+    begin = 0.0 if held is None else held
+    amplitude = 2 * (shapes * (profile - begin)).mean(axis=1)
+    # The mean of what is insulated is no wave.
+    amplitude[0] /= 2 if held is None else 1
+    return np.asarray(begin + (amplitude * np.exp(-_SPREADS * k**2 * time)) @ shapes)
+
+
+def _laid_down(n: int, width: float, layers: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Layers of n cells one over the other, in nothing; the first one is there at the beginning."""
+    regions = [
+        {
+            "name": f"layer {k}",
+            "material": "steel",
+            "box": {"x": [k * width, (k + 1) * width]},
+            **it,
+        }
+        for k, it in enumerate(layers)
+    ]
+    return {
+        "grid": {"shape": [n * len(layers)], "size": [width * len(layers)]},
+        "model": {
+            "type": "heat",
+            "materials": {"steel": _LAID},
+            "regions": [{"name": "nothing", "void": True}, *regions],
+        },
+        "boundaries": {"*": _INSULATED},
+        **more,
+    }
+
+
+def _joined() -> Standard:
+    # The first half has begun to even out when the second one is joined to it.
+    width, joined, end = 0.02, 4.0, 10.0
+    initial = {"type": "expression", "expression": f"300 + 200*cos(pi*x/{width})"}
+    sections = _laid_down(
+        *(100, width, [{}, {"from": joined, "arrives_at": 900}]),
+        initial=initial,
+        time={"t_end": end},
+    )
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        half = (np.arange(2000) + 0.5) / 2000
+        first = _slab(300 + 200 * np.cos(np.pi * half), width, joined)
+        both = _slab(np.concatenate([first, np.full(2000, 900.0)]), 2 * width, end - joined)
+        for part in (0.25, 0.5, 0.75):
+            exact = float(both[int(4000 * part) - 1 : int(4000 * part) + 1].mean())
+            found = answer.temperature(2 * width * part)
+            yield StandardRow(f"at {part:g} of the width [degC]", exact, 0.05, found)
+
+    return Standard("two layers that are joined", _SERIES, sections, look)
+
+
+def _wall_of_beads() -> Standard:
+    # On a cold table; every layer finds those below still warm.
+    width, count, pause, hot, cold = 0.003, 8, 2.0, 1500.0, 20.0
+    times = [{"from": pause * k, "arrives_at": hot} for k in range(count)]
+    sections = _laid_down(
+        *(10, width, times),
+        initial={"type": "constant", "value": hot},
+        time={"t_end": pause * count, "scheme": "implicit", "dt": 0.02},
+    )
+    sections["boundaries"] = {"x-": {"type": "dirichlet", "value": cold}, "*": _INSULATED}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        state: Numbers = np.empty(0)
+        for layers in range(1, count + 1):
+            state = np.concatenate([state, np.full(400, hot)])
+            state = _slab(state, layers * width, pause, cold)
+        for layers in (1, 4, 7):
+            exact = float(state[400 * layers - 1 : 400 * layers + 1].mean())
+            found = answer.temperature(layers * width)
+            yield StandardRow(f"over layer {layers} [degC]", exact, 0.5, found)
+
+    return Standard("wall of beads on a cold table", _SERIES, sections, look)
+
+
 _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _radiation,
     _enclosures,
     electric_cases,
     _streams,
     _reactions,
+    _laying,
 )
