@@ -122,9 +122,18 @@ def substeps_of(
         local: whether no number of the whole grid is among the parameters.
     """
     if not local:
+        known = made.hoist.parameters(parts.values(chosen[2], made))
+        marks = np.concatenate([np.empty(0), *(it.knots for it in known if it.knots is not None)])
 
         def numbers(begin: float, length: float, found: Mapping[str, float]) -> Numbers:
-            return made.hoist.numbers({**parts.values(length, made), **found}, begin)
+            values = {**parts.values(length, made), **found}
+            # Steps of a given length read means where a pulse begins or ends; others end there.
+            if errors or not ((marks >= begin) & (marks < begin + length)).any():
+                return made.hoist.numbers(values, begin)
+            rows = (
+                it.rows(lambda n: begin + n * length, 0, 1) for it in made.hoist.parameters(values)
+            )
+            return np.array([row[0, 0] for row in rows])
 
         return Substeps(errors, *chosen, numbers)
 

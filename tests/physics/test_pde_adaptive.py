@@ -250,6 +250,22 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("time", [{"scheme": "euler"}, {"scheme": "rk4", "tolerance": 1e-6}])
+def test_no_step_with_numbers_of_the_whole_grid_misses_a_pulse(time: dict[str, Any]) -> None:
+    found = ts.run(
+        {
+            "grid": {"shape": [8], "size": [8]},
+            "model": {
+                "type": "pde",
+                "fields": {"u": field(f"0.1*laplace(u) + u - mean(u) + {PULSED[0]}", 0.0)},
+            },
+            "boundaries": {"*": {"type": "neumann"}},
+            "time": {**time, "t_end": 1000},
+        }
+    )
+    assert found.field().mean() == pytest.approx(1.0, rel=1e-6)
+
+
 @pytest.mark.parametrize("time", STEPS, ids=str)
 @pytest.mark.parametrize("pulse", [*PULSED, "a face"])
 def test_no_step_misses_or_repeats_a_pulse(time: dict[str, Any], pulse: str) -> None:
