@@ -360,7 +360,7 @@ def examine(
         model.model_dump(mode="json"),
         request.model_dump(mode="json", include={"grid", "boundaries", "time", "control", *begins}),
     ]
-    decides = request.control or lumps_in(model) or model.electric
+    decides = request.control or lumps_in(model) or (model.electric and model.electric.follows)
     run = next(_RUNS) if anew and decides else 0
     files = stamps(texts_in(values))
     return _examine(_Question(json.dumps(values), files, run, time, model, request, signals))
@@ -484,7 +484,7 @@ def _look(question: _Question, mistakes: dict[str, str]) -> Body:
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
     around, currents = Around(enclosures=enclosures), None
-    if (circuit := find_circuit(model, found)) is not None:
+    if (circuit := find_circuit(model, found, beyond.periodic)) is not None:
         currents = circuit.begin(getattr(request.initial, "value", _USUAL))
         if circuit.follows:
             rates = body.conduction().rates(1.0, tuple((0, n) for n in grid.shape))

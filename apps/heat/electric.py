@@ -16,7 +16,7 @@ import base64
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +41,7 @@ from tetris_sim.solvers.elliptic import ResistorNetwork, ResistorState
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
+    from tetris_sim.apps.heat.materials import ContactSection
     from tetris_sim.apps.heat.model import HeatModel
     from tetris_sim.apps.heat.survey import GridScan
     from tetris_sim.config.sections.schema import Request
@@ -86,10 +87,24 @@ class ElectricSection(Section):
     electrodes: Annotated[tuple[ElectrodeSection, ...], Field(min_length=2)]
     """Where current comes in and goes out; one of them has a voltage."""
 
+    @property
+    def follows(self) -> bool:
+        """Whether a conductivity depends on temperature."""
+        return not all(isinstance(it, float) for it in self.conductivities.values())
+
 
 def electric_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
     """Yield names that are nothing, and what currents cannot go with, with key paths."""
-    if (electric := model.electric) is None:
+    electric = model.electric
+    resisting = [(n, it) for n, it in enumerate(model.contacts) if it.electric_resistance]
+    for number, contact in resisting:
+        carries = {} if electric is None else electric.conductivities
+        if lacks := [it for it in contact.between if it not in carries]:
+            told = (
+                f"model.electric.conductivities has none of {listed(lacks, 'and')}, so no current"
+            )
+            yield ("model", "contacts", number, "electric_resistance"), f"{told} flows there"
+    if electric is None:
         return
     path: KeyPath = ("model", "electric")
     known = {*model.substances()}
@@ -203,7 +218,9 @@ class Circuit:
 
     Args:
         electric: its section.
+        contacts: of its materials.
         found: the body.
+        periodic: per axis.
 
     Attributes:
         follows: whether a conductivity depends on temperature.
@@ -212,7 +229,13 @@ class Circuit:
         ConfigError: nothing conducts at an electrode, or a current has no way.
     """
 
-    def __init__(self, electric: ElectricSection, found: GridScan) -> None:
+    def __init__(
+        self,
+        electric: ElectricSection,
+        contacts: Sequence[ContactSection],
+        found: GridScan,
+        periodic: Sequence[bool],
+    ) -> None:
         self.grid, self.section = found.painting.grid, electric
         grid, n = self.grid, self.grid.n_points
         whole = tuple((0, m) for m in grid.shape)
@@ -233,25 +256,37 @@ class Circuit:
         self.follows = bool(self._laws)
         carries = np.array([laws[name] is not None for name in names])[ids]
 
-        # Pairs of unknowns with what makes resistances of conductivities on either side [1/m].
-        flat, pairs = np.arange(n).reshape(grid.shape), list[tuple[Any, Any, Any, Any]]()
+        # Pairs of unknowns with what makes resistances of conductivities on either side [1/m], and
+        # half of what their contact resists [Ohm].
+        flat, pairs = np.arange(n).reshape(grid.shape), list[tuple[Any, Any, Any, Any, Any]]()
+        joined = _joined(contacts, found)
         for axis in range(grid.ndim):
-            low, high = _sides(axis)
             half = np.broadcast_to(grid.distances(axis, whole), grid.shape) / 2
-            on = carries[low] & carries[high]
-            area = np.broadcast_to(grid.areas(axis, whole)[low], on.shape)
+            area = np.broadcast_to(grid.areas(axis, whole), grid.shape)
+            above, beyond, carry, other_ids = (
+                np.roll(it, -1, axis) for it in (flat, half, carries, ids)
+            )
+            joint = joined[axis][ids, other_ids]
             # Nothing flows through the faces that an axis or a centre takes away.
-            on = on & (area > 0)
-            own, other = half[low][on] / area[on], half[high][on] / area[on]
-            pairs.append((flat[low][on], flat[high][on], own, other))
+            on = carries & carry & (area > 0) & np.isfinite(joint)
+            if not periodic[axis] or grid.shape[axis] == 1:
+                on[(slice(None),) * axis + (-1,)] = False
+            own, other = half[on] / area[on], beyond[on] / area[on]
+            pairs.append((flat[on], above[on], own, other, joint[on] / area[on] / 2))
         # An electrode is one unknown more, which touches the cells under it.
         for number, it in enumerate(electric.electrodes):
+            if periodic[grid.axis_names.index(it.face[:-1])]:
+                msg = f"model.electric.electrodes.{number}: {it.face} is no face; it is periodic"
+                raise ConfigError(msg)
             cells, own = _covered(grid, it, carries, flat)
             if not len(cells):
                 msg = f"model.electric.electrodes.{number}: nothing that conducts lies there"
                 raise ConfigError(msg)
-            pairs.append((cells, np.full(len(cells), n + number), own, np.zeros(len(cells))))
-        a, b, self._own, self._other = (np.concatenate(it) for it in zip(*pairs, strict=True))
+            nothing = np.zeros(len(cells))
+            pairs.append((cells, np.full(len(cells), n + number), own, nothing, nothing))
+        a, b, self._own, self._other, self._joint = (
+            np.concatenate(it) for it in zip(*pairs, strict=True)
+        )
         ends = [n + k for k, it in enumerate(electric.electrodes) if it.voltage is not None]
         volts = [it.voltage for it in electric.electrodes if it.voltage is not None]
         drive = np.append(np.zeros(n), [it.current or 0.0 for it in electric.electrodes])
@@ -309,8 +344,9 @@ class Circuit:
         return Currents(it.potential[:n].reshape(shape), it.heat[:n].reshape(shape), tuple(ends))
 
     def _solved(self, s: Numbers) -> ResistorState:
-        a, b = self._network.a, self._network.b
-        return self._network.at(self._own / s[a], self._other / s[b])
+        # Half of the heat of a contact goes to either side.
+        own, other = self._own / s[self._network.a], self._other / s[self._network.b]
+        return self._network.at(own + self._joint, other + self._joint)
 
     def slopes(self, state: Numbers) -> Callable[[Numbers], Numbers]:
         """Return what makes flat changes of heat [W] of flat changes of temperatures: as the
@@ -441,12 +477,13 @@ class JouleHeat:
         self._take(now)
 
 
-def find_circuit(model: HeatModel, found: GridScan) -> Circuit | None:
+def find_circuit(model: HeatModel, found: GridScan, periodic: Sequence[bool]) -> Circuit | None:
     """Return what conducts in a body; None if it has no electrodes.
 
     Args:
         model: with its section.
         found: the body.
+        periodic: per axis.
 
     Raises:
         ConfigError: nothing conducts at an electrode, or a current has no way.
@@ -460,12 +497,23 @@ def find_circuit(model: HeatModel, found: GridScan) -> Circuit | None:
             "numbers. Electric conductivities may depend on it"
         )
         raise ConfigError(msg)
-    return Circuit(electric, found)
+    return Circuit(electric, model.contacts, found, periodic)
 
 
-def _sides(axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    before = (slice(None),) * axis
-    return (*before, slice(None, -1)), (*before, slice(1, None))
+def _joined(contacts: Sequence[ContactSection], found: GridScan) -> Numbers:
+    """What contacts resist to currents, by axis and ids, per area of the faces of cells (ndim,
+    n_ids, n_ids) [Ohm m^2].
+    """
+    # It reads the sections of bodies, and these read the one of currents.
+    from tetris_sim.apps.heat.survey import joints
+
+    resisting = [
+        it.model_copy(update={"resistance": it.electric_resistance, "emissivity": None})
+        for it in contacts
+        if it.electric_resistance is not None
+    ]
+    table, _ = joints(found.painting, resisting, found.painting.cuts.shares())
+    return table[:, found.of_id][:, :, found.of_id]
 
 
 def _covered(grid: Grid, it: ElectrodeSection, carries: Any, flat: Any) -> tuple[Any, Numbers]:

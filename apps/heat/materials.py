@@ -548,9 +548,15 @@ class FluidSection(Section):
         return found
 
 
+ElectricResistance = Annotated[
+    float,
+    Quantity("an electric contact resistance", "ohm m^2", ("1e-9 ohm m^2",), "nonnegative"),
+]
+
+
 class ContactSection(Section):
-    """The joint of two materials, wherever they touch: what it resists, or a gap, thin beside
-    a cell, across which their surfaces radiate to each other.
+    """The joint of two materials, wherever they touch: what it resists to heat and currents, or a
+    gap, thin beside a cell, across which their surfaces radiate to each other.
     """
 
     between: tuple[str, str]
@@ -559,11 +565,16 @@ class ContactSection(Section):
     """[m^2 K/W]; of a gap that radiates, nothing is conducted if it is not given."""
     emissivity: tuple[Emissivity, Emissivity] | None = None
     """Of both materials, in their order; between them 1/(1/e1 + 1/e2 - 1) counts."""
+    electric_resistance: ElectricResistance | None = None
+    """[ohm m^2]; half of the heat of a current through it goes to either side."""
 
     @model_validator(mode="after")
     def _resists_or_radiates(self) -> ContactSection:
-        if self.resistance is None and self.emissivity is None:
-            msg = "give the resistance of the contact, the emissivity of both sides, or both"
+        if {self.resistance, self.emissivity, self.electric_resistance} == {None}:
+            msg = (
+                "give the resistance of the contact, the emissivity of both sides, or both; or its "
+                "electric_resistance"
+            )
             raise ValueError(msg)
         if self.resistance == 0 and self.emissivity is not None:
             msg = "surfaces with no resistance between them have one temperature; leave emissivity"
@@ -573,7 +584,9 @@ class ContactSection(Section):
     @property
     def conducts(self) -> float:
         """Its resistance, infinite where only radiation crosses it [m^2 K/W]."""
-        return math.inf if self.resistance is None else self.resistance
+        if self.resistance is not None:
+            return self.resistance
+        return 0.0 if self.emissivity is None else math.inf
 
     @property
     def radiance(self) -> float:

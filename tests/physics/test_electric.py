@@ -320,6 +320,79 @@ def test_conductivities_are_numbers_formulas_or_tables() -> None:
         make_config(follows({"table": [[20, 1e6], [100, 0]]}))
 
 
+CONTACT = {"between": ["good", "bad"], "electric_resistance": "2e-9 ohm m2"}
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_contacts_resist_and_heat_either_side(graded: bool) -> None:
+    sections: dict[str, Any] = {"model": {"contacts": [CONTACT]}}
+    if graded:
+        edges = {"edges": [0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.085, 0.1]}
+        sections["grid"] = {"shape": [10, 6], "size": [0.1, 0.06], "graded": {"x": edges}}
+    driven = {"face": "x-", "current": 100.0}, ENDS[1]
+    plain = {key: it for key, it in sections.items() if key != "model"}
+    found, without = currents(*driven, **sections), currents(*driven, **plain)
+    # Two contacts of the whole section, V = I (R + 2 R_c).
+    voltage, before = found.electrodes[0][0], without.electrodes[0][0]
+    assert voltage == pytest.approx(before + 100 * 2 * 2e-9 / 0.06, rel=1e-10)
+    assert found.power == pytest.approx(100 * voltage, rel=1e-10)
+    more = (found.heat - without.heat).sum(axis=0)
+    half = 100**2 * 2e-9 / 0.06 / 2
+    np.testing.assert_allclose(more, half * np.isin(range(10), [5, 6, 7, 8]), atol=1e-6 * half)
+
+
+def test_a_contact_on_a_curved_surface_has_its_true_area() -> None:
+    """Half a disc whose contact is all that resists: I = V pi r / R_c, faces of cells are stairs."""
+    grid = {"shape": [50, 30], "size": [0.1, 0.06]}
+    disc = {"material": "bad", "where": "hypot(x - 0.1, y - 0.03) < 0.02"}
+    contact = {"between": ["bad", "good"], "electric_resistance": 1e-5}
+    ends = ENDS[0], {"face": "x+", "voltage": 0, "where": "abs(y - 0.03) < 0.019"}
+    model = {"regions": [{"material": "good"}, disc], "contacts": [contact]}
+    found = currents(*ends, grid=grid, model=model)
+    assert found.electrodes[0][1] == pytest.approx(2 * np.pi * 0.02 / 1e-5, rel=0.01)
+
+
+def test_currents_cross_a_periodic_seam() -> None:
+    """Wherever the seam lies, a ring is the same ring."""
+    full = {
+        "grid": {
+            "coordinates": "cylindrical",
+            "axes": ["r", "theta"],
+            "shape": [6, 36],
+            "size": [0.02, "360 deg"],
+            "origin": {"r": "10 mm"},
+        },
+        "boundaries": {"r": {"type": "neumann", "flux": 0}},
+    }
+    across = [{"material": "good"}]
+    found = []
+    for first in (0.0, 2.0):
+        ends = [
+            {"face": "r+", "where": f"abs(theta - {at % 6.283185307179586}) < 0.3", "voltage": v}
+            for at, v in ((first + 0.6, 1), (first + 5.6, 0))
+        ]
+        model = {"regions": across, "materials": {"good": METAL, "bad": METAL}}
+        found.append(currents(*ends, **full, model=model).electrodes[0][1])
+    assert found[0] == pytest.approx(found[1], rel=0.03)
+
+
+def test_contacts_need_currents_and_electrodes_faces() -> None:
+    lone: dict[str, Any] = {"contacts": [{**CONTACT, "between": ["good", "worse"]}]}
+    lone["materials"] = {"good": METAL, "bad": METAL, "worse": METAL}
+    with pytest.raises(ConfigMistakesError, match="has none of worse") as caught:
+        make_config(config(model=lone))
+    assert "model.contacts.0.electric_resistance" in str(caught.value)
+    made = config(model={"contacts": [CONTACT]})
+    del made["model"]["electric"]
+    with pytest.raises(ConfigMistakesError, match="has none of good and bad"):
+        make_config(made)
+    with pytest.raises(ConfigMistakesError, match="electric_resistance"):
+        make_config(config(model={"contacts": [{"between": ["good", "bad"]}]}))
+    around = {"x": {"type": "periodic"}, "y": {"type": "neumann", "flux": 0}}
+    with pytest.raises(ConfigMistakesError, match="it is periodic"):
+        make_config(config(boundaries=around))
+
+
 @pytest.mark.parametrize(
     "case",
     [*electric_cases()],

@@ -373,6 +373,7 @@ def electric_cases() -> Iterator[Standard]:
     yield _bent_bar()
     yield _hotter_wire()
     yield _fuse()
+    yield _joined_wires()
     yield _bent_metal()
 
 
@@ -490,6 +491,33 @@ def _fuse() -> Standard:
         yield StandardRow("time to melt [s]", time, 5e-3 * time, time * time / reached)
 
     return Standard("fuse", _ONDERDONK, sections, look)
+
+
+def _joined_wires() -> Standard:
+    # Two wires between cold ends: a contact that heats, and whose heat leaves to either side.
+    length, density, joint = 0.1, 1e6, 1e-8
+    electrodes = [{"face": "x-", "current": density}, {"face": "x+", "voltage": 0.0}]
+    other = {"material": "other", "box": {"x": [length / 2, length]}}
+    made = _carrying(
+        electrodes,
+        materials={"copper": _COPPER, "other": _COPPER},
+        regions=[{"material": "copper"}, other],
+        contacts=[{"between": ["copper", "other"], "electric_resistance": joint}],
+    )
+    made["model"]["electric"]["conductivities"]["other"] = _CARRIES
+    sections = {"grid": {"shape": [100], "size": [length]}, **made}
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        power, k = answer.flows()["currents"], _COPPER["conductivity"]
+        resistance = length / _CARRIES + joint
+        found = power / density**2
+        yield StandardRow("R + R_c [Ohm m^2]", resistance, 1e-8 * resistance, found)
+        # What is conducted away, of the wires and of the contact.
+        middle = 20 + density**2 * (length / _CARRIES / 8 + joint / 4) * length / k
+        place = length / 2 - length / 200
+        yield StandardRow("contact [degC]", middle, 0.015, answer.temperature(place))
+
+    return Standard("two wires with a contact", "V = I (R + R_c)", sections, look)
 
 
 def _bent_metal() -> Standard:
