@@ -17,7 +17,6 @@ import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import Slopes
 from tetris_sim.model.step_control import Signal
 from tetris_sim.solvers.elliptic import ResistorNetwork, ResistorState
+from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:

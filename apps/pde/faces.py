@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn, Protocol
 
@@ -64,6 +63,7 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.support import dataclass
 
 Givens = Mapping[tuple[int, int], tuple[Node | None, ...]]  # by axis and side
 

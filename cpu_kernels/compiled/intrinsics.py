@@ -64,7 +64,7 @@ def cfunc(signature: Any, *, cache: bool, **options: Any) -> Callable[[Any], Any
     def compiled(function: Any) -> Any:
         made = CFunc(function, normalize_signature(signature), locals={}, options=options)
         if cache:
-            made._cache = KeptCode(function)
+            made._cache = KeptCode(function)  # type: ignore[attr-defined]
         made.compile()
         return made
 

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from tetris_sim.model.stencil import scale
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.choice import Speed, middle
 from tetris_sim.solvers.krylov import conjugate_gradients
+from tetris_sim.support import dataclass
 
 # Trial problems: the same stencil, kinds of boundaries and dtype on fewer points with random data,
 # to be timed or compared with the reference.
@@ -121,18 +121,20 @@ def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
 
     The range is that of some boxes of the grid, which are read when numbers are first wanted.
     """
+    # The cycle ends where no point of a small grid asks for more.
+    cycle = min(_RANDOM_NUMBERS, math.prod(shape) + problem.n_fields)
 
     @functools.lru_cache(maxsize=2 * problem.n_fields)
     def windows(field: int, length: int) -> Field:
         # Row k is numbers[k : k + length], cyclic; rows are copied in one go, which is ten times as
         # fast as point by point, and a trial problem has millions of points.
         return np.lib.stride_tricks.sliding_window_view(
-            np.resize(numbers()[field], _RANDOM_NUMBERS + length - 1), length
+            np.resize(numbers()[field], cycle + length - 1), length
         )
 
     @functools.cache
     def numbers() -> list[Field]:
-        units = np.random.default_rng(0).uniform(0.0, 1.0, _RANDOM_NUMBERS)
+        units = np.random.default_rng(0).uniform(0.0, 1.0, cycle)
         return [
             (low * (1 - units) + high * units).astype(problem.dtype)
             for low, high in _ranges(problem)
@@ -145,11 +147,11 @@ def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
             rows = np.ravel_multi_index(np.ix_(*ranges), shape[:-1])
         # Rows are numbered through the grid; each begins where its global position falls in the
         # cycle of random numbers.
-        first = (rows.reshape(slab.shape[:-1]) * shape[-1] + slab.start[-1]) % _RANDOM_NUMBERS
+        first = (rows.reshape(slab.shape[:-1]) * shape[-1] + slab.start[-1]) % cycle
         # Field f is shifted by f, so that fields differ at every point.
         return np.stack(
             [
-                windows(field, slab.shape[-1])[(first + field) % _RANDOM_NUMBERS]
+                windows(field, slab.shape[-1])[(first + field) % cycle]
                 for field in range(problem.n_fields)
             ]
         )

@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tetris_sim.config.sections.varying import read_file
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.outputs import tables
 from tetris_sim.outputs.tables import read_table
+from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import listed
 

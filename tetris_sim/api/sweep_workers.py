@@ -21,7 +21,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report, read_report
 from tetris_sim.simulation.resuming import RunStates
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support import keep_to
+from tetris_sim.support import dataclass, keep_to
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, first_line
@@ -268,9 +267,9 @@ def launch_batch(configs: Sequence[Config]) -> dict[str, Any]:
         simulation = stack.enter_context(
             open_simulation(problem, plan, outputs=outputs, stopping=stopping, clock=clock)
         )
-        for config, directory in zip(configs, directories, strict=True):
-            results.clear(directory)
-            atomic_text(directory / results.CONFIG, config.resolved_text())
+        for run in runs:
+            results.clear(run.directory)
+            atomic_text(run.directory / results.CONFIG, run.text)
         with clock.phase("output"):
             begun = simulation.snapshot()
             for k, run in enumerate(runs):
@@ -332,12 +331,13 @@ class _Member:
         directory: Path,
         meter: Meter | None,
     ) -> None:
+        self.text = config.resolved_text()
         run_id = str(uuid.uuid4())
         self.problem, self.directory = problem, directory
         self._meter = meter
         self.moved: Mapping[str, float] = {}  # see `WorkerGroup.moved`
         self.outputs = make_outputs(config, problem, directory, run_id=run_id, meter=meter)
-        states = RunStates(config, problem, plan, clock, earlier=None, run_id=run_id)
+        states = RunStates(self.text, problem, plan, clock, earlier=None, run_id=run_id)
         self.saving = Checkpoints.of(
             config.checkpoint,
             directory / results.CHECKPOINTS,

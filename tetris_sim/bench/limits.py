@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
@@ -32,6 +31,7 @@ from tetris_sim.model.equations import Equations
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.support import dataclass
 from tetris_sim.support.files import generated_module
 
 Bound = Literal["memory", "arithmetic"]

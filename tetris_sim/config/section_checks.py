@@ -1,8 +1,7 @@
 """Validation of each section by itself, with messages in the words of the configuration.
 
-The first half reads the annotations of the sections: which one a pydantic error location means,
-what is wanted there, which keys a section has, and where else a misplaced key belongs. The second
-half validates the sections and translates pydantic's errors.
+The first half reads annotations of sections: which one a pydantic error location means, what is
+wanted there, its keys, and where a misplaced one belongs. The second validates and translates.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import functools
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Union
 
 import annotated_types
@@ -30,6 +29,7 @@ from tetris_sim.config.sections.quantities import (
     split_unit,
 )
 from tetris_sim.config.sections.varying import Varying
+from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe, likely, listed, suggestion
 
 # "of at most 2147483647" would only distract from a message about something else.

@@ -14,8 +14,7 @@ each line one fused multiply-add: all exact methods compute this chain, in this 
 the materials on both sides, `Medium`, or is prescribed for every face, `Coefficients`. Where k and
 c depend on temperature or a material melts, the state is the enthalpy (`Enthalpy`).
 
-Boundary values and heat sources are rules: programs whose parameters are numbers by code (a
-material, a patch of a face) and by time step.
+Boundary values and heat sources are rules: programs of numbers by code (material, patch) and step.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -33,6 +32,7 @@ from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import PointLabels, Ranges
 from tetris_sim.model.step_control import NO_TIMES, Signal, across, mean
+from tetris_sim.support import dataclass
 
 # Enthalpy method: heat content as the state, where k and c depend on temperature or a material
 # undergoes phase change.

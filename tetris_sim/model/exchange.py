@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.radiation import Enclosures, Slopes
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
+from tetris_sim.support import dataclass
 
 Places = npt.NDArray[np.int64]
 Span = tuple[float, float]  # begin and end [s]

@@ -12,7 +12,6 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim.apps.time_functions import StopCondition, read_condition
@@ -38,6 +37,7 @@ from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
+from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_text, remove_parts
 from tetris_sim.support.stopping import (
     NOTHING_DONE,
@@ -72,6 +72,11 @@ class Launched:
     stopping: Stopping
     clock: PhaseClock
     ranks: Communicator
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The configuration as it stands in the results and in checkpoints."""
+        return self.config.resolved_text()
 
 
 @dataclass
@@ -420,7 +425,9 @@ def _make_writers(
         meter=meter,
     )
 
-    states = RunStates(config, problem, plan, launched.clock, earlier=start.state, run_id=run_id)
+    states = RunStates(
+        launched.text, problem, plan, launched.clock, earlier=start.state, run_id=run_id
+    )
     within = start.path is not None and is_within(start.path, launched.directory)
     saving = Checkpoints.of(
         config.checkpoint,
@@ -457,7 +464,7 @@ def _end_if_asked(launched: Launched) -> None:
 
 def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
     """Make room for what the run writes, and say what it is."""
-    config, directory = launched.config, launched.directory
+    directory = launched.directory
     if overwrite:
         results.clear(directory)
     for name in (results.CONFIG, results.REPORT_JSON, results.REPORT_TEXT):
@@ -466,7 +473,7 @@ def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
     remove_orphans(directory / results.CHECKPOINTS)
     # Else a crash now would lead to a state after this one.
     forget_later(directory / results.CHECKPOINTS, launched.start.step)
-    atomic_text(directory / results.CONFIG, config.resolved_text())
+    atomic_text(directory / results.CONFIG, launched.text)
 
 
 def _report(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from tetris_sim.outputs.checkpoint import (
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.report import package_versions
+from tetris_sim.support import dataclass
 from tetris_sim.support.wording import PhaseClock
 
 log = logging.getLogger("tetris_sim")
@@ -213,7 +213,7 @@ class RunStates:
     """Makes the run state at any step of one run.
 
     Args:
-        config: what it does.
+        text: its configuration, as `Config.resolved_text` says it.
         problem: what it advances.
         plan: how.
         clock: how long it has taken so far.
@@ -223,7 +223,7 @@ class RunStates:
 
     def __init__(
         self,
-        config: Config,
+        text: str,
         problem: Problem,
         plan: Plan,
         clock: PhaseClock,
@@ -232,7 +232,7 @@ class RunStates:
         run_id: str,
     ) -> None:
         self._problem, self._clock, self._run_id = problem, clock, run_id
-        self._text = config.resolved_text()
+        self._text = text
         self._history: tuple[str, ...] = ()
         self._wall_before = 0.0
         if earlier is not None:

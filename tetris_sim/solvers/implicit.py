@@ -15,8 +15,7 @@ would be shorter than a sixteenth of it. Where faces are not linear, or the stat
 the balance is linearized about the last iterate until it holds.
 
 The error of a step is its difference from the embedded formula of third order (`error`, with w =
-sqrt(2) / 4) with values at the three times; solved with the same operator, the estimate is right
-for stiff parts too.
+sqrt(2) / 4) at the three times; solved with the same operator, it is right for stiff parts too.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
 from tetris_sim.solvers.steady import GROWS, best_constant, changes, rounding_of, unbalanced
 from tetris_sim.solvers.surface_flows import joules_of
+from tetris_sim.support import dataclass
 
 # Constants g, a and w of the formulas above.
 _G = 2 - math.sqrt(2)

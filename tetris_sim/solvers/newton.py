@@ -5,12 +5,11 @@ With f(u, t) the right-hand sides and h the step, TR-BDF2 (see `implicit.py`) so
     w - a h f(w, t') = c,                                       a = 1 - 1 / sqrt(2),
 
 and a steady state is the end of steps (1 - tau J) d = tau f in a time that grows as f shrinks
-(pseudo-transient continuation: C. T. Kelley, D. E. Keyes, SIAM J. Numer. Anal. 35 (1998) 508). J is
-exact: the formulas are differentiated (`linearisation.py`).
+(pseudo-transient continuation: C. T. Kelley, D. E. Keyes, SIAM J. Numer. Anal. 35 (1998) 508).
 
-Systems 1 - tau J of few unknowns, and of lines, are factorised. Of many, GMRES solves them with
-products J v of a compiled program, preconditioned by the mean of J, which transforms make
-diagonal; where faces do not allow those, with the sparse matrix and an incomplete factorisation.
+Systems 1 - tau J of few unknowns, and of lines, are factorised; J is exact (`linearisation.py`). Of
+many, GMRES solves them with products J v of a compiled program, preconditioned by the mean of J in
+transforms; where faces do not allow those, by an incomplete factorisation of the sparse matrix.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,7 @@ from tetris_sim.solvers.spectral.exponential import (
     product,
 )
 from tetris_sim.solvers.surface_flows import joules_of
+from tetris_sim.support import dataclass
 
 Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
 _DIRECT = 20_000  # unknowns of a system that is factorised

@@ -7,7 +7,6 @@ deviations that this allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import prepare
 from tetris_sim.simulation.workers import StateSnapshot
+from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True)
