@@ -182,6 +182,11 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
          "no Laplacian of a grid of 2 axes; allowed are heat-2d, star-2d9p, star-2d13p, box-2d9p"),
         ("model", "model: {type: heet}",
          "c.yaml:2:15: model.type: 'heet' was found; heat, stencil or pde is wanted (did you mean 'heat'?)"),
+        ("grid", "grid: {shape: [16.5]}", "c.yaml:1:16: grid.shape.0: 16.5 was found; a whole number greater "
+         "than 0 is wanted"),
+        ("grid", "grid: {shape: [0]}", "c.yaml:1:16: grid.shape.0: 0 was found; a whole number greater than 0 is wanted"),
+        ("grid", "grid: {shape: []}", "c.yaml:1:8: grid.shape: an empty list was found; a list of 1 to 3 entries, each "
+         "a whole number greater than 0 is wanted"),
         ("grid", "grid: {shape: [12, 9e15]}", "c.yaml:1:20: grid.shape.1: 9000000000000000.0 was found; "
          "at most 1e+12 is allowed"),
         ("time", "time: {t_end: 1 ms}\ncompute: {threads: 3000000000}",

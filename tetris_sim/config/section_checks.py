@@ -425,21 +425,21 @@ def _explain(
     complaints = error.errors(include_url=False, include_input=False)
     spots = [(find_spot(kind, complaint["loc"], (key,)), complaint) for complaint in complaints]
 
-    # Where one of the possible types matches and only a part of it is wrong, only that part is
-    # worth reporting.
+    # Where one of the possible types matches but for a part, only that part is worth reporting.
     inner = {
         spot.path[:choice]
         for spot, _ in spots
         for choice in spot.choices
         if len(spot.path) > choice
     }
-
+    # A list is called too short for entries that are wrong, too.
+    broken = {spot.path[:-1] for spot, _ in spots}
     # One finding per value of several types, the most informative first.
     told: set[KeyPath] = set()
     spots.sort(key=lambda pair: pair[1]["type"] not in _TELLING)
     for number, (spot, complaint) in enumerate(spots):
-        at_choice = len(spot.path) in spot.choices
-        if (at_choice and spot.path in inner) or spot.path in told:
+        short = complaint["type"] == "too_short" and spot.path in broken
+        if short or (len(spot.path) in spot.choices and spot.path in inner) or spot.path in told:
             continue
         if spot.choices:
             told.add(spot.path)
