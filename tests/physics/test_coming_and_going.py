@@ -231,8 +231,13 @@ def test_a_run_continued_before_at_and_after_a_change_has_the_same_bits(
     name: str, tmp_path: Path
 ) -> None:
     outputs = {"fields": {"every": "0.5 s"}, "statistics": {"every": "0.5 s"}, "pictures": False}
-    steps = make_config(BODIES[name], environ={}).build().changes
-    config = {**BODIES[name], "output": outputs, "checkpoint": {"every": "1 step", "keep": 100000}}
+    # Of what conducts badly steps are few, and each of them can be saved.
+    slow = {
+        key: {**it, "conductivity": 4} for key, it in BODIES[name]["model"]["materials"].items()
+    }
+    body = _changed(BODIES[name], model={"materials": slow})
+    steps = make_config(body, environ={}).build().changes
+    config = {**body, "output": outputs, "checkpoint": {"every": "1 step", "keep": 1000}}
 
     def asked(directory: Path) -> Any:
         return make_config(
@@ -247,9 +252,8 @@ def test_a_run_continued_before_at_and_after_a_change_has_the_same_bits(
             if int(path.stem.split("_")[1]) > step:
                 path.unlink()
         launch(asked(folder), resume="auto")
-        for file in ("statistics.csv", "fields/fields_{:08d}.h5"):
-            if "fields" not in file:
-                assert (folder / file).read_text() == (tmp_path / "whole" / file).read_text()
+        tables = [it / "statistics.csv" for it in (folder, tmp_path / "whole")]
+        assert tables[0].read_text() == tables[1].read_text()
         with h5py.File(folder / "fields.h5") as one, h5py.File(tmp_path / "whole/fields.h5") as two:
             np.testing.assert_array_equal(one["temperature"], two["temperature"])
         assert {it.name for it in (folder / "fields").iterdir()} >= {
