@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from tetris_sim.api.coupling import Coupled, couple
     from tetris_sim.api.fitting import fit
+    from tetris_sim.api.gradients import gradient
     from tetris_sim.api.pde import solve_pde
     from tetris_sim.api.result import Result, open_result
     from tetris_sim.api.running import preview, run, simulate
@@ -87,6 +88,7 @@ _LAZY = {
     "Simulation": "tetris_sim.simulation.loop",
     "open_simulation": "tetris_sim.simulation.loop",
     "fit": "tetris_sim.api.fitting",
+    "gradient": "tetris_sim.api.gradients",
     "solve_pde": "tetris_sim.api.pde",
     "sweep": "tetris_sim.api.sweeping",
 }
@@ -112,6 +114,7 @@ __all__ = [
     "effective_conductivity",
     "find_machine",
     "fit",
+    "gradient",
     "live",
     "load_config",
     "make_config",

@@ -209,6 +209,24 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
     )
 
 
+def as_equations_at_rest(rest: Problem) -> Problem:
+    """Write the explicit step of a body that does not move as one of equations.
+
+    Args:
+        rest: of a body without k(T) and melting.
+
+    Raises:
+        ConfigError: something in it changes with time in too many ways.
+    """
+    # A body whose heat capacity moves by nothing.
+    shape = rest.grid.shape
+    flows = tuple(
+        np.zeros([n + (k == axis) for k, n in enumerate(shape)]) for axis in range(len(shape))
+    )
+    still = Carrying(flows, "central", 0.0, rest.dt_limit)
+    return replace(set_in_motion(rest, still, TimeSection(steps=rest.steps)), moving=None)
+
+
 def _mirror(face: Face) -> Face:
     return face if isinstance(face, Periodic) else Neumann()
 

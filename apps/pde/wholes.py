@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.apps.domain import KeyPath
-from tetris_sim.apps.initial import block_box, blocks_of, slices_in
+from tetris_sim.apps.initial import block_box, blocks_of, positions, slices_in
 from tetris_sim.apps.pde.language import Language, Mistake
 from tetris_sim.apps.pde.simplify import has_operators, scalar_value, slope_of
 from tetris_sim.apps.time_functions import TIME, formula, loose_names, names_in, substitute
@@ -33,11 +33,16 @@ from tetris_sim.model.formula import (
     Node,
     Operation,
     Variable,
+    compile_expression,
+    evaluate,
+    evaluate_each,
     walk,
 )
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.linearisation import gradients
 from tetris_sim.model.problem import Field as State
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.program import Programs
 from tetris_sim.model.reference import values_of_a_step
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.support import dataclass
@@ -376,3 +381,93 @@ def _normal_block(seed: int, step: int, index: tuple[int, ...], shape: tuple[int
     # Halves between whole numbers: neither 0 nor 1, whose normal numbers are infinite.
     unit = (words.astype(np.float64) + 0.5) * 2.0**-53
     return np.asarray(ndtri(unit).reshape([high - low for low, high in box]))
+
+
+class FinalNumber:
+    """A number made of fields of any problem: a formula of integrals and means of formulas of them,
+    with its derivatives by every value.
+
+    Args:
+        problem: whose fields.
+        text: the formula; beside fields it may have coordinates and arrays.
+        arrays: of the grid's shape, by name.
+
+    Raises:
+        ConfigError: it is no such formula.
+    """
+
+    def __init__(self, problem: Problem, text: str, arrays: Mapping[str, Numbers]) -> None:
+        grid = problem.grid
+        fields = [it.name for it in problem.variables]
+        names = [*fields, *grid.axis_names, *arrays]
+        for name, it in arrays.items():
+            if name in (*fields, *grid.axis_names) or it.shape != grid.shape:
+                msg = (
+                    f"arrays: {name} is of shape {it.shape}; a name of its own and the grid's "
+                    f"shape {grid.shape} are wanted"
+                )
+                raise ConfigError(msg)
+        try:
+            tree = compile_expression(text, names, {"integral": (1, 1), "mean": (1, 1)}).tree
+        except ExpressionError as error:
+            msg = f"functional: {error}"
+            raise ConfigError(msg) from error
+
+        self._fields, self._outer = fields, tree
+        self._inner: dict[str, Operation] = {}
+        self._outer = self._taken_out(tree)
+        # Slopes are made once, and evaluated for each state.
+        trees = tuple(it.arguments[0] for it in self._inner.values())
+        self._slopes = gradients(Programs(trees), fields)
+        (self._outer_slopes,) = gradients(Programs((self._outer,)), [*self._inner])
+        whole = tuple((0, n) for n in grid.shape)
+        places = zip(grid.axis_names, positions(grid, whole), strict=True)
+        self._given: dict[str, Any] = {**dict(places), **arrays}
+        volumes = np.full(grid.shape, grid.cell_volume) if grid.is_even else grid.volumes(whole)
+        held = problem.conduction.held(whole) if problem.conduction else np.False_
+        self._volumes = np.where(held, 0.0, volumes)  # as statistics of bodies, without fluids
+
+    def _taken_out(self, node: Node) -> Node:
+        """Put numbers in place of integrals and means."""
+        match node:
+            case Operation("integral" | "mean", (inner,)):
+                whole = [it for it in walk(inner) if isinstance(it, Operation)]
+                if any(it.name in ("integral", "mean") for it in whole):
+                    msg = "functional: an integral or mean of another one; write that outside"
+                    raise ConfigError(msg)
+                self._inner[f"#{len(self._inner)}"] = node
+                return Variable(f"#{len(self._inner) - 1}")
+
+            # Outside of them stand numbers alone.
+            case Variable(name):
+                msg = f"functional: {name} is many numbers; let it stand in integral or mean"
+                raise ConfigError(msg)
+            case Operation(name, parts):
+                return Operation(name, tuple(map(self._taken_out, parts)))
+            case Comparison(signs, parts):
+                return Comparison(signs, tuple(map(self._taken_out, parts)))
+        return node
+
+    def __call__(self, state: State) -> tuple[float, Numbers]:
+        """The value and the derivatives by the values of the fields."""
+        given = self._given | dict(zip(self._fields, state, strict=True))
+        found, shape = np.zeros(state.shape), self._volumes.shape
+        with np.errstate(all="ignore"):  # both sides of a condition are computed
+            weights = {
+                name: self._volumes / (1.0 if it.name == "integral" else self._volumes.sum())
+                for name, it in self._inner.items()
+            }
+            inner = evaluate_each([it.arguments[0] for it in self._inner.values()], given)
+            numbers: dict[str, Any] = {
+                name: np.float64(math.fsum((np.broadcast_to(values, shape) * weight).ravel()))
+                for (name, weight), values in zip(weights.items(), inner, strict=True)
+            }
+
+            # The chain rule: by each integral, then by each value in it.
+            for (name, weight), slopes in zip(weights.items(), self._slopes, strict=True):
+                if (outer := self._outer_slopes.get(name)) is None:
+                    continue
+                by = float(evaluate(outer, numbers))
+                for which, slope in slopes.items():
+                    found[self._fields.index(which)] += by * weight * evaluate(slope, given)
+            return float(evaluate(self._outer, numbers)), found

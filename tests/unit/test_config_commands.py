@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from tetris_sim.__main__ import main
-from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.commands import add_config_arguments, load
 from tetris_sim.commands.init import TEMPLATES, about, template_name, template_text
 from tetris_sim.config import Config, load_config
 from tetris_sim.config.errors import ConfigMistakesError

@@ -8,10 +8,12 @@ configuration; for outputs, checkpoints and physical materials use a configurati
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import numbers
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +26,7 @@ from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.time_functions import TimeFunction
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
+from tetris_sim.model import reference
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Robin
 from tetris_sim.model.conduction import (
     Conduction,
@@ -44,7 +47,8 @@ from tetris_sim.model.stencils.catalogue import laplacian_names
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan, plan_rates
-from tetris_sim.simulation.loop import open_simulation
+from tetris_sim.simulation.driving import reading
+from tetris_sim.simulation.loop import Simulation, open_simulation
 
 _SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then
 _MOST_PLANS = 64
@@ -524,3 +528,64 @@ def stable_step(conduction: Conduction, grid: Grid, periodic: Sequence[bool]) ->
             )
             total += medium.conductance[axis][ids, beside]
     return float((medium.capacity[ids] / total).min())
+
+
+# Steps: with NumPy, or by the plan and the kernels of any run.
+
+
+class Steps:
+    """Makes steps of a problem from any state at any step."""
+
+    def __init__(self, problem: Problem, simulation: Simulation | None) -> None:
+        self._problem, self._simulation = problem, simulation
+
+    def advance(self, state: Field, first: int, steps: int) -> Field:
+        """The state so many steps later.
+
+        Raises:
+            NumericsError: it is not finite.
+        """
+        if steps == 0:
+            return state
+
+        # Loaded as it is: `set_field` would look at every number, which takes as long as a step.
+        if (simulation := self._simulation) is None:
+            found = reference.advance(state, self._problem, steps, first)
+        else:
+            simulation.step = first
+            for worker in simulation.workers:
+                worker.stepper.load(reading(state), first)
+            simulation.advance(steps)
+            found = simulation.field()
+        # Nothing is there, and NaN would spread in sums.
+        void = self._problem.voids(tuple((0, n) for n in self._problem.grid.shape))
+        if void is not None:
+            found[:, void] = 0.0
+        # A sum is made in a fraction of the time, and is not finite if a number is not.
+        if not np.isfinite(found.sum()) and not np.isfinite(found).all():
+            msg = f"the state stops being finite between steps {first} and {first + steps}"
+            raise NumericsError(msg)
+        return found
+
+
+@contextlib.contextmanager
+def steps_of(problem: Problem, compute: ComputeSection, *, small: bool) -> Iterator[Steps]:
+    """Open what makes steps of a problem; of a small one with NumPy, without a plan."""
+    if small:
+        yield Steps(_with_known_numbers(problem), None)
+        return
+    with open_simulation(problem, _plan(problem, compute)) as simulation:
+        yield Steps(problem, simulation)
+
+
+def _with_known_numbers(problem: Problem) -> Problem:
+    """The same problem, whose coefficients are computed once."""
+    if not problem.equations or not problem.system.coefficients:
+        return problem
+    # The reference asks for the same few boxes at every step.
+    known = {
+        name: functools.cache(functools.partial(problem.padded_coefficient, name))
+        for name in problem.system.coefficients
+    }
+    equations = replace(problem.system, coefficients=known, outside=frozenset(known))
+    return replace(problem, equations=equations)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.commands import add_config_arguments, load
 from tetris_sim.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from tetris_sim.commands.arguments import add_config_arguments, overrides
+from tetris_sim.commands import add_config_arguments, overrides
 from tetris_sim.errors import ConfigError, ExitCode
 
 HELP = "find parameters from what probes have measured"

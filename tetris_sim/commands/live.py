@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from tetris_sim.api.live import Session, Viewer
 from tetris_sim.api.running import Source, ask_for
 from tetris_sim.api.steering import beginning_of, replay
-from tetris_sim.commands.arguments import add_override_arguments, load
+from tetris_sim.commands import add_override_arguments, load
 from tetris_sim.errors import ConfigError, ExitCode, UnsupportedError
 from tetris_sim.simulation.loop import Simulation
 from tetris_sim.support.stopping import Stopping

@@ -6,8 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from tetris_sim.commands import sources
-from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.commands import add_config_arguments, load, sources
 from tetris_sim.errors import ExitCode
 from tetris_sim.outputs.preview import draw_preview, view_3d
 from tetris_sim.outputs.sampling import cuts_at, default_cuts

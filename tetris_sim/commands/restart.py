@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tetris_sim.commands.arguments import add_cache_argument
+from tetris_sim.commands import add_cache_argument
 from tetris_sim.commands.run import tell, wants_bar
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
+from tetris_sim.commands import add_cache_argument, add_config_arguments, load
 from tetris_sim.support.wording import printable
 
 if TYPE_CHECKING:

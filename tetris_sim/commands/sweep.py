@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tetris_sim.commands.arguments import add_config_arguments, overrides
+from tetris_sim.commands import add_config_arguments, overrides
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError, ExitCode

@@ -10,7 +10,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
+from tetris_sim.commands import add_cache_argument, add_config_arguments, load
 from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.commands import add_config_arguments, load
 from tetris_sim.config import Config
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import FieldsSection

@@ -10,7 +10,7 @@ formula are differentiated once; `tangent` makes Jacobian-vector products of tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -140,8 +140,9 @@ def _squares(a: Node, b: Node) -> Node:
     return _call("add", _multiply(a, a), _multiply(b, b))
 
 
-def gradients(programs: Programs) -> list[dict[str, Node]]:
-    """Return the derivatives of each result by the taps that it reads, as formulas of the inputs.
+def gradients(programs: Programs, names: Collection[str] = ()) -> list[dict[str, Node]]:
+    """Return the derivatives of each result by the taps that it reads, and by some other inputs, as
+    formulas of the inputs.
 
     >>> from tetris_sim.model.formula import evaluate
     >>> u = tap("u", (0,))
@@ -152,7 +153,7 @@ def gradients(programs: Programs) -> list[dict[str, Node]]:
     registers, formulas = programs.instructions, nodes(programs)
     active: list[bool] = []
     for it in registers:
-        read = it.operation == INPUT and as_tap(it.name) is not None
+        read = it.operation == INPUT and (it.name in names or as_tap(it.name) is not None)
         active.append(read or any(active[k] for k in it.arguments))
 
     found = []

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from tetris_sim.model.stencil import Stencil, add, compose, scale
 from tetris_sim.model.stencils import (
     advection,
-    derivatives,
     filters,
     finite_elements,
     heat,
@@ -121,7 +120,7 @@ _DOMAINS = (
     (heat.DOMAIN, heat.entries),
     (advection.DOMAIN, advection.entries),
     (waves.DOMAIN, waves.entries),
-    (derivatives.DOMAIN, derivatives.entries),
+    (filters.OPERATORS, filters.operators),
     (finite_elements.SMOOTHERS, finite_elements.smoothers),
     (finite_elements.DOMAIN, finite_elements.entries),
     (heat.PHASE_FIELD, heat.phase_field),
