@@ -43,7 +43,7 @@ def stopped_in(place: str, monkeypatch: pytest.MonkeyPatch, config: Path, *words
         return tetris_here("run", config, "--resume", "auto", *words)
 
 
-@pytest.mark.parametrize("place", [PLANNING, "tetris_sim.simulation.loop.open_worker"])
+@pytest.mark.parametrize("place", [PLANNING, "tetris_sim.simulation.driving.open_worker"])
 def test_the_second_run_that_computes_nothing_is_not_to_be_repeated(
     place: str, plate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
