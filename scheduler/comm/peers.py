@@ -47,8 +47,8 @@ _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 # Compiled, because Python code stands still while another thread holds the interpreter lock: for
 # minutes in a write of HDF5, for ever in a start of MPI that hangs. `pace` holds the pause [ms],
-# the number of addresses, the pauses until the process has to end (0: none) and the length of its
-# last words.
+# the number of addresses, the pauses until the process has to end (0: none), the length of its last
+# words, and whether the loop has begun.
 _BEAT = """
 from numba import types
 
@@ -64,6 +64,7 @@ leave = types.ExternalFunction("_exit", types.void(types.int32))
 @njit("(int32, uint8[::1], uint8[:, ::1], int32[::1], int32[::1], uint8[::1])",
       nogil=True, cache=True)
 def beat(socket, word, addresses, pace, ending, words):
+    pace[4] = 1
     while poll(ending.ctypes.data, 1, pace[0]) <= 0:
         for k in range(pace[1]):
             to = addresses.ctypes.data + 16 * k
@@ -74,7 +75,7 @@ def beat(socket, word, addresses, pace, ending, words):
                 write(2, words.ctypes.data, pace[3])
                 leave(CODE)
 """.replace("CODE", str(int(ExitCode.REQUEUE))).replace("FLAGS", hex(_FLAGS))
-_PAUSE, _PEERS, _LEFT, _LENGTH = range(4)  # elements of `pace`
+_PAUSE, _PEERS, _LEFT, _LENGTH, _BEGUN = range(5)  # elements of `pace`
 _WORDS = 1000  # most bytes of the last words
 
 
@@ -142,7 +143,7 @@ class Heart:
         # Shared with compiled code.
         self._word = np.zeros(_WORD.size, dtype=np.uint8)
         self._addresses = np.zeros((n_ranks, 16), dtype=np.uint8)
-        self._pace = np.array([1000 * _LONGEST_PAUSE, 0, 0, 0], dtype=np.int32)
+        self._pace = np.array([1000 * _LONGEST_PAUSE, 0, 0, 0, 0], dtype=np.int32)
         self._words = np.zeros(_WORDS, dtype=np.uint8)
         read, self._ending = os.pipe()
         self._ends = np.array([read, select.POLLIN], dtype=np.int32)  # struct pollfd
@@ -156,6 +157,9 @@ class Heart:
             )
         ]
         self._threads[0].start()
+        # The way into compiled code needs the interpreter lock, which MPI may not give back.
+        while not self._pace[_BEGUN] and self._threads[0].is_alive():
+            time.sleep(_GREETING_PAUSE)
 
     @property
     def timeout(self) -> float:

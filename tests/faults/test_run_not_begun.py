@@ -50,7 +50,10 @@ def test_an_initial_state_that_is_no_number_deletes_nothing(plate: Path) -> None
 
 @pytest.mark.parametrize(
     "place",
-    ["tetris_sim.simulation.preparation.plan_together", "tetris_sim.simulation.driving.open_worker"],
+    [
+        "tetris_sim.simulation.preparation.plan_together",
+        "tetris_sim.simulation.driving.open_worker",
+    ],
 )
 @pytest.mark.parametrize(
     ("number", "code"),
