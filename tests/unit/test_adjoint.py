@@ -228,6 +228,22 @@ NUMBERS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
             "boundaries.x+.value": "boundaries.x+.value",
         },
     ),
+    # Numbers of time that jump within a step, which then reads their means.
+    *(
+        (
+            pde(
+                {"u": "0.02*laplace(u) + " + source},
+                [12],
+                INSULATED,
+                {"dt": 0.01, "t_end": 0.1, "scheme": scheme},
+                constants={"a": 3.0},
+            ),
+            "integral(u**3)",
+            {"a": "model.constants.a"},
+        )
+        for source in ("where(t < 0.053, a*t, 0)", "exp(-a*t)*where(t < 0.053, sin(20*t), 0.3)")
+        for scheme in ("euler", "rk4")
+    ),
 ]
 
 

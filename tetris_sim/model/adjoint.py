@@ -18,8 +18,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from tetris_sim.model.linearisation import gradients
 from tetris_sim.model.problem import Field, Problem, StateVariable, Total
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import star_mean
-from tetris_sim.model.step_control import mean
-from tetris_sim.support import dataclass
 
 ADJOINT = "~"  # at the end of names of derivatives of J
 _NO_TOTAL = Total("sum", "1", 1.0)
@@ -54,10 +52,12 @@ class Direction:
 
     def sum(self, numbers: Callable[[Problem], Numbers]) -> Numbers:
         """Return the derivative of numbers of the problem."""
-        parts = (
-            weight * numbers(it) for it, weight in zip(self.problems, self.weights, strict=True)
-        )
-        return np.asarray(functools.reduce(np.add, parts))
+        return self.weigh(map(numbers, self.problems))
+
+    def weigh(self, numbers: Iterable[Numbers]) -> Numbers:
+        """Return the same of numbers of each problem."""
+        parts = (weight * it for it, weight in zip(numbers, self.weights, strict=True))
+        return np.asarray(functools.reduce(np.add, parts), np.float64)
 
     def initial(self) -> Field:
         """Return the derivative of the initial state, (n_fields, n0, ...)."""
@@ -305,7 +305,7 @@ class _Transposer:
         # Most numbers do not depend on most others: what is 0 is left out of the program.
         for way in self.directions:
             for name, it in self._given.items():
-                made = _derivative(it, way, self.problem.dt, f"{name}.{way.name}")
+                made = _derivative(it, way, f"{name}.{way.name}")
                 if made is not None:
                     self._moved[way.name, name] = made.name
                     self.parameters[made.name] = made
@@ -525,28 +525,34 @@ class _Transposer:
         return Transposed(posed, reads, len(equations.fields))
 
 
-def _derivative(of: Parameter, by: Direction, dt: float, name: str) -> Parameter | None:
+def _derivative(of: Parameter, by: Direction, name: str) -> Parameter | None:
     """Return the derivative of a parameter; None where it does not change."""
     # All of them have the same parameters, see `aligned`.
     named = [{it.name: it for it in problem.system.parameters} for problem in by.problems]
     same = [it[of.name] for it in named]
     if not callable(of.values):
-        parts = [w * np.asarray(it.values) for it, w in zip(same, by.weights, strict=True)]
-        slope = np.asarray(functools.reduce(np.add, parts))
+        slope = by.weigh(np.asarray(it.values) for it in same)
         return Parameter(name, slope) if np.any(slope) else None
 
     def values(times: Numbers) -> Numbers:
-        # Where a function bends, a step reads its mean over the step.
-        rows = (
-            np.asarray(it.values(times))  # type: ignore[operator]
-            if it.knots is None
-            else mean(it.values, times, times + dt, it.knots)  # type: ignore[arg-type]
-            for it in same
-        )
-        found = sum(w * row for row, w in zip(rows, by.weights, strict=True))
-        return np.asarray(found, np.float64)
+        return by.weigh(np.asarray(it.values(times)) for it in same)  # type: ignore[operator]
 
-    return Parameter(name, values)
+    return _ParameterSlope(name, values, of=tuple(same), by=by)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ParameterSlope(Parameter):
+    """The derivative of a parameter that changes with time: a difference of what steps read of it.
+
+    Means come first: the difference of the functions may be rounding, of which there is no mean.
+    """
+
+    of: tuple[Parameter, ...]
+    by: Direction
+
+    def over(self, times: Numbers) -> Numbers:
+        """As of `Parameter`."""
+        return self.by.weigh(it.over(times) for it in self.of)
 
 
 def _slope_of_box(by: Direction, name: str, box: Ranges) -> Numbers:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -32,7 +32,6 @@ from tetris_sim.model.formula import Operation, Variable
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import PointLabels, Ranges
 from tetris_sim.model.step_control import NO_TIMES, Signal, across, mean
-from tetris_sim.support import dataclass
 
 # Enthalpy method: heat content as the state, where k and c depend on temperature or a material
 # undergoes phase change.
@@ -234,7 +233,7 @@ class Parameter:
         times = np.asarray(time(np.arange(begin, end + 1)), np.float64)
         # A caller that needs one step usually needs the following ones too, so the chunk is cached.
         kept = (times.tobytes(), Signal.decided)
-        rows = self._chunk(kept) if end - begin == _CHUNK else self._over(times)
+        rows = self._chunk(kept) if end - begin == _CHUNK else self.over(times)
         return rows[first - begin : first - begin + steps]
 
     def during(self, begin: float, end: float) -> Numbers:
@@ -245,7 +244,8 @@ class Parameter:
         (row,) = mean(self.values, *span, NO_TIMES if knots is None else knots, parts=_PARTS)
         return np.asarray(row)
 
-    def _over(self, times: Numbers) -> Numbers:
+    def over(self, times: Numbers) -> Numbers:
+        """Return what the steps between some times read, (n - 1, n_codes) or (n - 1, 1)."""
         assert callable(self.values)
         if self.knots is None or self.only_across:
             return across(self.values, times, NO_TIMES if self.knots is None else self.knots)
@@ -253,7 +253,7 @@ class Parameter:
 
     @functools.cached_property
     def _chunk(self) -> Callable[[tuple[bytes, int]], Numbers]:
-        return functools.lru_cache(maxsize=32)(lambda kept: self._over(np.frombuffer(kept[0])))
+        return functools.lru_cache(maxsize=32)(lambda kept: self.over(np.frombuffer(kept[0])))
 
 
 @dataclass(frozen=True, eq=False)
