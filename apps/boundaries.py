@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,7 +44,6 @@ from tetris_sim.model.boundary import (
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import Constant, Node, Variable, evaluate
 from tetris_sim.model.grid import AXIS_NAMES
-from tetris_sim.support import dataclass
 
 
 def find_face(boundaries: Mapping[str, object], name: str) -> str | None:

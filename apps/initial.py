@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from tetris_sim.model.formula import ExpressionError, compile_expression, usable
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, RandomField
 from tetris_sim.model.slab import RandomNumbers, Slab
-from tetris_sim.support import dataclass
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside
 from tetris_sim.support.wording import first_line
 

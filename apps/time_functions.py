@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ from tetris_sim.model.formula import (
 )
 from tetris_sim.model.grid import PLACES, Grid
 from tetris_sim.model.step_control import Signal
-from tetris_sim.support import dataclass
 
 # Names reserved in formulas: time [s] and the coordinates [m].
 TIME = "t"

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +59,6 @@ from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges, with_span
 from tetris_sim.model.step_control import Signal
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:

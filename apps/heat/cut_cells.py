@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from tetris_sim.apps.heat.surfaces import (
 )
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.errors import ConfigError
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.survey import GridScan

@@ -17,6 +17,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -37,7 +38,6 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import Slopes
 from tetris_sim.model.step_control import Signal
 from tetris_sim.solvers.elliptic import ResistorNetwork, ResistorState
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _Law:
 
 
 class Circuit:
-    """What conducts in a body, and its electrodes: unknowns are the potentials of cells, and after
+    """The conductors of a body, and its electrodes: unknowns are the potentials of cells, and after
     them those of the electrodes.
 
     Args:
@@ -501,7 +501,7 @@ def find_circuit(model: HeatModel, found: GridScan, periodic: Sequence[bool]) ->
 
 
 def _joined(contacts: Sequence[ContactSection], found: GridScan) -> Numbers:
-    """What contacts resist to currents, by axis and ids, per area of the faces of cells (ndim,
+    """Resistances of contacts to currents, by axis and ids, per area of the faces of cells (ndim,
     n_ids, n_ids) [Ohm m^2].
     """
     # It reads the sections of bodies, and these read the one of currents.

@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import time as clock
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Conduction, Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import Enclosure, Enclosures
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.model import HeatModel

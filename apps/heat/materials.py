@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from tetris_sim.model.conduction import Conduction, Curve, Enthalpy, Medium, Num
 from tetris_sim.model.problem import Field, InitialField, StateVariable, Total, View
 from tetris_sim.model.radiation import STEFAN_BOLTZMANN
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.shapes import Filling

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -57,7 +58,6 @@ from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt, star_mean
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
 from tetris_sim.model.step_control import Phases
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import suggestion
 
 # Relative. Tables round to two or three digits, so properties that belong together differ by this.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -31,7 +32,6 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
 from tetris_sim.model.grid import AXIS_NAMES, Grid
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:

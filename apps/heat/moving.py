@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -51,7 +51,6 @@ from tetris_sim.model.problem import Problem, passage
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.model.step_control import Signal
-from tetris_sim.support import dataclass
 
 Advection = Literal["auto", "central", "upwind", "minmod", "van_leer", "superbee"]
 OSCILLATES = 2.0  # cell Peclet number above which central differences may

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -59,7 +60,6 @@ from tetris_sim.model.program import Program, Programs
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
-from tetris_sim.support import dataclass
 
 _KELVIN = Constant(KELVIN)
 _NEWTON_STEPS = 5

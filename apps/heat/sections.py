@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import (
@@ -60,7 +61,6 @@ from tetris_sim.config.sections.varying import (
 )
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES, PLACES
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe, listed, suggestion
 
 if TYPE_CHECKING:

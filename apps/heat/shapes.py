@@ -10,7 +10,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,6 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import Grid
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 ON_FACE = 1e-6  # of a cell: what is nearer to a face lies on it

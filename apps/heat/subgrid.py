@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -31,7 +31,6 @@ from tetris_sim.apps.heat.surfaces import (
 )
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
-from tetris_sim.support import dataclass
 
 Layers = npt.NDArray[np.int32]
 _MOST_PARTS = 450_000  # of cells beside surfaces, looked at in less than half a second

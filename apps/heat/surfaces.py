@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,6 @@ from tetris_sim.apps.initial import shape_of
 from tetris_sim.apps.initial_file import Box, Reader
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
-from tetris_sim.support import dataclass
 
 Numbers = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

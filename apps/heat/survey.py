@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_serie
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import STEFAN_BOLTZMANN
 from tetris_sim.model.slab import PointLabels, Ranges, with_span
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.conduction import GradedCoefficients

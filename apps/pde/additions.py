@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -44,7 +44,6 @@ from tetris_sim.model.formula import (
 )
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.slab import Ranges
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed, suggestion
 
 _SPREAD = "@source"  # before the number of an array of weights

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from tetris_sim.apps.pde.faces import (
@@ -60,7 +60,6 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import AXIS_NAMES, CARTESIAN, Coordinates
-from tetris_sim.support import dataclass
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn, Protocol
 
@@ -63,7 +64,6 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import AXIS_NAMES, Grid
-from tetris_sim.support import dataclass
 
 Givens = Mapping[tuple[int, int], tuple[Node | None, ...]]  # by axis and side
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -64,7 +65,6 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field as State
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass
 
 # Faces of fields that change with time: what beyond them is not a multiple of the mirror point.
 #

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
@@ -45,7 +45,6 @@ from tetris_sim.model.formula import (
     Variable,
     walk,
 )
-from tetris_sim.support import dataclass
 
 LIMITERS = ("none", "minmod", "van_leer", "superbee", "weno5")
 HELD = ".held"  # after a name: its value, of which no derivative is taken

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -45,7 +45,6 @@ from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
 from tetris_sim.model.stencils.entry import along, central, compose
 from tetris_sim.model.stencils.entry import scaled as times_number
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe, listed
 
 # The differential operators: which neighbours with which weights, and what is made of others.

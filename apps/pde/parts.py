@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,6 @@ from tetris_sim.model.reference import values_of_a_step
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.solvers.elliptic import Constraints
-from tetris_sim.support import dataclass
 
 _SAMPLES = (0.0, 0.37, 1.0)  # of coordinates and time, to see whether they matter
 _LOOKED_AT = 1 << 22  # points at which numbers of the whole grid are made beforehand

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -30,7 +31,6 @@ from tetris_sim.model.equations import Offset, as_tap, tap
 from tetris_sim.model.formula import Constant, Node, evaluate
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import Ranges
-from tetris_sim.support import dataclass
 
 # RKL2: a step of many stages, each of which costs one evaluation, far longer than they together.
 #

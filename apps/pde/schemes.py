@@ -21,7 +21,7 @@ has the velocity itself, f = a - s v, its mean over the step is taken: v' = ((1 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tetris_sim.apps.pde.discretise import Discretised, Discretiser, Space
@@ -63,7 +63,6 @@ from tetris_sim.model.equations import Stage, tap
 from tetris_sim.model.formula import Constant, Node, Operation, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.linearisation import reading
-from tetris_sim.support import dataclass
 
 Scheme = Literal["euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2"]
 _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)

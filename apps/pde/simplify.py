@@ -11,7 +11,7 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -32,7 +32,6 @@ from tetris_sim.model.formula import (
 )
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.slab import Ranges
-from tetris_sim.support import dataclass
 
 ONE = Constant(1.0)
 DT = Variable("dt")

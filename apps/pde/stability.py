@@ -19,7 +19,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -44,7 +44,6 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencils.entry import central
-from tetris_sim.support import dataclass
 
 Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely

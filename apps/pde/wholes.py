@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -45,7 +45,6 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Programs
 from tetris_sim.model.reference import values_of_a_step
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass
 
 REDUCTIONS = ("integral", "mean", "max", "min")
 VOLUME = "@volume"  # the name of the volumes of cells

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,6 @@ from tetris_sim.model.boundary import SIDES, Reflection
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab, batches
-from tetris_sim.support import dataclass
 
 _LINE = 64  # bytes of a cache line
 _PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets

@@ -7,6 +7,7 @@ Python, and copying planes with a single thread, would take as long as the block
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import EdgePlanes, LastingPlanes
 from tetris_sim.model.problem import InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 
 Array = npt.NDArray[Any]
 Part = tuple[Array, int]  # planes outside, (n_fields, planes, rows, points); first element inside

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.method import Box, EdgePlanes
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab, slices
-from tetris_sim.support import dataclass
 
 # Rims: a block of steps in two parts, the interior of a slab while halos are in transit, then the
 # halo-dependent regions (rims).

@@ -37,7 +37,7 @@ class KeptCode(FunctionCache):  # type: ignore[misc]
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is kept for a signature; None if nothing is."""
+        """Load the code that is kept for a signature; None if there is none."""
         rtsys.initialize(target_context)  # allocates and counts references for loaded code
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import element_address
-from tetris_sim.support import dataclass
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 _SCALARS = {"float64": ir.DoubleType(), "float32": ir.FloatType()}

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tetris_sim.cpu_kernels.equations.tables import field_of, width_of
 from tetris_sim.model.equations import Equations, Stage
 from tetris_sim.model.grid import OUTER, on_three
-from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ more than LLVM needs for them, and what is compiled is kept on disk like everyth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from tetris_sim.model.formula import COMPARISONS
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INEXACT, INPUT, Instruction
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import generated_module
 
 # Vector instructions of the kernel of a stage, register by register.

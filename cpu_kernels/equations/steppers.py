@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,6 @@ from tetris_sim.model.method import NOTHING, STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.step_control import Controller, Counted
-from tetris_sim.support import dataclass
 
 Array = npt.NDArray[Any]
 _CLAIM = 8  # counters per cache line

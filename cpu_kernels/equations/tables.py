@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,6 @@ from tetris_sim.model.formula import Comparison, Constant, Node, Operation, Vari
 from tetris_sim.model.grid import OUTER, Grid, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Ranges, Slab, batches
-from tetris_sim.support import dataclass
 
 # StepInputs: what a step by equations reads beside the state, as arrays of one slab.
 #

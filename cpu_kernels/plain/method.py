@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,6 @@ from tetris_sim.cpu_kernels.equations.steppers import Sweeps, layout_of, work_by
 from tetris_sim.model.method import Parameters, WithoutParameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True)

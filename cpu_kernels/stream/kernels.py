@@ -20,6 +20,7 @@ Test    tests/kernels/test_stream.py
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ import numpy as np
 from tetris_sim.cpu_kernels.compiled.generate import sources_digest
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.stencil import Offset, chain_order
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import generated_module
 
 _KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(RECORD)), cache=True)"

@@ -4,6 +4,7 @@ together.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +36,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 
 # Put the stepper of `cpu.stream` together: a `CpuStepper` whose time loop is compiled for
 # streaming.

@@ -5,6 +5,7 @@ Arithmetic only.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from tetris_sim.cpu_kernels.stream.kernels import KernelShape
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 _ALIGNED = 64  # elements; every piece of scratch memory begins on a cache line
 

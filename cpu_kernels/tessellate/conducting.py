@@ -25,6 +25,7 @@ Test    tests/kernels/test_tessellate_conduction.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,6 @@ from tetris_sim.cpu_kernels.tessellate.formulas import (
 from tetris_sim.cpu_kernels.tessellate.records import kind_of
 from tetris_sim.cpu_kernels.tessellate.rows import walk
 from tetris_sim.model.problem import Problem
-from tetris_sim.support import dataclass
 
 _PITCH = {"plane": "pitch0", "row": "pitch1"}
 

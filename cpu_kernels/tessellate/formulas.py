@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from tetris_sim.model.grid import OUTER
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Program, print_lines
 from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
-from tetris_sim.support import dataclass
 
 # Source of what the row kernel of `cpu.tessellate` knows about heat contents.
 #

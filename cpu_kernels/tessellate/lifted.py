@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -42,7 +43,6 @@ from tetris_sim.cpu_kernels.common.layout import (
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass
 
 # points of a 1D piece: lifting takes it lane by lane, and it should stay in the L2 cache
 _JOINED = 1 << 17

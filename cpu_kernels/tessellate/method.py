@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 
 # Fitting: tiles for a slab of few of them, so that all threads have as much to do.
 #

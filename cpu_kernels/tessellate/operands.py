@@ -13,7 +13,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,6 @@ from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Program
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass
 
 Values = npt.NDArray[Any]
 _PLACES = {name: k for k, name in enumerate(OPERANDS)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.solvers.assembly import by_temperature
-from tetris_sim.support import dataclass
 
 Values = npt.NDArray[Any]
 _POINTS = 1 << 21  # whose coefficients are made at a time

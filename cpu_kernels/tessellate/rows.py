@@ -18,6 +18,7 @@ swizzled   The paper's arithmetic within registers, in a file of its own: `swizz
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -36,7 +37,6 @@ from tetris_sim.cpu_kernels.compiled.vectors import (
 )
 from tetris_sim.model.grid import OUTER, on_three
 from tetris_sim.model.stencil import Offset, Stencil, chain_order
-from tetris_sim.support import dataclass
 
 # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
 _WINDOW = 16

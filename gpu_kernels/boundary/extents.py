@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tetris_sim.errors import UnsupportedError
@@ -24,7 +25,6 @@ from tetris_sim.model.deep_ghosts import Sides, contradictions, lasting_sides
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 # Boxes that shrink with the halo, and the boundary strips along the faces.
 

@@ -10,6 +10,7 @@ the points near faces that a fused kernel leaves out, advanced by as many steps 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,6 @@ from tetris_sim.model.deep_ghosts import Sides, free_sides, is_image, nearly_mir
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 _THREADS = 256
 _WARP = 32

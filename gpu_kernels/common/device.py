@@ -16,6 +16,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_bytes, cache_directory
 
 _ROOMS = Path(__file__).parents[1]

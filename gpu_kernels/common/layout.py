@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.problem import PAIR, Problem
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.model.stencil import chain_order
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice

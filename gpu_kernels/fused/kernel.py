@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,6 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.common.layout import LINE, Box3, box_argument, by_value, to_device
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice

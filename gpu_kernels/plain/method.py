@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,7 +35,6 @@ from tetris_sim.model.method import (
 )
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass

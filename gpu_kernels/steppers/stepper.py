@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.method import Box, EdgePlanes, Fetch
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab, batches, slices
-from tetris_sim.support import dataclass
 
 # In smaller slabs a launch takes the GPU hardly longer than Python, so launches are recorded.
 _GRAPH_POINTS = 1 << 25

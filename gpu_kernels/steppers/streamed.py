@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from tetris_sim.model.grid import LAST
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Ranges, Slab
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 
 ARRAYS = 4
 _BODIES = 2  # chunk shapes with material data on the GPU; a method's memory accounts for as many

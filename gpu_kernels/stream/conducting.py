@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +57,6 @@ from tetris_sim.model.lowering import (
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from tetris_sim.model.equations import Equations, Stage
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import Problem
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState

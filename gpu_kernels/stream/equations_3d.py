@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from tetris_sim.gpu_kernels.stream.equations_2d import beside, choose_tiles, pri
 from tetris_sim.model.equations import Equations, Offset
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Problem
-from tetris_sim.support import dataclass
 
 # Levels of a step: the stages that are computed in one turn of the loop over planes, and where
 # their inputs wait for it (`struct Level` of equations_3d.cu).

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -22,7 +22,6 @@ from tetris_sim.gpu_kernels.fused.kernel import MOST_SHARED, FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream.kernel_1d import scale_back
 from tetris_sim.model.problem import PAIR
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 
 # Tiles: what a block of threads keeps in registers, and which tiles are worth trying for a stencil.
 

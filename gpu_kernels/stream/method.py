@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +49,6 @@ from tetris_sim.model.method import Parameters
 from tetris_sim.model.problem import PAIR, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Offset, Stencil
-from tetris_sim.support import dataclass
 
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest unit of a memory transfer

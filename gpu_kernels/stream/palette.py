@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.layout import Box3, memory_argument
 from tetris_sim.model.conduction import Curve, Enthalpy
-from tetris_sim.support import dataclass
 
 # Curves of the enthalpy method (`palette_curves.cuh`), with as few pieces as they need.
 

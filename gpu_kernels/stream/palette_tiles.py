@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,6 @@ from tetris_sim.gpu_kernels.stream.palette import (
     word_pieces,
 )
 from tetris_sim.model.lowering import padded_weights
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import DeviceState

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,6 @@ from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 
 # ConvStencil's performance model: the time that a stencil takes as matrix products, and the memory
 # traffic.

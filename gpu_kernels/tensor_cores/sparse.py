@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -54,7 +55,6 @@ from tetris_sim.gpu_kernels.tensor_cores.sparse_plan import (
 )
 from tetris_sim.model.grid import LAST, on_three
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 
 # The conflict graph (SparStencil, definitions 1 to 3): which columns may form a pair.
 #

@@ -8,11 +8,10 @@ Benchmarks make others, of whole patches as in the paper and in FP64 (tests/pape
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from tetris_sim.support import dataclass
 
 # 2:4 compression (SparStencil, equation 2): of each four elements of a row two are kept, together
 # with their positions.

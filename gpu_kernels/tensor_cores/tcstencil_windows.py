@@ -18,6 +18,7 @@ depend on 2 ry + 1 rows of a plane. In 1D there is one row, and windows are as l
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +26,6 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.kernel import FLOAT16, TFLOAT32, Format, rounded
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 
 # Weights that remain after rounding, and their matrices in the registers of `mma`.
 

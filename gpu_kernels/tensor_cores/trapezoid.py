@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +20,6 @@ from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.model.grid import on_three
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 
 # A stencil as the banded matrices of trapezoid.cu and trapezoid_1d.cu.
 #

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.model.method import Method, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import count_threads, listing, table
 
 # How the state reaches the next output step: by explicit steps, by substeps whose length follows

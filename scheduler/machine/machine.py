@@ -11,12 +11,13 @@ import os
 import platform
 import resource
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 
 # Slurm's limit per task, the only limit of threads that applies to one rank instead of to all ranks
 # on a computer.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tetris_sim import cpu_kernels, gpu_kernels
@@ -23,7 +24,6 @@ from tetris_sim.scheduler.comm.communicator import Communicator, everywhere
 from tetris_sim.scheduler.machine.machine import PER_TASK, Device, Gpu, Machine, may_use_gpus
 from tetris_sim.solvers.spectral.stepper import IntegratingMethod, SpectralMethod
 from tetris_sim.solvers.stepper import SolvingMethod
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import count_threads
 
 # Compute resources: CPU threads or a GPU on which a method is tried and run.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -31,7 +32,6 @@ from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.model.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Capacity, Domain, Parts, Reason, Scheme, about
-from tetris_sim.support import dataclass
 
 # Time of a step that does not fill the method's depth, relative to one that does: single sweeps
 # instead of the fastest fused method, 3 to 10 depending on the stencil on an H200

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tetris_sim import cpu_kernels
 from tetris_sim.config.sections.schema import ComputeSection
@@ -27,7 +28,6 @@ from tetris_sim.scheduler.tuning.candidates import RESERVE, TuningRequest, usabl
 from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import count_threads, gib
 
 _TUNED_ON = 0.8  # of the planes that fit, since tiles may need more than the linear estimate

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tetris_sim.config.sections.schema import SimulatedSection
 from tetris_sim.cpu_kernels.common import stepper
@@ -38,7 +39,6 @@ from tetris_sim.scheduler.plan.search import ProcessGrid, without
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.scheduler.tuning.measure import steps_per_block
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import gib, listed
 
 

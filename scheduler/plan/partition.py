@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Domain, Parts, Streaming, WorkEstimate
-from tetris_sim.support import dataclass
 
 # Least thickness of a slab in radii: the halos on both sides for 16 steps, the largest depth of a
 # method. In thinner slabs the deepest methods lose their advantage, and thin slabs are seldom the

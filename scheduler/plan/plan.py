@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
@@ -52,7 +53,6 @@ from tetris_sim.scheduler.plan.offer import (
 )
 from tetris_sim.scheduler.plan.partition import Lane, choose_streaming, cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import gib, listed
 
 _NOT_ALIKE = (

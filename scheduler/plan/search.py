@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +34,6 @@ from tetris_sim.scheduler.plan.partition import (
     possible_parts,
     split_by_speed,
 )
-from tetris_sim.support import dataclass
 
 # Process grids: the decomposition of a grid between ranks, and the number of steps between two
 # exchanges.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tetris_sim.config.sections.schema import ComputeSection
@@ -34,7 +35,6 @@ from tetris_sim.solvers.spectral.axis import NotSpectralError, Separable
 from tetris_sim.solvers.spectral.operator import read_operator
 from tetris_sim.solvers.spectral.propagation import PropagationWork, jump_work
 from tetris_sim.solvers.stepper import SolvingMethod
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import gib
 
 # Spectral propagation: the plan of a run that propagates the state from one output step to the next

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, UnsupportedError
@@ -14,7 +15,6 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import Device, Gpu, Machine
 from tetris_sim.scheduler.machine.placement import ComputeResource, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import gib, listed, suggestion
 
 log = logging.getLogger("tetris_sim")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.model.method import KnownGpu, Method, Parameters
 from tetris_sim.model.problem import Problem
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import count_threads
 
 

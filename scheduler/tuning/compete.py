@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.model.problem import Problem
@@ -22,7 +22,6 @@ from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.candidates import describe_failure
 from tetris_sim.scheduler.tuning.choice import Candidate, TunerEntry
 from tetris_sim.scheduler.tuning.measure import Trial
-from tetris_sim.support import dataclass
 
 log = logging.getLogger("tetris_sim")
 

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from tetris_sim.model.stencil import scale
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.tuning.choice import Speed, middle
 from tetris_sim.solvers.krylov import conjugate_gradients
-from tetris_sim.support import dataclass
 
 # Trial problems: the same stencil, kinds of boundaries and dtype on fewer points with random data,
 # to be timed or compared with the reference.

@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tetris_sim.errors import StopRequested
 from tetris_sim.model.problem import Problem
@@ -44,7 +45,6 @@ from tetris_sim.scheduler.tuning.measure import (
     trial_bytes,
 )
 from tetris_sim.scheduler.tuning.tuned import find_known, pairs_first
-from tetris_sim.support import dataclass
 
 log = logging.getLogger("tetris_sim")
 

@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +28,6 @@ from tetris_sim.model.method import ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.machine.machine import Gpu, Machine
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_text, cache_directory, digest_of
 from tetris_sim.version import __version__
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
@@ -28,7 +29,6 @@ from tetris_sim.scheduler.comm.communicator import Communicator, Pending, everyw
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.scheduler.workers.worker import Worker
-from tetris_sim.support import dataclass
 
 Read = Callable[[Box], Field]  # a box of global indices -> its points, (n_fields, ...)
 

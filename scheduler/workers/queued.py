@@ -12,6 +12,7 @@ import collections
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Protocol, TypeVar, runtime_checkable
@@ -35,7 +36,6 @@ from tetris_sim.model.method import (
     Timed,
 )
 from tetris_sim.model.problem import Field, InitialField
-from tetris_sim.support import dataclass
 
 _RECENT = 8  # blocks of which the times are kept; a median of fewer would follow every hiccup
 

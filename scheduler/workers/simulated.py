@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -31,7 +32,6 @@ from tetris_sim.model.method import (
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.scheduler.workers.queued import WorkerError
-from tetris_sim.support import dataclass
 
 
 class EmulatedDevice:

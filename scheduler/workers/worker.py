@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -32,7 +33,7 @@ from tetris_sim.scheduler.workers.simulated import (
     EmulatedDevice,
     EmulatedStepper,
 )
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 
 _PART_POINTS = 1 << 20  # that a thread loads, copies or checks at a time
 

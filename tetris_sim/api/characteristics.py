@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from tetris_sim.outputs.materials import BodyMaterials
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import prepare
-from tetris_sim.support import dataclass
 from tetris_sim.verification.standards import Answer
 
 Numbers = npt.NDArray[np.float64]

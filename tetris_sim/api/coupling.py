@@ -14,6 +14,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +31,6 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.simulation.driving import reading
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import prepare
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 Kind = Literal["temperature", "flux"]

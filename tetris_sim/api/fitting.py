@@ -15,7 +15,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from tetris_sim.outputs.make import probe_position
 from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import listed
 
@@ -480,7 +479,7 @@ _AROUND = 2  # points on each side that a linear probe may read
 
 
 class ProbeReading:
-    """What a probe reads of states of a problem.
+    """The reading of a probe in states of a problem.
 
     Args:
         problem: what is advanced.

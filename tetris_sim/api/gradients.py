@@ -21,7 +21,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,6 @@ from tetris_sim.model.problem import Field, Problem, as_array
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.make import name_probes
 from tetris_sim.scheduler.machine.machine import available_memory
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed, suggestion
 
 Numbers = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.raster import colour_scale
 from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.outputs.sampling import CrossSection, default_cuts, sample
-from tetris_sim.support import dataclass
 from tetris_sim.support.stopping import Stopping, StopReason
 
 _FRAME = 1 / 36  # seconds between two pictures; 30 a second are wanted, and blocks may take longer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -44,7 +45,6 @@ from tetris_sim.model.boundary import Boundary, Face
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.model.problem import PRECISIONS, Field, as_array
 from tetris_sim.simulation.loop import Simulation
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe
 
 

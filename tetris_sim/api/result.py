@@ -13,7 +13,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ from tetris_sim.outputs.tables import FOLDER as PROBES
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.report import Report, pace_of, read_report
 from tetris_sim.simulation.resuming import newest_checkpoint
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import format_time, listed, suggestion, table
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from tetris_sim.simulation.launch import underway
 from tetris_sim.simulation.loop import Simulation
 from tetris_sim.simulation.preparation import Adapt
 from tetris_sim.simulation.resuming import Resume
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_file
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import describe

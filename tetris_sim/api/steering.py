@@ -11,7 +11,7 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from tetris_sim.simulation.driving import onward, reading
 from tetris_sim.simulation.launch import Underway, underway
 from tetris_sim.simulation.loop import Simulation
 from tetris_sim.simulation.resuming import Start
-from tetris_sim.support import dataclass
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.version import __version__
 

@@ -21,6 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report, read_report
 from tetris_sim.simulation.resuming import RunStates
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support import dataclass, keep_to
+from tetris_sim.support import keep_to
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, first_line

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -49,7 +50,6 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Offset, Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import available_memory, find_machine
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import generated_module
 from tetris_sim.support.wording import gib
 

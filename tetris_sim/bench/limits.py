@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
@@ -31,7 +32,6 @@ from tetris_sim.model.equations import Equations
 from tetris_sim.model.method import STEPS_PER_BLOCK, KnownGpu
 from tetris_sim.model.problem import Problem
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import generated_module
 
 Bound = Literal["memory", "arithmetic"]

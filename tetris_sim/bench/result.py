@@ -8,13 +8,12 @@ be made again from a file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.scheduler.machine.machine import Gpu
 from tetris_sim.scheduler.workers.worker import WorkerRow
-from tetris_sim.support import dataclass
 
 When = Literal["before", "after"]
 

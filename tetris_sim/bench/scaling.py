@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ import xxhash
 from tetris_sim.bench.result import BenchResult, ScalingRow, Timing
 from tetris_sim.bench.timing import provenance
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.support import dataclass
 
 _LOG = logging.getLogger("tetris_sim")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,6 @@ from tetris_sim.bench.result import (
     When,
 )
 from tetris_sim.model.problem import arithmetic_of
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 # Table, how numbers are written in its cells, and how it is shown.

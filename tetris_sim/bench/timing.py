@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,7 +24,6 @@ from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.simulation.report import package_versions
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import format_duration
 
 # What the benchmark advances: stencils of the catalogue with random weights, on random data.

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from tetris_sim.commands.plot import draw_record
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
 from tetris_sim.outputs import tables
 from tetris_sim.outputs.series import Series
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import gib, listed
 

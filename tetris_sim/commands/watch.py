@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from tetris_sim.outputs import field_file, results, tables
 from tetris_sim.outputs.checkpoint import good_checkpoints
 from tetris_sim.outputs.tables import LEADING, read_table
 from tetris_sim.simulation.report import Report, read_report
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import open_given, read_given
 from tetris_sim.support.wording import format_duration, format_time, printable
 

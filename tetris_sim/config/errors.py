@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.support import dataclass
 
 KeyPath = tuple[str | int, ...]  # ("output", "probes", 0, "at")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.sections.schema import split_devices
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe
 
 # Environment variables and the keys for which they supply defaults.

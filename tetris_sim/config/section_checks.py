@@ -12,7 +12,7 @@ import functools
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union
 
 import annotated_types
@@ -29,7 +29,6 @@ from tetris_sim.config.sections.quantities import (
     split_unit,
 )
 from tetris_sim.config.sections.varying import Varying
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe, likely, listed, suggestion
 
 # "of at most 2147483647" would only distract from a message about something else.

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.sections.units import as_text
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe
 
 # Limits of a configuration text, far above any real one: reading it must not exhaust memory.

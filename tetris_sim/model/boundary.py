@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 import numbers
+from dataclasses import dataclass
 from typing import Literal
 
 from tetris_sim.model.conduction import RuledFace
-from tetris_sim.support import dataclass
 
 Side = Literal["low", "high"]  # towards smaller / larger index along an axis
 SIDES: tuple[Side, Side] = ("low", "high")

@@ -33,6 +33,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -43,7 +44,6 @@ from tetris_sim.model.conduction import RuledFace
 from tetris_sim.model.lowering import face_course, one_stencil, sourceless
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.support import dataclass
 
 # Boundary expansions: deep ghosts beyond a face whose value changes with time, as numbers that are
 # computed before a block of steps.

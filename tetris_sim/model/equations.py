@@ -18,7 +18,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,6 @@ from tetris_sim.model.formula import Node, Variable, walk
 from tetris_sim.model.program import Programs
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import NO_TIMES, stretches
-from tetris_sim.support import dataclass
 
 Offset = tuple[int, ...]
 _TAP = re.compile(r"(.+)\[(-?\d+(?:,-?\d+)*)\]")

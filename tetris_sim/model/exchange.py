@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +21,6 @@ from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.radiation import Enclosures, Slopes
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
-from tetris_sim.support import dataclass
 
 Places = npt.NDArray[np.int64]
 Span = tuple[float, float]  # begin and end [s]
@@ -540,7 +540,7 @@ class Around:
 
     @property
     def courses(self) -> tuple[Parameter, ...]:
-        """What is given over time: powers, surroundings, and temperatures of inlets and fluids."""
+        """All that is given over time: powers, surroundings, temperatures of inlets and fluids."""
         found: list[Signal | Parameter] = [it.mean for it in self.fluids]
         if self.network:
             found += [*self.network.powers]

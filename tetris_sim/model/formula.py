@@ -18,12 +18,12 @@ import threading
 import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed, suggestion
 
 Value = Any  # a float64 array or scalar

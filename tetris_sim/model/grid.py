@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from tetris_sim.support import dataclass
 
 # Coordinates: lengths, areas and volumes of cells along straight axes, around an axis or a centre.
 #

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Programs
 from tetris_sim.model.reference import with_ghosts
 from tetris_sim.model.slab import Ranges
-from tetris_sim.support import dataclass
 
 Taps = dict[tuple[str, Offset], float]  # weights by name and offset
 Ends = tuple[float, float]  # b of the low and the high face, 1 or -1

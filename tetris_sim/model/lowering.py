@@ -20,7 +20,7 @@ advance an ensemble of small grids together, every point by the same chain as al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.program import INPUT
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil, star_mean
-from tetris_sim.support import dataclass
 
 _LOOKED_AHEAD = 64  # steps, with which a source whose numbers change is judged
 

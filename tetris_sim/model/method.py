@@ -8,6 +8,7 @@ A scheduler asks a method whether it can do a problem (`refusal`), tunes its par
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +18,6 @@ from tetris_sim.model.boundary import Side
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.step_control import Controller
-from tetris_sim.support import dataclass
 
 DeviceKind = Literal["cpu", "gpu"]
 # Tunable parameters of a method: tile sizes, fusion depth, ...

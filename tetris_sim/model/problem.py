@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.slab import RandomNumbers, Ranges, Slab
 from tetris_sim.model.stencil import Stencil, star_mean
 from tetris_sim.model.step_control import Phases, Signal
-from tetris_sim.support import dataclass
 
 # Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
 Field = npt.NDArray[np.floating[Any]]

@@ -13,13 +13,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tetris_sim.model.formula import COMPARISONS, Comparison, Constant, Node, Operation, Variable
 from tetris_sim.model.formula import evaluate as evaluate_tree
-from tetris_sim.support import dataclass
 
 INPUT, CONSTANT = "input", "constant"
 LOGICAL = frozenset({*COMPARISONS, "and", "or", "not"})  # whose results are true or false

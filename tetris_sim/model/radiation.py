@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ import numpy.typing as npt
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.formula import Node, Operation, Variable, compile_expression, evaluate
 from tetris_sim.model.program import Program
-from tetris_sim.support import dataclass
 
 Numbers = npt.NDArray[np.float64]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.model.grid import Grid
-from tetris_sim.support import dataclass
 
 # Per axis (start, stop), counted from the first owned point; halo indices are negative or beyond
 # the last owned point.

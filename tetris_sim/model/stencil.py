@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import label, svg, table
 
 Offset = tuple[int, ...]

@@ -20,14 +20,13 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.support import dataclass
 
 Values = npt.NDArray[np.float64]
 OfTimes = Callable[[Values], Values]  # from times (n,) [s] to values (n, ...)

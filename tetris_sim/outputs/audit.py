@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from tetris_sim.outputs.materials import (
 from tetris_sim.outputs.meter import ARRIVED, FROM, GONE, SET, SINCE, Meter
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.solvers.surface_flows import SOURCES, held_name
-from tetris_sim.support import dataclass
 
 # Heat balance since the first record: stored heat, heat that came in, and the residual.
 #

@@ -10,6 +10,7 @@ import functools
 import io
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,6 @@ from tetris_sim.outputs.figure_layout import (
 )
 from tetris_sim.outputs.raster import borders, can_paint, outlines, paint
 from tetris_sim.outputs.sampling import Plane
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_file
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ from tetris_sim.outputs.regions import blocks, chunk_shape, in_space, slices
 from tetris_sim.outputs.sampling import CrossSection, Plane, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.tables import LEADING, read_table
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_file, atomic_hdf5
 
 # A series as a plain array (.npy) or as a table (.csv).

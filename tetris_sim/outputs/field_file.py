@@ -21,6 +21,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +36,6 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem, StateVariable
 from tetris_sim.outputs.materials import CellMap, cell_maps
 from tetris_sim.outputs.regions import WHOLE, OutputRegion, blocks, chunk_shape, slices, whole
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import (
     atomic_hdf5,
     disk_errors,

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -37,7 +37,6 @@ from tetris_sim.outputs.materials import CellMap
 from tetris_sim.outputs.output import OutputTimes, Snapshot, StepSchedule
 from tetris_sim.outputs.regions import WHOLE, OutputRegion, in_space, whole
 from tetris_sim.outputs.series import Series, open_fields
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import (
     atomic_text,
     disk_errors,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tetris_sim.outputs.sampling import MOST_POINTS, Plane, Values
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import format_time
 
 # Words and numbers on pictures: lengths, units, times.

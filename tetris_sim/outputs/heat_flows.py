@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
 from tetris_sim.solvers.assembly import by_temperature
 from tetris_sim.solvers.surface_flows import joules_of
-from tetris_sim.support import dataclass
 
 _INSULATED = (0.0, 1.0)  # the ghost as offset and factor of its mirror point, without any flow
 _CHUNK = 4096  # steps whose powers are computed together

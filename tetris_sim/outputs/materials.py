@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from tetris_sim.model.reference import Seen
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import Neighbours, OutputRegion, blocks, exact_sum, whole
 from tetris_sim.outputs.sampling import MOST_POINTS, CrossSection, Plane, Values, sample
-from tetris_sim.support import dataclass
 
 Pair = tuple[int, int]
 

@@ -19,6 +19,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,6 @@ from tetris_sim.solvers.assembly import instant
 from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_not
 from tetris_sim.solvers.solver import Kept, OneDevice, settle
 from tetris_sim.solvers.surface_flows import SOURCES, face_name, held_name, joules_of
-from tetris_sim.support import dataclass
 
 # Names beside those of surfaces: heat that `set_field` brought, and the step since which all are
 # counted.

@@ -10,13 +10,13 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
-from tetris_sim.support import dataclass
 
 # Due steps as arithmetic on the step number alone: every rank and every restart finds the same.
 

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,6 @@ from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sampling import Plane, Reader, Values, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.outputs.tables import LEADING
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import make_directory, remove_parts
 
 # The panels of a picture of one state, of a change, and of a whole run.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,6 @@ from tetris_sim.outputs.scene import (
     face_text,
     pairs_in_words,
 )
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:

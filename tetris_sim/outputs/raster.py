@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ from tetris_sim.outputs.figure_layout import (
     pixels,
 )
 from tetris_sim.outputs.sampling import Plane, Values
-from tetris_sim.support import dataclass
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +30,6 @@ from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import rise_to_face, rise_to_neighbours
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.support import dataclass
 
 # Blocks: a grid is read block by block, so that no output needs the whole field in memory, and
 # summed block by block, so that sums do not depend on the partition.

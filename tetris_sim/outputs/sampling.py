@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Coordinates, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.outputs.regions import blocks
-from tetris_sim.support import dataclass
 
 MOST_POINTS = 1500  # per axis: more than a screen shows
 _ROUND_POINTS = 800  # of pictures that are made of squares

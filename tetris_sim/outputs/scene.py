@@ -9,7 +9,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +26,6 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.outputs.materials import BodyMaterials, described
 from tetris_sim.outputs.sampling import CrossSection
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 N_TIMES = 2001  # at which the path of a beam is followed

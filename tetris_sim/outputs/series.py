@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from tetris_sim.outputs.field_file import (
 )
 from tetris_sim.outputs.materials import CellMap
 from tetris_sim.outputs.regions import slices
-from tetris_sim.support import dataclass
 from tetris_sim.support.hdf5 import DAMAGED, OutsideError, refuse_outside
 from tetris_sim.support.wording import first_line
 

@@ -12,6 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ import numpy.typing as npt
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.outputs.drawing import STYLE, Built, Drawing, write_numbers
 from tetris_sim.outputs.figure_layout import FIELD_COLOURS
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from tetris_sim.outputs.materials import BodyMaterials, Warmth
 from tetris_sim.outputs.meter import Meter
 from tetris_sim.outputs.output import Snapshot, StepSchedule
 from tetris_sim.outputs.regions import blocks, exact_sum, neighbours_of, read_along
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import disk_errors, make_directory, open_given, sync_directory
 
 LEADING = ("step", "time [s]")

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -37,7 +37,6 @@ from tetris_sim.scheduler.workers.exchange import Read, box_of
 from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.control import Control
 from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
-from tetris_sim.support import dataclass
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, format_duration, format_time
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +36,6 @@ from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.outputs.tables import Selection, blocks_within
 from tetris_sim.simulation.monitors import LumpedParts
 from tetris_sim.simulation.workers import WorkerGroup
-from tetris_sim.support import dataclass
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import format_time
 

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from tetris_sim.outputs.output import StepSchedule
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support import dataclass
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import listed, suggestion
 

@@ -12,6 +12,7 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim.apps.time_functions import StopCondition, read_condition
@@ -37,7 +38,6 @@ from tetris_sim.simulation.loop import Simulation, open_simulation
 from tetris_sim.simulation.preparation import Adapt, PreparedRun, describe, prepare
 from tetris_sim.simulation.report import Report, make_report
 from tetris_sim.simulation.resuming import Resume, RunStates, Start, find_start, is_within
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_text, remove_parts
 from tetris_sim.support.stopping import (
     NOTHING_DONE,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from tetris_sim.model.problem import PAIRS, Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.tuning.measure import steps_per_block
-from tetris_sim.support import dataclass
 
 _SLAB_POINTS = 1 << 22  # that are looked at together: a fifth of a second
 _MOST_SLABS = 5  # odd, so that the middle is among them

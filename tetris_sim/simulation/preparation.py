@@ -7,6 +7,7 @@ import hashlib
 import math
 import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,6 @@ from tetris_sim.scheduler.planner import plan_rates, plan_together
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.precision_notes import half_precision_notes, pair_notes
 from tetris_sim.simulation.resuming import build_problem, method_of
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import count_threads, format_duration, format_time
 
 _LONG = 60.0  # seconds of steps after which other ways are looked for

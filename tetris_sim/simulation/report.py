@@ -6,7 +6,7 @@ import functools
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,6 @@ from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.workers.exchange import Traffic
 from tetris_sim.scheduler.workers.worker import WorkerRow, worker_rows
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import (
     PhaseClock,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,6 @@ from tetris_sim.outputs.checkpoint import (
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
 from tetris_sim.simulation.report import package_versions
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import PhaseClock
 
 log = logging.getLogger("tetris_sim")

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol, cast
@@ -32,7 +32,6 @@ from tetris_sim.scheduler.workers.worker import Worker, reduced, solve_constrain
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import PhaseClock, format_time
 
 # StateSnapshot: the state between two time blocks, as outputs see it; and what saves it.

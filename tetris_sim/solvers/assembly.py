@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from tetris_sim.model.radiation import RadiatedFlow, radiated
 from tetris_sim.model.reference import Seen, follow, potentials
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import bends, mean
-from tetris_sim.support import dataclass
 
 Values = Any  # arrays of NumPy or CuPy
 Work = Callable[[int], None]

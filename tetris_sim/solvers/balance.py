@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -42,7 +42,6 @@ from tetris_sim.solvers.assembly import (
 )
 from tetris_sim.solvers.multigrid import Operator
 from tetris_sim.solvers.surface_flows import SurfaceFlows, plane
-from tetris_sim.support import dataclass
 
 # Slopes and distances, in degrees, of the test whether a face is linear.
 _FLAT = 1e-10  # how far a slope may be off by rounding

@@ -14,6 +14,7 @@ Networks of resistors are such a problem without stages: the potentials of elect
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from tetris_sim.solvers.spectral.exponential import (
     linear_matrix,
     product,
 )
-from tetris_sim.support import dataclass
 
 _SINGULAR = 1e-12  # of the largest eigenvalue: one that is 0 but for rounding
 _UNITS = 64.0  # in the last place of all that is added up: what a sum of 0 may be off

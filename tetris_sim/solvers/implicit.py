@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from tetris_sim.solvers.krylov import Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import Kept, Solver, settle
 from tetris_sim.solvers.steady import GROWS, best_constant, changes, rounding_of, unbalanced
 from tetris_sim.solvers.surface_flows import joules_of
-from tetris_sim.support import dataclass
 
 # Constants g, a and w of the formulas above.
 _G = 2 - math.sqrt(2)

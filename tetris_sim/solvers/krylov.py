@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +28,6 @@ from tetris_sim.solvers.multigrid import (
     Widths,
     make_hierarchy,
 )
-from tetris_sim.support import dataclass
 
 # Weights of a smoother's two Jacobi steps: Chebyshev's for eigenvalues of D^-1 A from 0.5 to 2.
 Weights = tuple[float, float]

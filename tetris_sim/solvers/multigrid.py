@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from tetris_sim.support import dataclass
 
 Values = Any  # arrays of NumPy or CuPy
 Operator = tuple[Values, ...]  # k0, k1, k2, d, each (n0, n1, n2)

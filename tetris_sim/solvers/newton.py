@@ -18,7 +18,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,6 @@ from tetris_sim.solvers.spectral.exponential import (
     product,
 )
 from tetris_sim.solvers.surface_flows import joules_of
-from tetris_sim.support import dataclass
 
 Solve = Callable[[Numbers], Numbers]  # of a system with a right-hand side, (n_fields, n0, ...)
 _DIRECT = 20_000  # unknowns of a system that is factorised
@@ -492,7 +491,7 @@ class TrBdf2:
         return Tried(u, u, slope=self._f(u, time), lumps=lumps, powers=powers)
 
     def _powers(self, u: Any, time: float, lumps: _Lumps | None) -> dict[str, float]:
-        """What gives heat to cells by itself, beside a state at a moment [W]."""
+        """Return the power of each giver of heat, beside a state at a moment [W]."""
         if not self._around.givers:
             return {}
         warm = None if lumps is None else lumps.now.tolist()

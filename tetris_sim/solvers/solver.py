@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +30,6 @@ from tetris_sim.solvers.krylov import (
     nobody,
 )
 from tetris_sim.solvers.multigrid import Operator, Values, Widths
-from tetris_sim.support import dataclass
 
 _INNER = slice(GHOSTS, -GHOSTS)
 _PLANES, _ANSWER = 22, 23  # tags: planes from rank 0, and to it

@@ -12,7 +12,7 @@ remains that of the initial state. If it has a source, it has no steady state.
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from tetris_sim.solvers.balance import LinearSystem, LinearSystems, norm, why_no
 from tetris_sim.solvers.krylov import SMALL, Arithmetic, Heard, LeftOffError, matrix_of, nobody
 from tetris_sim.solvers.newton import SolveFailedError, Systems, right_sides, solution_of
 from tetris_sim.solvers.solver import Solver, settle
-from tetris_sim.support import dataclass
 
 # Anderson acceleration of the fixed-point iteration that solves again with the coefficients of the
 # last answer.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +26,6 @@ from tetris_sim.solvers.implicit import AdaptiveSteps, ImplicitSteps
 from tetris_sim.solvers.krylov import Arithmetic, Heard, LeftOffError, nobody
 from tetris_sim.solvers.solver import OneDevice, Solver, Together
 from tetris_sim.solvers.steady import solve_steady, why_not_steady
-from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ These are the parts of a linear system that an audit asks for, in the system's o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from tetris_sim.model.boundary import SIDES, Side
 from tetris_sim.model.conduction import Ids, Numbers
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers.assembly import Values
-from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True, eq=False)

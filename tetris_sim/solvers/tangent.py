@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from tetris_sim.model.radiation import KELVIN
 from tetris_sim.solvers.balance import LinearSystem, norm
 from tetris_sim.solvers.krylov import SMALL
 from tetris_sim.solvers.surface_flows import plane
-from tetris_sim.support import dataclass
 
 Precondition = Callable[[Numbers], Numbers]
 _RESTART = 8  # directions, each of which takes two arrays

@@ -16,11 +16,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from tetris_sim.errors import ExitCode, StopRequested
-from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True)

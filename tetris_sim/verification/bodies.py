@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,6 @@ from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.stencil import star_mean
-from tetris_sim.support import dataclass
 from tetris_sim.verification.case import Advance, Outcome, VerificationCase, from_array, refine
 
 Condition = RuledFace | Periodic

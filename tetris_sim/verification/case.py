@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,7 +22,6 @@ from tetris_sim.model.stencil import Stencil
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.simulation.loop import open_simulation
-from tetris_sim.support import dataclass
 
 # Lengths and spacings that are unequal on every axis, so that no two axes can be taken for each
 # other.

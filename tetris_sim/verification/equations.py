@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.simulation.loop import open_simulation
-from tetris_sim.support import dataclass
 from tetris_sim.verification.standards import StandardRow
 
 Array = npt.NDArray[np.float64]

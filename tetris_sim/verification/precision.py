@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from tetris_sim.model.method import STEPS_PER_BLOCK
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
-from tetris_sim.support import dataclass
 from tetris_sim.verification.case import CaseSolver, finite_or_null, from_array
 
 # Number formats of tensor cores, emulated: float32 rounded to TF32, bfloat16 and float16.

@@ -7,6 +7,7 @@ deviations that this allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import prepare
 from tetris_sim.simulation.workers import StateSnapshot
-from tetris_sim.support import dataclass
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Answer:
         }
 
     def beside(self) -> dict[str, float]:
-        """What is said beside the body, by name: temperatures of lumps, voltages of electrodes."""
+        """Values beside the body, by name: temperatures of lumps, voltages of electrodes."""
         names = (name for name, _ in beside(self.problem))
         state = np.asarray(self.field(), np.float64)
         return dict(zip(names, said_beside(self.problem, state, self.time), strict=True))

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -25,7 +26,6 @@ from tetris_sim.model.stencil import Stencil
 from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.placement import every_method
-from tetris_sim.support import dataclass
 from tetris_sim.verification.bodies import wall_cases
 from tetris_sim.verification.case import (
     SHAPES,

@@ -11,6 +11,7 @@ import contextlib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import Annotated, Any, Literal, NoReturn
@@ -28,7 +29,6 @@ from tetris_sim.config.sections.units import (
     tidied,
     to_si,
 )
-from tetris_sim.support import dataclass
 from tetris_sim.support.wording import describe, listed
 
 # The base class of all sections, and what every section refuses whatever its keys are.

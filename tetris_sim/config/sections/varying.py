@@ -11,6 +11,7 @@ import functools
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,6 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, Operators, compile_expression
 from tetris_sim.model.grid import PLACES
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe, listed
 

@@ -6,12 +6,12 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
 from tetris_sim.model.stencil import Offset, Stencil, scale
-from tetris_sim.support import dataclass
 
 # Stencils in exact fractions on unit spacing: finite-difference formulas, sums and products.
 

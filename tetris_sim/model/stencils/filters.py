@@ -391,7 +391,6 @@ def _stars() -> tuple[NamedStencil, ...]:
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
-
     return (
         _operator(
             "laplacian-2d9p",

@@ -17,7 +17,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,7 +32,6 @@ from tetris_sim.outputs.checkpoint.seal import FORMAT_VERSION, append_seal, chec
 from tetris_sim.outputs.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.outputs.field_file import add_positions, read_grid
 from tetris_sim.outputs.regions import blocks, slices
-from tetris_sim.support import dataclass
 from tetris_sim.support.files import atomic_file, new_hdf5, remove_file
 from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 from tetris_sim.support.wording import first_line

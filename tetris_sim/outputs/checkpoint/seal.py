@@ -23,12 +23,12 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tetris_sim.errors import CheckpointError, UnsupportedError
-from tetris_sim.support import dataclass, usable_cores
+from tetris_sim.support import usable_cores
 from tetris_sim.support.files import open_given
 
 # The highest version that is read. Version 2 has its values in files next to it; in version 3 the

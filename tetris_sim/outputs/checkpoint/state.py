@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import Instruction
 from tetris_sim.model.slab import Ranges, batches
-from tetris_sim.support import dataclass
 
 # Digests of bodies and equations: everything that determines the bits of a step without a stencil.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import advance
-from tetris_sim.support import dataclass
 
 Numbers = npt.NDArray[np.float64]
 Ends = tuple[float, float]  # b of the low and the high face

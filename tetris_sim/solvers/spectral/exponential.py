@@ -22,7 +22,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -35,7 +35,6 @@ from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import with_ghosts
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.solvers.spectral.axis import Arrays, ModalExpansion, SpectralAxis
-from tetris_sim.support import dataclass
 
 Function = Callable[[Any, float], Any]  # N or f: from state and time [s] to rates, (n_fields, ...)
 # By (row, column) among fields: numbers per wave, the nonzero entries of a matrix per wave.

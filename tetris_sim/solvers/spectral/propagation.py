@@ -13,6 +13,7 @@ import itertools
 import math
 import operator as operators
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from tetris_sim.solvers.spectral.axis import (
     SpectralAxis,
     chunks,
 )
-from tetris_sim.support import dataclass
 
 Modes = npt.NDArray[np.int64]
 _PART_POINTS = 1 << 19  # whose growth is computed together

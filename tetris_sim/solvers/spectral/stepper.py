@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,6 @@ from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 from tetris_sim.solvers.steady import SteadyState
-from tetris_sim.support import dataclass
 
 _BATCH_POINTS = 1 << 22  # loaded, read or searched at a time
 _COPIES = 3  # of the state in float64: itself, coefficients, and what is made of them
