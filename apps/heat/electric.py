@@ -314,6 +314,12 @@ class Circuit:
             found[it.cells] = it.at(flat[it.cells])
         return found
 
+    def of_varying(self, values: Numbers) -> Numbers:
+        """Return the same with those of `varying` given, at temperatures that are not known."""
+        found = self._constant.copy()
+        found[self.varying] = values
+        return found
+
     def begin(self, temperature: float) -> Currents:
         """Return the currents where all is as warm [degC].
 
@@ -472,9 +478,8 @@ class JouleHeat:
         """Solve for the currents of the last decision once more."""
         if not text:
             return
-        now = self.circuit.conductivities(np.zeros(self.circuit.grid.shape))
-        now[self.circuit.varying] = np.frombuffer(zlib.decompress(base64.b64decode(text)))
-        self._take(now)
+        values = np.frombuffer(zlib.decompress(base64.b64decode(text)))
+        self._take(self.circuit.of_varying(values))
 
 
 def find_circuit(model: HeatModel, found: GridScan, periodic: Sequence[bool]) -> Circuit | None:

@@ -281,6 +281,20 @@ def test_a_run_goes_on_with_the_same_bits(tmp_path: Path, scheme: str) -> None:
     np.testing.assert_array_equal(table(tmp_path / "two")["heat"], whole["heat"])
 
 
+def test_a_run_goes_on_whose_conductivity_is_none_at_0_degc(tmp_path: Path) -> None:
+    time, every = {"dt": 0.002, "t_end": 0.1}, {"output": {"statistics": {"every": "1 step"}}}
+    made = {}
+    for name, end in {"whole": 0.1, "cut": 0.06}.items():
+        made = bent(time | {"t_end": end}, **every)
+        made["model"]["electric"]["conductivities"] = {"good": "2e6*T"}
+        ts.run(made, tmp_path / name, progress=False)
+    made["time"] = time
+    ts.run(made, tmp_path / "cut", progress=False, resume="auto")
+    again, whole = table(tmp_path / "cut"), table(tmp_path / "whole")
+    np.testing.assert_array_equal(again["heat"], whole["heat"])
+    assert whole["temperature mean"][-1] > 20.5
+
+
 def test_lumps_and_enclosures_go_with_currents(tmp_path: Path) -> None:
     sink = {"capacity": 100, "initial": 20, "exchanges": [{"face": "y+", "h": 500}]}
     hole = {"void": {"radiates": True}, "box": {"x": [0.02, 0.03], "y": [0.04, 0.05]}}
