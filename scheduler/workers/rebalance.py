@@ -346,6 +346,8 @@ def able(problem: Problem, plan: Plan) -> Plan:
             raise UnsupportedError(refusal)
         if refusal is not None:
             method = find_method(f"{share.method.device}.plain", by="what comes and goes")
+            if share.method.name != method.name:
+                log.warning("From now on %s, since %s.", method.name, refusal)
             changed = {"method": method, "parameters": method.parameters(problem)[0]}
             share = dataclasses.replace(share, **changed)  # type: ignore[arg-type]
         shares.append(share)

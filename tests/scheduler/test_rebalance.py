@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from tests.support.cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_of
-from tetris_sim.config.sections.schema import SimulatedSection
+from tests.support.fake_methods import FakeMethod
+from tetris_sim.config.sections.schema import ComputeSection, SimulatedSection
 from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import CpuPlainMethod
+from tetris_sim.errors import UnsupportedError
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.slab import Slab
@@ -26,12 +28,15 @@ from tetris_sim.scheduler.facts.shares import (
     Share,
     WorkEstimate,
 )
+from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, predict
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.workers.queued import QueuedStepper
 from tetris_sim.scheduler.workers.rebalance import (
     Rebalancer,
     _as_measured,
+    able,
     better_division,
     measured_rate,
     move,
@@ -276,3 +281,24 @@ def test_nobody_looks_where_nothing_could_move() -> None:
             is None
         )
     workers[0].close()
+
+
+def test_a_method_that_refuses_what_comes_gives_way_to_the_plain_one_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fussy = FakeMethod("cpu.fussy", why_not="it is Monday")
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(20, 20))
+    plan = make_plan(problem, find_machine(), ComputeSection(method="cpu.plain", threads=1))
+    asked = dataclasses.replace(
+        plan, shares=tuple(dataclasses.replace(it, method=fussy) for it in plan.shares)
+    )
+    with caplog.at_level("WARNING", "tetris_sim"):
+        found = able(problem, asked)
+    assert [it.method.name for it in found.shares] == ["cpu.plain"]
+    assert caplog.messages == ["From now on cpu.plain, since it is Monday."]
+
+    caplog.clear()
+    assert able(problem, plan) == plan
+    assert caplog.messages == []
+    with pytest.raises(UnsupportedError, match="it is Monday"):
+        able(problem, dataclasses.replace(asked, scheme="implicit"))
