@@ -45,10 +45,14 @@ _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915
 # A message is not waited for, and no signal says that nobody reads: Linux's 0x4040.
 _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
+# What Hydra, the launcher of MPICH and Intel MPI, is told by a process that ends the job (PMI 1).
+# It would end with the code of those it kills if it learnt of their ends first.
+_ABORT = f"cmd=abort exitcode={int(ExitCode.REQUEUE)}\n".encode()
+
 # Compiled, because Python code stands still while another thread holds the interpreter lock: for
 # minutes in a write of HDF5, for ever in a start of MPI that hangs. `pace` holds the pause [ms],
 # the number of addresses, the pauses until the process has to end (0: none), the length of its last
-# words, and whether the loop has begun.
+# words, whether the loop has begun, and where the launcher listens (-1: nowhere).
 _BEAT = """
 from numba import types
 
@@ -73,9 +77,12 @@ def beat(socket, word, addresses, pace, ending, words):
             pace[2] -= 1
             if pace[2] == 0:
                 write(2, words.ctypes.data, pace[3])
+                if pace[5] >= 0:
+                    write(pace[5], words.ctypes.data + pace[3], SIZE)
                 leave(CODE)
 """.replace("CODE", str(int(ExitCode.REQUEUE))).replace("FLAGS", hex(_FLAGS))
-_PAUSE, _PEERS, _LEFT, _LENGTH, _BEGUN = range(5)  # elements of `pace`
+_BEAT = _BEAT.replace("SIZE", str(len(_ABORT)))
+_PAUSE, _PEERS, _LEFT, _LENGTH, _BEGUN, _LAUNCHER = range(6)  # elements of `pace`
 _WORDS = 1000  # most bytes of the last words
 
 
@@ -101,6 +108,16 @@ def launched_rank(environ: Mapping[str, str] | None = None) -> int:
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
     ranks = [environ.get(name, "") for name in names]
     return next((int(rank) for rank in ranks if rank.isdigit()), 0)
+
+
+def launcher_listens(environ: Mapping[str, str] | None = None) -> int:
+    """The file descriptor on which Hydra takes PMI 1 commands of this process; -1 without it.
+
+    Slurm names one too, but speaks another language there, and no `PMI_HOSTNAME`.
+    """
+    environ = os.environ if environ is None else environ
+    found = environ.get("PMI_FD", "") if "PMI_HOSTNAME" in environ else ""
+    return int(found) if found.isdigit() else -1
 
 
 def watched_by(rank: int, size: int) -> tuple[int, ...]:
@@ -143,8 +160,10 @@ class Heart:
         # Shared with compiled code.
         self._word = np.zeros(_WORD.size, dtype=np.uint8)
         self._addresses = np.zeros((n_ranks, 16), dtype=np.uint8)
-        self._pace = np.array([1000 * _LONGEST_PAUSE, 0, 0, 0, 0], dtype=np.int32)
-        self._words = np.zeros(_WORDS, dtype=np.uint8)
+        self._pace = np.array(
+            [1000 * _LONGEST_PAUSE, 0, 0, 0, 0, launcher_listens()], dtype=np.int32
+        )
+        self._words = np.zeros(_WORDS + len(_ABORT), dtype=np.uint8)
         read, self._ending = os.pipe()
         self._ends = np.array([read, select.POLLIN], dtype=np.int32)  # struct pollfd
         self._closing = threading.Event()
@@ -211,7 +230,7 @@ class Heart:
         renamed into place when they are whole, so none of them is harmed.
         """
         words = f"tetris-sim: {sentence}\n".encode(errors="replace")[:_WORDS] if sentence else b""
-        self._words[: len(words)] = list(words)
+        self._words[: len(words) + len(_ABORT)] = list(words + _ABORT)
         self._pace[_LENGTH] = len(words)
         self._pace[_LEFT] = max(1, int(1000 * seconds / self._pace[_PAUSE]))
         try:
@@ -294,6 +313,8 @@ class Heart:
             said = f"tetris-sim: rank {self._rank} on {platform.node()}: {self._lost}\n"
             # By the file, because a thread that hangs may hold the lock of a logger or a stream.
             os.write(2, said.encode(errors="replace"))
+            if self._pace[_LAUNCHER] >= 0:
+                os.write(int(self._pace[_LAUNCHER]), _ABORT)
             os._exit(ExitCode.REQUEUE)
 
     def _hear(self) -> None:

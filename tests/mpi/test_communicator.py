@@ -24,7 +24,7 @@ from tetris_sim.scheduler.comm.communicator import (
     on_root,
     open_communicator,
 )
-from tetris_sim.scheduler.comm.peers import count_ranks, launched_rank
+from tetris_sim.scheduler.comm.peers import count_ranks, launched_rank, launcher_listens
 
 HERE = Path(__file__).parents[1] / "support"
 
@@ -161,6 +161,8 @@ def test_ranks_are_counted_as_launchers_tell_them() -> None:
     assert launched_rank({}) == 0
     assert launched_rank({"PMI_RANK": "3", "PMI_SIZE": "4"}) == 3
     assert launched_rank({"OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}) == 2
+    assert launcher_listens({"PMI_FD": "9", "PMI_HOSTNAME": "node"}) == 9  # Hydra
+    assert launcher_listens({"PMI_FD": "9", "SLURM_STEP_ID": "0"}) == -1  # Slurm's PMI 2
 
 
 @pytest.mark.mpi

@@ -213,6 +213,36 @@ with communicator.open_communicator() as ranks:
     assert f"MPI waits for ever for other ranks at its {moment}" in done.stderr
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_rank_that_ends_the_job_tells_the_launcher_the_code(compiled: bool) -> None:
+    """Hydra ends with the code of a rank that it killed if that one is gone first."""
+    read, write = os.pipe()
+    told = "tetris-sim: rank 0" if not compiled else "tetris-sim: it hangs"
+    code = f"""
+import os, time
+os.environ.update(PMI_FD="{write}", PMI_HOSTNAME="here")
+from tetris_sim.scheduler.comm.peers import Heart
+heart = Heart(2)
+if {compiled}:
+    with heart.ended_within(0.1, "it hangs"):
+        time.sleep(20)
+heart._hosts, heart._silent = {{1: "there"}}, {{1: 9.0}}
+heart._end([1], 0.01)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        pass_fds=(write,),
+        timeout=60,
+        check=False,
+    )
+    os.close(write)
+    with os.fdopen(read, "rb") as file:
+        assert file.read() == b"cmd=abort exitcode=75\n"
+    assert done.returncode == 75
+    assert told in done.stderr.decode()
+
+
 def test_a_silent_peer_is_told_from_one_that_has_left() -> None:
     """Hearts of one process: one leaves, which is no loss; one stops to beat, and is named."""
     ranks, met = [Heart(3) for _ in range(3)], threading.Barrier(3)
