@@ -64,8 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def keep_compiled_code(cache: Path) -> None:
     """Let the compiled kernels of earlier runs serve this one; what was tuned or measured does not.
 
-    Compiled code is named by the sources that it depends on, and Numba and NVRTC tell their versions
-    and the processor apart, so nothing stale can be used. One digest of sources has one folder;
+    Compiled code is named by the sources that it depends on, and Numba, NVRTC and the emulator tell
+    their versions and the processor apart, so nothing stale can be used. One digest of sources has one folder;
     folders that no run has begun with for a day go, or edits would fill the disk.
     """
     from tetris_sim.support.files import digest_of
@@ -73,7 +73,7 @@ def keep_compiled_code(cache: Path) -> None:
     tops = (KEPT.parent / top for top in ("cpu_kernels", "gpu_kernels", "tetris_sim/model"))
     files = sorted(path for top in tops for path in top.rglob("*"))
     kept = KEPT / digest_of(it for it in files if it.suffix in {".py", ".cu", ".cuh"})[:16]
-    for part in ("kernels", "cuda"):
+    for part in ("kernels", "cuda", "emulation"):
         (kept / part).mkdir(parents=True, exist_ok=True, mode=0o700)
         (cache / part).symlink_to(kept / part)
 

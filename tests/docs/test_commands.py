@@ -1,5 +1,6 @@
 """README and the user guide do what they say: commands and Python blocks are run in order, each
-document in a folder.
+document in a folder. Those of the README are typed into a shell, as a newcomer does; of the guide the
+program runs as a copy of this process, which has loaded it, unless a shell has more to do.
 
 In a ```console block a line that begins with `$ ` is a command, and the lines below it must occur
 in its output in that order (`...` stands for anything). `<!-- not run: reason -->` before a block
@@ -12,15 +13,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from tests.support.failing_files import forked
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError
 
@@ -30,6 +35,7 @@ BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^>]*) -->\n\s*)?^```(?P<language>console|python|yaml)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+SHELL = set("|&;<>$`*?~\\\n")  # what is not for the program
 
 
 @dataclass(frozen=True)
@@ -76,35 +82,52 @@ def commands(body: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def run_console(block: Block, folder: Path) -> None:
+def in_a_shell(command: str, folder: Path) -> tuple[int, str]:
+    """The exit code, and what was said."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",
     }
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def in_a_copy(command: str, folder: Path) -> tuple[int, str]:
+    """The same of a fork of this process."""
+
+    def arm() -> None:
+        os.chdir(folder)
+        os.environ.update(PYTHONPATH=str(ROOT), COLUMNS="120")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        np.seterr(all="warn")  # as outside of tests
+
+    with tempfile.NamedTemporaryFile("r") as log:
+        code = forked(shlex.split(command)[1:], Path(log.name), arm)
+        return code, log.read()
+
+
+def run_console(block: Block, folder: Path, *, as_typed: bool) -> None:
     listed = commands(block.body)
     for number, (command, shown) in enumerate(listed, start=1):
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        copied = not as_typed and command.startswith("tetris-sim ") and not SHELL & set(command)
+        code, said = (in_a_copy if copied else in_a_shell)(command, folder)
         expected = block.exit_code if number == len(listed) else 0
-        assert done.returncode == expected, (
-            f"$ {command}\n{done.stdout}\nexited {done.returncode}, not {expected}"
-        )
+        assert code == expected, f"$ {command}\n{said}\nexited {code}, not {expected}"
         pattern = ".*".join(
             re.escape(line.strip()).replace(re.escape("..."), "[^\n]*") for line in shown
         )
-        assert re.search(pattern, done.stdout, re.DOTALL), (
-            f"$ {command}\n{done.stdout}\ndoes not show\n{shown}"
-        )
+        assert re.search(pattern, said, re.DOTALL), f"$ {command}\n{said}\ndoes not show\n{shown}"
 
 
 def check_yaml(text: str, folder: Path) -> None:
@@ -114,11 +137,11 @@ def check_yaml(text: str, folder: Path) -> None:
         assert problem.steps > 0
 
 
-def run_document(text: str, name: str, folder: Path) -> None:
+def run_document(text: str, name: str, folder: Path, *, as_typed: bool = True) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(text):
         if block.runs and block.language == "console":
-            run_console(block, folder)
+            run_console(block, folder, as_typed=as_typed)
         elif block.runs and block.language == "yaml":
             check_yaml(block.body, folder)
         elif block.runs:
@@ -133,7 +156,8 @@ def test_the_commands_of_a_document_work(
 ) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    run_document(document.read_text(), str(document), tmp_path)
+    as_typed = document.stem == "README"
+    run_document(document.read_text(), str(document), tmp_path, as_typed=as_typed)
 
 
 def test_the_readme_and_the_guide_show_commands_and_python_that_are_run() -> None:

@@ -108,9 +108,9 @@ def test_float32_does_not_hold_what_ghosts_of_long_blocks_are_made_with() -> Non
 
 def test_a_line_has_frames_where_faces_change_and_they_are_recorded() -> None:
     """So that no launch has to be made by itself, whatever a face does."""
-    problem = body([(changing(0.6, jumps_at=20.0), changing(-1.0))])
-    depth = BY_NAME["gpu.trapezoid"].depth(problem, {})
-    found, gpu = advanced("gpu.trapezoid", problem, [33 * depth + 1], first=5)
+    problem = body([(changing(0.6, jumps_at=5.0), changing(-1.0))])
+    depth = 16
+    found, gpu = advanced("gpu.trapezoid", problem, [33 * depth + 1], 5, steps_per_block=depth)
     assert gpu.replays == 1
     assert gpu.launches.count("frame_line") == 33
     assert "ghosts" not in gpu.launches
@@ -130,20 +130,21 @@ def test_a_frame_takes_over_where_a_face_jumps() -> None:
 
 def test_records_of_launches_are_given_the_terms_of_their_blocks() -> None:
     problem = body([(changing(0.6), insulated()), (insulated(), insulated())])
-    depth = BY_NAME["gpu.stream"].depth(problem, {})
-    found, gpu = advanced("gpu.stream", problem, [32 * depth + depth + 3, 32 * depth])
+    depth = 4
+    steps = [32 * depth + depth + 3, 32 * depth]
+    found, gpu = advanced("gpu.stream", problem, steps, steps_per_block=depth)
     assert gpu.replays == 2
     agrees(found, problem, 65 * depth + 3)
 
 
 def test_a_record_is_not_made_where_a_face_jumps_on_its_way() -> None:
     problem = body(
-        [(changing(-1.0, jumps_at=100.5 * 0.0225), insulated()), (insulated(), insulated())]
+        [(changing(-1.0, jumps_at=52.5 * 0.0225), insulated()), (insulated(), insulated())]
     )
-    found, gpu = advanced("gpu.stream", problem, [32 * 16])
+    found, gpu = advanced("gpu.stream", problem, [32 * 8], steps_per_block=8)
     assert gpu.replays == 0
     assert gpu.launches.count("frame_conduction") == 1
-    agrees(found, problem, 32 * 16)
+    agrees(found, problem, 32 * 8)
 
 
 def test_pieces_of_a_streamed_slab_have_the_courses_of_their_steps() -> None:

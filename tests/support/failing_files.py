@@ -37,7 +37,7 @@ from tests.support.jobs import arguments, tell
 from tetris_sim.__main__ import main as tetris_main
 
 SOURCE = Path(__file__).with_suffix(".c")
-_LONG = 120.0  # seconds after which a run hangs
+_LONG = 300.0  # seconds after which a run hangs
 _CODES = (1, 2, 3, 75)  # of a run that ends with a sentence; 1 is of mpiexec alone
 
 FAIL, SHORT, BEFORE, AFTER = range(1, 5)  # as in failing_files.c

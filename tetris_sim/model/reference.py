@@ -5,6 +5,7 @@ the bounds within which other methods must agree with it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,33 @@ def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, .
     return new.astype(u.dtype, copy=False)
 
 
-def conduct(u: Field, problem: Problem, number: int) -> Field:
-    """Make step `number` of (1, n0, ...) by conduction through a medium; see `conduction.py`."""
+def surroundings(problem: Problem) -> Iterator[tuple[int, Side, Ids, Passage]]:
+    """Yield what the points of a body have beside them, the same in every step, in the order of
+    their sums: axis and side, the ids of the neighbours, beyond faces those of the mirrors, and the
+    ways to them.
+    """
+    shape = problem.grid.shape
+    whole = tuple((0, n) for n in shape)
+    ids = problem.body.medium.ids(whole)
+    for axis, side in itertools.product(range(len(shape)), SIDES):
+        shift = -1 if side == "low" else 1
+        beside = problem.padded_ids(_planes(whole, axis, shift, shape[axis] + shift))
+        # Faces are numbered by the cell below them: the low side of a cell is the upper face of the
+        # one before.
+        low = min(shift, 0)
+        faces = _planes(whole, axis, low, shape[axis] + low)
+        yield axis, side, beside, passage(problem, axis, faces, ids, beside, side)
+
+
+def conduct(
+    u: Field,
+    problem: Problem,
+    number: int,
+    around: Sequence[tuple[int, Side, Ids, Passage]] = (),
+) -> Field:
+    """Make step `number` of (1, n0, ...) by conduction through a medium, whose `surroundings` may
+    be given; see `conduction.py`.
+    """
     conduction, grid = problem.body, problem.grid
     medium, coefficients = conduction.medium, conduction.coefficients
     kind = problem.arithmetic.type
@@ -104,12 +130,11 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
         if coefficients is not None:
             gained *= coefficients.volume(whole).astype(kind)
 
-    for axis, side in itertools.product(range(grid.ndim), SIDES):
-        # For every point, the values and the ids of its neighbour on this side. The roll wraps
-        # around, which is right for periodic axes; elsewhere ghosts replace the outermost plane.
+    for axis, side, beside, between in around or surroundings(problem):
+        # For every point, the values of its neighbour on this side. The roll wraps around, which is
+        # right for periodic axes; elsewhere ghosts replace the outermost plane.
         shift = -1 if side == "low" else 1
         edge = _planes(whole, axis, 0 if side == "low" else grid.shape[axis] - 1)
-        beside = problem.padded_ids(_planes(whole, axis, shift, grid.shape[axis] + shift))
         there = {name: np.roll(values, -shift, axis) for name, values in here.items()}
         if not problem.boundary.periodic(axis):
             outermost = _cut(edge)
@@ -117,12 +142,7 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
             there[MIRROR][outermost] = ruled_ghosts(
                 problem, axis, side, number, box=edge, ids=ids[outermost], inside=inside
             )
-
-        # Faces are numbered by the cell below them: the low side of a cell is the upper face of the
-        # one before.
-        low = min(shift, 0)
-        faces = _planes(whole, axis, low, grid.shape[axis] + low)
-        gained += flow(problem, axis, faces, (here, ids), (there, beside), side)
+        gained += flow_by(problem, between, (here, ids), (there, beside))
 
     # A rate of 0, from an infinite capacity, holds the state.
     new = heat + conduction.rates(problem.dt, whole).astype(kind) * gained
@@ -263,33 +283,18 @@ def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
     }
 
 
-def flow(
-    problem: Problem,
-    axis: int,
-    faces: Ranges,
-    here: tuple[Seen, Ids],
-    there: tuple[Seen, Ids],
-    side: Side = "high",
-) -> Values:
-    """Return the flow into points from their neighbours along an axis: per volume of a cell
-    [W/m^3], or with coefficients in total [W].
-
-    Args:
-        problem: whose points.
-        axis: which axis, array order.
-        faces: the cells whose upper faces lie between, global indices.
-        here: `potentials` and ids of the points.
-        there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
-        side: on which the neighbours lie.
-    """
-    between = passage(problem, axis, faces, here[1], there[1], side)
-    return flow_by(problem, between, here, there)
-
-
 def flow_by(
     problem: Problem, between: Passage, here: tuple[Seen, Ids], there: tuple[Seen, Ids]
 ) -> Values:
-    """Return the same as `flow` by a known way between the points and their neighbours."""
+    """Return the flow into points from their neighbours: per volume of a cell [W/m^3], or with
+    coefficients in total [W].
+
+    Args:
+        problem: whose points.
+        between: the way between the points and their neighbours.
+        here: `potentials` and ids of the points.
+        there: those of their neighbours; of ghosts, the potential and the ids of the mirrors.
+    """
     (mine, ids), (theirs, beside) = here, there
     # Within a material, differences of potential are exact for any k(T); between materials the
     # temperature is continuous (but for the contact), the potential is not.
@@ -403,13 +408,15 @@ def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
     of `problem`.
     """
     u = np.asanyarray(u, dtype=problem.dtype)
+    # Of many steps they are kept, which takes some copies of the state.
+    around = [*surroundings(problem)] if problem.conduction is not None and steps > 1 else []
     for number in range(first, first + steps):
         if problem.equations is not None:
             u = evolve(u, problem, number)
         elif problem.conduction is None:
             u = step(u, problem.stencil, problem.boundary, problem.grid.spacing)
         else:
-            u = conduct(u, problem, number)
+            u = conduct(u, problem, number, around)
     return u
 
 

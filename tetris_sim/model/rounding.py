@@ -143,15 +143,21 @@ class Noise:
         values = np.asarray(values)
         if values.dtype.kind != "f":
             return values
-        signs: Any = (
-            _BIASED[self._run]
-            if self._run < len(_BIASED)
-            else 2 * self._rng.integers(0, 2, values.shape, np.int8) - 1
-        )
-        with np.errstate(all="ignore"):
-            found = values * (1 + roundings * self._eps * signs)
-        # Whole numbers are the same in any precision.
-        return np.where(values == np.rint(values), values, found).astype(values.dtype)
+        error = roundings * self._eps
+        factor: Any
+        if self._run < len(_BIASED):
+            factor = 1 + error * _BIASED[self._run]
+        else:
+            # 1 + error or 1 - error, both exact where `eps` is that of the numbers.
+            bits = np.frombuffer(self._rng.bytes(-(-values.size // 8)), np.uint8)
+            up = np.unpackbits(bits, count=values.size).reshape(values.shape)
+            factor = np.multiply(up, 2 * error, dtype=np.result_type(values, np.float32))
+            factor += 1 - error
+        # Whole numbers are the same in any precision. Who asks for noise ignores what overflows.
+        found = values.copy()
+        noisy = values != np.rint(values)
+        np.multiply(values, factor, out=found, where=noisy, casting="same_kind")
+        return found
 
 
 # Signs of operations in sentences; of others the name is written, with `of`.

@@ -16,7 +16,7 @@ from tetris_sim.model import reference
 from tetris_sim.model.conduction import Conduction, Ids, Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import Problem
+from tetris_sim.model.problem import Problem, passage
 from tetris_sim.model.reference import Seen
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import Neighbours, OutputRegion, blocks, exact_sum, whole
@@ -98,7 +98,8 @@ class BodyMaterials:
             here: (state, ids) of the cells on one side.
             there: (state, ids) of the cells or ghosts on the other.
         """
-        flow = reference.flow(self.problem, axis, box, here, there).astype(np.float64)
+        between = passage(self.problem, axis, box, here[1], there[1], "high")
+        flow = reference.flow_by(self.problem, between, here, there).astype(np.float64)
         # With coefficients per cell the flow is in watts already, otherwise per volume.
         by_cell = self.conduction.coefficients is not None
         return flow if by_cell else flow * self.problem.grid.cell_volume
