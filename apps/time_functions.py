@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial import first_place
 from tetris_sim.apps.initial_file import Box
-from tetris_sim.config.sections.varying import SURFACE, Given, TimeTable, Varying
+from tetris_sim.config.sections.quantities import LENGTH
+from tetris_sim.config.sections.varying import SURFACE, Given, PathSection, TimeTable, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.formula import (
@@ -140,6 +141,14 @@ def read_course(given: Given, kind: Varying, key: str) -> TimeFunction:
     if isinstance(given, str):
         return TimeFunction(compile_expression(given, kind.known).tree)
     return TimeFunction(Constant(float(given)))
+
+
+def course_along(path: PathSection, axis: str, grid: Grid, key: str) -> TimeFunction:
+    """Return where a path is along an axis, by default in the middle of the box."""
+    given = getattr(path, axis)
+    if given is None:
+        given = math.fsum(grid.bounds(grid.axis_names.index(axis))) / 2
+    return read_course(given, Varying(LENGTH, (TIME,)), f"{key}.{axis}")
 
 
 def names_in(node: Node) -> frozenset[str]:

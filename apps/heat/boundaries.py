@@ -18,7 +18,8 @@ from tetris_sim.apps.boundaries import (
     patches,
     refuse_half_ring,
 )
-from tetris_sim.apps.domain import make_each
+from tetris_sim.apps.domain import make_each, times_of
+from tetris_sim.apps.heat.motion import Presence, moment
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.heat.sections import BeamSource
 from tetris_sim.apps.heat.shapes import Condition
@@ -29,6 +30,7 @@ from tetris_sim.apps.time_functions import (
     TimeFunction,
     check_course,
     check_in_space,
+    course_along,
     formula,
     knots_of,
     read_course,
@@ -49,12 +51,11 @@ from tetris_sim.config.sections.conditions import (
 from tetris_sim.config.sections.quantities import (
     HEAT_FLUX,
     HEAT_TRANSFER_COEFFICIENT,
-    LENGTH,
     NUMBER,
     POWER,
     TEMPERATURE,
 )
-from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.schema import Request, TimeSection
 from tetris_sim.config.sections.varying import OF_SURFACE, Varying
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.boundary import Boundary, Face, Periodic
@@ -62,6 +63,7 @@ from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.step_control import Signal
+from tetris_sim.support.wording import listed
 
 # Beams: a moving spot of heat flux on a face.
 
@@ -105,7 +107,7 @@ def make_beam(
     # Squared distance from the centre of the beam, which moves with time.
     square: Node = Constant(0.0)
     for axis in axes:
-        middle = _middle(beam, axis, grid, key)
+        middle = course_along(beam.path, axis, grid, f"{key}.path")
         parameters.append(
             _parameter(f"{axis}_{number}", lambda times, it=middle: it.at(times)[:, None], [middle])
         )
@@ -125,14 +127,6 @@ def make_beam(
     return (flux if axes else Variable(name)), parameters
 
 
-def _middle(beam: BeamSource, axis: str, grid: Grid, key: str) -> TimeFunction:
-    # By default the beam points at the middle of the face.
-    given = getattr(beam.path, axis)
-    if given is None:
-        given = math.fsum(grid.bounds(grid.axis_names.index(axis))) / 2
-    return read_course(given, Varying(LENGTH, _OF_TIME), f"{key}.path.{axis}")
-
-
 def beam_path(beam: BeamSource, number: int, grid: Grid, times: Numbers) -> dict[str, Numbers]:
     """Evaluate where the centre of a beam is at some times [s], by axis of its face [m].
 
@@ -145,7 +139,8 @@ def beam_path(beam: BeamSource, number: int, grid: Grid, times: Numbers) -> dict
     axes = [axis for axis in grid.axis_names if axis != beam.face[:-1]]
     return {
         axis: np.broadcast_to(
-            _middle(beam, axis, grid, f"model.sources.{number}").at(times), times.shape
+            course_along(beam.path, axis, grid, f"model.sources.{number}.path").at(times),
+            times.shape,
         )
         for axis in axes
     }
@@ -159,6 +154,8 @@ def _parameter(name: str, at: object, courses: Sequence[TimeFunction]) -> Parame
     values = at(np.zeros(1))[0] if steady else at  # type: ignore[operator]
     return Parameter(name, values, knots_of(courses))  # type: ignore[arg-type]
 
+
+_MOST_NOTED = 8  # times at which something comes or goes
 
 # The quantities of a face that may vary in time and space, by key.
 _KINDS = {
@@ -194,6 +191,42 @@ def openness(request: Request, grid: Grid) -> Openness:
 def _lets_nothing(condition: FaceCondition) -> bool:
     sections = condition if isinstance(condition, tuple) else (condition,)
     return all(isinstance(section, NeumannFace) for section in sections)
+
+
+def aligned(request: Request, moments: Sequence[float]) -> tuple[TimeSection, list[float]]:
+    """Return the section `time` with steps that end when something comes or goes, and the times
+    that these steps have to divide [s].
+    """
+    time = request.time
+    if not moments or time.align or time.is_adaptive or time.t_end is None:
+        return time, [*times_of(request), *moments]
+    before = [it for it in moments if it < time.t_end]
+    return time.model_copy(update={"align": bool(before)}), before
+
+
+def phase_notes(regions: Sequence[Presence]) -> tuple[str, ...]:
+    """Say what comes and goes at which times."""
+    found = []
+    told: dict[float, list[str]] = {}
+    for number, it in enumerate(regions):
+        name = getattr(it, "name", None) or f"model.regions.{number}"
+        pieces, times = it.pieces, it.copies
+        if it.bead is not None:
+            copies = f", {len(times)} times until {pieces[-1] + times[-1]:g} s" * (len(times) > 1)
+            found.append(
+                f"{name} comes from {pieces[0]:g} to {pieces[-1]:g} s in {len(pieces)} pieces, one "
+                f"every {it.bead.every:g} s{copies}"
+            )
+        for later in times:
+            if it.bead is None and it.begins:
+                told.setdefault(moment(it.begins + later), []).append(f"{name} comes")
+            if it.ends is not None:
+                told.setdefault(moment(it.ends + later), []).append(f"{name} goes")
+
+    said = [f"at {time:g} s {listed(told[time], 'and')}" for time in sorted(told)]
+    more = len(said) - _MOST_NOTED
+    found += [*said[:_MOST_NOTED], *([f"and at {more} later times others"] if more > 0 else ())]
+    return tuple(found)
 
 
 def correlation_notes(request: Request) -> Iterator[str]:

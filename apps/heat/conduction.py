@@ -243,6 +243,8 @@ def _is_by_id(given: GradedCoefficients, found: GridScan, boxes: Sequence[Ranges
 
 _MOST_POINTS = 1 << 33  # a look at more takes longer than most runs
 _RUNS = itertools.count(1)
+Decided = Mapping[str, Signal]
+_Examined = tuple[dict[str, str], float, str, tuple[int, ...]]
 _USUAL = 20.0  # degC: of a run that does not begin with one temperature
 _TIMES = 101  # from the start to the end, at which courses are looked at
 
@@ -304,6 +306,15 @@ class Body:
         return Conduction(medium, source, self.coefficients, enthalpy)
 
     @property
+    def kind(self) -> object:
+        """Equal for parts of a run in which the same fillings are in contact, and faces alike."""
+        faces = [getattr(it, "lasting", None) for pair in self.boundary.faces for it in pair]
+        there = [
+            (it.name, its) for it, its in zip(self.found.fillings, self.found.sources, strict=True)
+        ]
+        return there, self.found.touching, faces
+
+    @property
     def given(self) -> Callable[[Ranges], Numbers] | None:
         """From a box to the temperatures in it that are those of fluids or of what arrives, NaN
         where there is neither [degC]; None if both are nowhere.
@@ -333,7 +344,7 @@ class _Question:
     time: float
     model: HeatModel = field(compare=False)
     request: Request = field(compare=False)
-    signals: Mapping[str, Signal] | None = field(compare=False)
+    signals: Decided | None = field(compare=False)
 
 
 def examine(
@@ -342,7 +353,7 @@ def examine(
     *,
     anew: bool = False,
     time: float = 0.0,
-    signals: Mapping[str, Signal] | None = None,
+    signals: Decided | None = None,
 ) -> tuple[Body | None, dict[str, str]]:
     """The body, and what is wrong with it by key; a body that was examined lately is remembered,
     unless it is wanted `anew`: what a controller decides belongs to one run.
@@ -354,34 +365,44 @@ def examine(
         time: from which on regions that come and go are there or not [s].
         signals: that controllers decide, if another part of the same run has them.
     """
+    decides = request.control or lumps_in(model) or (model.electric and model.electric.follows)
+    run = next(_RUNS) if anew and decides else 0
+    return _examine(_asked(model, request, run, time, signals))
+
+
+def _asked(
+    model: HeatModel, request: Request, run: int, time: float, signals: Decided | None
+) -> _Question:
     # What currents are told of before a run begins at the temperature of its beginning.
     begins = {"initial"} if model.electric else set()
     values = [
         model.model_dump(mode="json"),
         request.model_dump(mode="json", include={"grid", "boundaries", "time", "control", *begins}),
     ]
-    decides = request.control or lumps_in(model) or (model.electric and model.electric.follows)
-    run = next(_RUNS) if anew and decides else 0
     files = stamps(texts_in(values))
-    return _examine(_Question(json.dumps(values), files, run, time, model, request, signals))
+    return _Question(json.dumps(values), files, run, time, model, request, signals)
 
 
-def examine_all(model: HeatModel, request: Request) -> tuple[dict[str, str], float, str]:
+def examine_all(model: HeatModel, request: Request) -> _Examined:
     """Return what is wrong with a body in any part of its run, the largest step that is stable in
-    all of them [s], and the name of the material that sets it.
+    all of them [s], the name of the material that sets it, and by part the first one of its kind.
     """
-    mistakes, missing, least = dict[str, str](), list[Mapping[str, str]](), (math.inf, "")
+    return _examine_all(_asked(model, request, 0, 0.0, None))
+
+
+@functools.lru_cache(maxsize=2)
+def _examine_all(question: _Question) -> _Examined:
+    mistakes, missing, kinds = dict[str, str](), list[Mapping[str, str]](), list[object]()
     # The first part last: it is what is asked for next.
-    for time in model.moments[::-1]:
-        body, found = examine(model, request, time=time)
+    least, parts = (math.inf, ""), [replace(question, time=it) for it in question.model.moments]
+    for body, found in map(_examine, reversed(parts)):
         mistakes |= found
+        kinds.insert(0, None if body is None else body.kind)
+        missing.append({} if body is None else body.missing)
         if body is not None:
-            missing.append(body.missing)
             least = min(least, (body.dt_limit, body.limiting))
-    if mistakes:
-        return mistakes, *least
-    never = {key: said for key, said in missing[0].items() if all(key in it for it in missing)}
-    return never, *least
+    never = {key: it for key, it in missing[0].items() if all(key in them for them in missing)}
+    return mistakes or never, *least, tuple(map(kinds.index, kinds))
 
 
 @functools.lru_cache(maxsize=2)
@@ -406,10 +427,8 @@ def _look(question: _Question, mistakes: dict[str, str]) -> Body:
     model, request = question.model, question.request
     grid = make_grid(request.grid)
     if grid.n_points > _MOST_POINTS:
-        msg = (
-            f"grid.shape: every point of a body of several materials is looked at, and "
-            f"{grid.n_points:.3g} are more than the {_MOST_POINTS:.3g} that this is made for"
-        )
+        most = f"{grid.n_points:.3g} are more than the {_MOST_POINTS:.3g} that this is made for"
+        msg = f"grid.shape: every point of a body of several materials is looked at, and {most}"
         raise ConfigError(msg)
     times = _times(request)
     regions = still_fluids(model, times)

@@ -11,7 +11,9 @@ Cells beside a surface that is not the faces of cells have fillings of their own
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -21,30 +23,39 @@ import numpy.typing as npt
 from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.cut_cells import CutCells
 from tetris_sim.apps.heat.materials import ContactSection
-from tetris_sim.apps.heat.motion import moments_of
+from tetris_sim.apps.heat.motion import HALF, BeadSection, moments_of
 from tetris_sim.apps.heat.sections import (
+    BoxSection,
     RegionSection,
     Substance,
     VolumeSource,
 )
-from tetris_sim.apps.heat.shapes import Filling, Layer, Place, open_labels
-from tetris_sim.apps.heat.subgrid import Shapes, Subgrid
+from tetris_sim.apps.heat.shapes import Filling, Layer, Place, indices
+from tetris_sim.apps.heat.subgrid import Shapes, Subgrid, open_labels
 from tetris_sim.apps.heat.surfaces import Mask, Surfaces
 from tetris_sim.apps.initial import (
     BLOCK_POINTS,
     block_box,
     blocks_of,
     first_place,
+    positions,
     shape_of,
     slices_in,
 )
 from tetris_sim.apps.initial_file import Box
+from tetris_sim.apps.time_functions import course_along, knots_of
+from tetris_sim.errors import ConfigError
+from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.grid import Grid
 from tetris_sim.support.wording import listed
 
 States = npt.NDArray[np.int32]
 _KEPT_BLOCKS, _MOST_KEPT = 8, 256  # of 2^18 states each
 _NOTHING = -1
+_NEVER = np.iinfo(np.int64).max  # the number of no piece of a bead
+_KEPT_BEADS = 1024  # copies whose pieces are known
+_PARTS_OF_PIECE = 4  # straight parts of a curved path
+_SAME_PLACE = 1e-9  # of the length of a path: places that are nearer are the same
 
 
 class RasterizedBody:
@@ -151,7 +162,7 @@ class RasterizedBody:
         layers = np.full(tuple(map(len, axes)), _NOTHING, np.int32)
         layer_of = {it.region: n for n, it in enumerate(self.layers)}
         for number, (place, _) in enumerate(self._shapes):
-            if (inside := place.on(axes)) is not None:
+            for inside in place.on(axes):
                 layers[inside] = layer_of[number]
                 self.covered[0].add(number)
 
@@ -163,9 +174,10 @@ class RasterizedBody:
 
         states = self._filling_of_layer[layers]
         for number, place, of_layer in self._sources:
-            inside = place.on(axes)
-            heated = None if inside is None else of_layer[layers[inside]]
-            if inside is not None and heated is not None and heated.any():
+            for inside in place.on(axes):
+                heated = of_layer[layers[inside]]
+                if not heated.any():
+                    continue
                 self.covered[1].add(number)
                 own = states[inside]
                 own[heated] = self._with_source(own[heated], number)
@@ -232,7 +244,7 @@ class RasterizedBody:
         """The shapes on another grid; labels are those of cells."""
         regions, sources = self._given
         places = [
-            Place(it, grid, f"model.regions.{n}", there=it.is_there(self._time))
+            place_of(it, grid, self.grid, f"model.regions.{n}", self._time)
             for n, it in enumerate(regions)
         ]
         heated = [Place(it, grid, f"model.sources.{n}") for n, it in sources]
@@ -242,7 +254,7 @@ class RasterizedBody:
     def _open(self, number: int, region: RegionSection) -> tuple[Place, Surfaces | None]:
         """Open the shape of a region, and number its layers."""
         key = f"model.regions.{number}"
-        place = Place(region, self.grid, key, there=region.is_there(self._time))
+        place = place_of(region, self.grid, self.grid, key, self._time)
         labels = None if region.labels is None else open_labels(region, self.grid, key)
         names = {None: region.material} if region.materials is None else region.materials
         for label, name in names.items():
@@ -397,3 +409,190 @@ class RasterizedBody:
             filling, sources = self.states[state]
             new[state] = self._state(filling, (*sources, source))
         return new[states]
+
+
+# What comes and goes: which cells pieces of beads are, and how steps and words follow.
+
+
+def _pieces(
+    region: RegionSection, grid: Grid, key: str, copy: int
+) -> tuple[Box, npt.NDArray[np.int64]]:
+    """Return the cells that a copy of a bead may fill, as a box, and the number of the piece with
+    which each of them comes; `_NEVER` of others.
+    """
+    text = region.model_dump_json(include={"bead", "begins", "repeat"})
+    return _find_pieces(_Asked(text, grid, key, copy, region))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A copy of a bead; equal ones have the same cells."""
+
+    text: str
+    grid: Grid
+    key: str
+    copy: int
+    region: RegionSection = field(compare=False)
+
+
+@functools.lru_cache(maxsize=_KEPT_BEADS)
+def _find_pieces(of: _Asked) -> tuple[Box, npt.NDArray[np.int64]]:
+    grid, bead, begins = of.grid, of.region.bead, of.region.pieces[0]
+    assert bead is not None
+    times = np.linspace(begins, bead.until, _PARTS_OF_PIECE * len(of.region.pieces) + 1)
+    names = grid.axis_names
+    courses = [course_along(bead.path, name, grid, f"{of.key}.bead.path") for name in names]
+    bends = knots_of(courses)
+    times = np.unique([*times, *bends[(bends > begins) & (bends < bead.until)]])
+    points = np.stack([it.at(times) for it in courses], axis=1)
+    if not np.isfinite(points).all():
+        at = times[~np.isfinite(points).all(axis=1)][0]
+        msg = f"{of.key}.bead.path: it has no finite value at {at:g} s"
+        raise ConfigError(msg)
+    if of.region.repeat is not None:
+        points += of.copy * np.array(of.region.repeat.shift[::-1])
+
+    # Up is the last axis of the grid, which is the first one of arrays.
+    reach = np.full(grid.ndim, 0.0 if bead.width is None else bead.width / 2)
+    low, high = points.min(axis=0) - reach, points.max(axis=0) + reach
+    if bead.height is not None:
+        low[0], high[0] = points[:, 0].min(), points[:, 0].max() + bead.height
+    box = _touched(grid, low, high)
+    found = np.full(shape_of(box), _NEVER)
+    scale = max(float(np.ptp(points, axis=0).max()), *reach.tolist(), *grid.spacing)
+    for first, last, begun, ended, way, turned in _ways(points, times, bead, scale):
+        ends = np.minimum(first, last) - reach, np.maximum(first, last) + reach
+        if bead.height is not None:
+            ends[0][0], ends[1][0] = min(first[0], last[0]), max(first[0], last[0]) + bead.height
+        part = _touched(grid, *ends)
+        if 0 in shape_of(part):
+            continue
+        at = np.stack(np.broadcast_arrays(*positions(grid, part)), axis=-1)
+        off, passed = at - first, np.asarray(begun)
+        if turned is None:
+            share = _level(off, bead) @ way / (way @ way)
+            inside = abs(share - 0.5) <= 0.5 + _SAME_PLACE
+            near = np.clip(share, 0.0, 1.0)
+            off, passed = off - near[..., None] * (last - first), begun + near * (ended - begun)
+        else:
+            # On the outer side of a bend, behind one part of the path and before the next.
+            inside = (_level(off, bead) @ turned >= 0) & (_level(off, bead) @ way <= 0)
+        number = np.floor((passed - begins) / bead.every + HALF).astype(np.int64)
+        number = np.clip(number, 0, len(of.region.pieces) - 1)
+        # What has come already stays.
+        here = found[slices_in(part, box)]
+        np.minimum(here, np.where(inside & _in_section(off, bead, scale), number, _NEVER), out=here)
+    return box, found
+
+
+def _ways(
+    points: Numbers, times: Numbers, bead: BeadSection, scale: float
+) -> Iterator[tuple[Numbers, Numbers, float, float, Numbers, Numbers | None]]:
+    """Yield straight parts of a path with its bends: both ends, their times, the level way, and at
+    a bend the way before it.
+    """
+    before: Numbers | None = None
+    for number, (first, last) in enumerate(itertools.pairwise(points)):
+        way = _level(last - first, bead)
+        if way @ way > (_SAME_PLACE * scale) ** 2:
+            if before is not None:
+                yield first, first, times[number], times[number], way, before
+            yield first, last, times[number], times[number + 1], way, None
+            before = way
+        elif (last - first).any():
+            before = None  # straight up
+
+
+def _level(off: Numbers, bead: BeadSection) -> Numbers:
+    """A way without its part along the height of a bead."""
+    if bead.height is None:
+        return off
+    return np.concatenate([np.zeros_like(off[..., :1]), off[..., 1:]], axis=-1)
+
+
+def _in_section(off: Numbers, bead: BeadSection, scale: float) -> Mask:
+    """Whether what is so far from the path lies in a bead [m]."""
+    small = _SAME_PLACE * scale
+    aside = np.sqrt((_level(off, bead) ** 2).sum(axis=-1))
+    inside = np.asarray(aside <= (small if bead.width is None else bead.width / 2 + small))
+    if bead.height is None:
+        return inside
+    up = off[..., 0]
+    share = 0.0 if bead.width is None else np.minimum(aside / (bead.width / 2), 1.0)
+    tall = {"rectangle": 1.0, "ellipse": np.sqrt(1 - share**2), "parabola": 1 - share**2}
+    found = inside & (up >= -small) & (up < bead.height * tall[bead.section] - small)
+    return np.asarray(found, np.bool_)
+
+
+def _touched(grid: Grid, low: Numbers, high: Numbers) -> Box:
+    """The cells whose centres lie between two corners, and one more on each side, as a box."""
+    box = []
+    for axis, n in enumerate(grid.shape):
+        at = grid.coordinates(axis)
+        first, last = np.searchsorted(at, [low[axis], high[axis]])
+        box.append((max(int(first) - 1, 0), min(int(last) + 1, n)))
+    return tuple((a, max(a, b)) for a, b in box)
+
+
+def place_of(region: RegionSection, grid: Grid, cells: Grid, key: str, time: float) -> Place:
+    """Return where a region is from a time on.
+
+    Args:
+        region: its section.
+        grid: where points lie.
+        cells: the grid whose cells a bead fills; those of `grid` divide them.
+        key: of the region, for messages.
+        time: from which on it is there or not [s].
+
+    Raises:
+        ConfigError: a copy is nowhere; see `Place` too.
+    """
+    there, repeat, bead = region.there(time), region.repeat, region.bead
+    shift = dict(zip(grid.axis_names[::-1], () if repeat is None else repeat.shift, strict=False))
+    nowhere = "covers the centre of no cell; let there be fewer, or closer together"
+
+    if bead is None:
+        if region.box is None or not there:
+            return Place(region, grid, key, None if there else ())
+        boxes = [_shifted(region.box, copy, shift) for copy, _ in there] if repeat else [region.box]
+        for (copy, _), it in zip(there, boxes, strict=False):
+            if copy and any(low >= high for low, high in indices(it, cells)):
+                msg = f"{key}.repeat: copy {copy + 1} {nowhere}"
+                raise ConfigError(msg)
+        return Place(region, grid, key, boxes)
+
+    laid = list[tuple[Box, Mask]]()
+    for copy, came in there:
+        box, number = _pieces(region, cells, key, copy)
+        if (number == _NEVER).all():
+            msg = (
+                f"{key}.repeat: copy {copy + 1} {nowhere}"
+                if copy
+                else f"{key}.bead: it covers the centre of no cell; let the tool move over some"
+            )
+            raise ConfigError(msg)
+        which = number < came
+        if grid is not cells:
+            box, which = _divided(grid, cells, box, which)
+        laid.append((box, which))
+    return Place(region, grid, key, laid=laid)
+
+
+def _shifted(box: BoxSection, copy: int, shift: Mapping[str, float]) -> BoxSection:
+    moved = {}
+    for name, by in shift.items():
+        if (span := getattr(box, name)) is not None:
+            moved[name] = tuple(it + copy * by for it in span)
+    return box.model_copy(update=moved)
+
+
+def _divided(grid: Grid, cells: Grid, box: Box, which: Mask) -> tuple[Box, Mask]:
+    """The same of a grid that divides cells."""
+    spans, parts = [], []
+    for axis, (low, high) in enumerate(box):
+        cell = np.searchsorted(cells.ends(axis), grid.coordinates(axis)) - 1
+        inside = np.flatnonzero((cell >= low) & (cell < high))
+        first = int(inside[0]) if len(inside) else 0
+        spans.append((first, first + len(inside)))
+        parts.append(cell[inside] - low)
+    return tuple(spans), which[np.ix_(*parts)]

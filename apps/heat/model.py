@@ -27,12 +27,12 @@ from tetris_sim.apps.domain import (
     refuse,
     times_of,
 )
-from tetris_sim.apps.heat.boundaries import correlation_notes
+from tetris_sim.apps.heat.boundaries import aligned, correlation_notes, phase_notes
 from tetris_sim.apps.heat.conduction import Body, examine, examine_all, key_path
 from tetris_sim.apps.heat.electric import ElectricSection
 from tetris_sim.apps.heat.lumps import Lumps, StreamSections
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
-from tetris_sim.apps.heat.motion import Velocity, aligned, moments_of, phase_notes
+from tetris_sim.apps.heat.motion import Velocity, moments_of
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
 from tetris_sim.apps.heat.sections import (
     BeamSource,
@@ -435,7 +435,7 @@ class HeatModel(Section):
             made = self._of_body(request, found, problem.dt)
             return dataclasses.replace(made, phases=phases, phase=number)
 
-        phases = Phases(self.moments, make)
+        phases = Phases(self.moments, make, examine_all(self, request)[3])
         if dt is None:  # else nobody knows yet from which time on
             phases.refuse_between(problem)
         return make(0)
@@ -493,7 +493,7 @@ class HeatModel(Section):
         )
 
         carrying = None if body.flows is None else self._carrying(body)
-        _, dt_limit, limiting = examine_all(self, request)
+        _, dt_limit, limiting, _ = examine_all(self, request)
         dt_limit = dt_limit if carrying is None else carrying.dt_limit
         time, wanted_at = aligned(request, self.moments[1:])
         try:

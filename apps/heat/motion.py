@@ -19,15 +19,19 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 
-from tetris_sim.apps.domain import KeyPath, times_of
+from tetris_sim.apps.domain import KeyPath
 from tetris_sim.config.sections.quantities import (
+    Length,
     Moment,
     Position,
+    PositiveDuration,
+    PositiveLength,
     Quantity,
     Section,
     Temperature,
     looks_like_quantity,
 )
+from tetris_sim.config.sections.varying import PathSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
@@ -37,7 +41,7 @@ from tetris_sim.support.wording import listed
 if TYPE_CHECKING:
     from tetris_sim.apps.heat.model import HeatModel
     from tetris_sim.config.sections.conditions import SensorSection
-    from tetris_sim.config.sections.schema import Request, TimeSection
+    from tetris_sim.config.sections.schema import Request
 
 _SPEED = Quantity("a speed", "m/s", ("10 mm/s", "-2 m/min"))
 _TURNING = Quantity("an angular speed", "rad/s", ("10 rad/s", "600 rpm"))
@@ -46,8 +50,44 @@ _TURNING = Quantity("an angular speed", "rad/s", ("10 rad/s", "600 rpm"))
 _KEPT = 1e-6
 # Diagonals of a cell over which a stream function may differ along one surface of stairs.
 _STAIRS = 2.0
-_MOST_NOTED = 8  # times at which something comes or goes
+_MOST_COPIES = 10_000
+_MOST_PIECES = 10_000  # of all copies of a bead
+HALF = 0.5 + 1e-9  # so that the tool at half a piece, but for rounding, is at the next one
 Mask = npt.NDArray[np.bool_]
+
+
+class BeadSection(Section):
+    """A bead that a tool lays down along its path, piece by piece. The tool begins at `from`; each
+    cell comes at that of the times `from`, `from` + `every`, ... at which the tool is nearest it.
+    """
+
+    path: PathSection
+    """Where the tool is, t being the time of the run: the middle of the foot of the bead if it has
+    a height, else the middle of the bead.
+    """
+    until: Moment
+    """When the tool has come to its end [s]."""
+    every: PositiveDuration
+    """How much of the path is laid down at once, as time [s]; a run has as many parts."""
+    width: PositiveLength | None = None
+    """Across the path [m]; where the grid has an axis across it."""
+    height: PositiveLength | None = None
+    """Up along the last axis of the grid, y in 2D and z in 3D [m]; if not given, the bead is a
+    strip of its width in 2D, and round in 3D.
+    """
+    section: Literal["rectangle", "ellipse", "parabola"] = "rectangle"
+    """What a bead of width and height looks like along its path."""
+
+
+class RepeatSection(Section):
+    """The same region again, shifted in space and time: the layers of a wall."""
+
+    count: Annotated[int, Field(ge=2, le=_MOST_COPIES)]
+    """How many there are, the first one included."""
+    shift: Annotated[tuple[Length, ...], Field(min_length=1, max_length=3)]
+    """From each to the next: x, y (and z) [m]."""
+    after: Moment = 0.0
+    """From each to the next: by how much it comes and goes later [s]."""
 
 
 class Presence(Section):
@@ -61,23 +101,114 @@ class Presence(Section):
     """The temperature with which its material comes, also when the run begins [degC]; that of
     `initial` if not given.
     """
+    bead: BeadSection | None = None
+    """Instead of a box: what a tool lays down along a path, from `from` on."""
+    repeat: RepeatSection | None = None
+    """The same box or bead again, shifted in space and time."""
 
     @model_validator(mode="after")
     def _lasts(self) -> Presence:
-        if self.ends is not None and self.ends <= (self.begins or 0.0):
+        if self.ends is not None and self.ends <= self.pieces[-1]:
             msg = f"it is to go at {self.ends:g} s, and it would not have come; give a later `to`"
             raise ValueError(msg)
         return self
 
+    @property
+    def pieces(self) -> tuple[float, ...]:
+        """When the pieces of the first copy come, ascending [s]."""
+        begins, bead = self.begins or 0.0, self.bead
+        if bead is None or bead.until <= begins:
+            return (begins,)
+        count = min(math.floor((bead.until - begins) / bead.every + HALF), _MOST_PIECES)
+        return tuple(moment(begins + k * bead.every) for k in range(count + 1))
+
+    @property
+    def copies(self) -> tuple[float, ...]:
+        """How much later than the first one each copy comes and goes [s]."""
+        it = self.repeat
+        return (0.0,) if it is None else tuple(k * it.after for k in range(it.count))
+
+    @property
+    def moments(self) -> set[float]:
+        """When something of it comes or goes [s]."""
+        ends = () if self.ends is None else (self.ends,)
+        if self.begins is None and self.bead is None:
+            return {moment(it + later) for it in ends for later in self.copies}
+        return {moment(it + later) for it in (*self.pieces, *ends) for later in self.copies}
+
+    def there(self, time: float) -> list[tuple[int, int]]:
+        """Return the copies that are there from a time on [s]: their numbers, with how many of
+        their pieces have come.
+        """
+        found, pieces = [], self.pieces
+        for number, later in enumerate(self.copies):
+            if self.ends is not None and moment(self.ends + later) <= time:
+                continue
+            if came := sum(moment(it + later) <= time for it in pieces):
+                found.append((number, came))
+        return found
+
     def is_there(self, time: float) -> bool:
-        """Whether it is there from a time on [s]."""
-        return (self.begins or 0.0) <= time and (self.ends is None or time < self.ends)
+        """Whether a whole copy is there from a time on [s]."""
+        return any(came == len(self.pieces) for _, came in self.there(time))
+
+
+def moment(time: float) -> float:
+    """Round a sum of times, so that the same ones are equal."""
+    return float(f"{time:.12g}")
 
 
 def moments_of(regions: Sequence[Presence]) -> tuple[float, ...]:
     """Return the times from which on the same regions are there, ascending from 0 [s]."""
-    found = {0.0, *(it.begins for it in regions if it.begins is not None)}
-    return tuple(sorted(found | {it.ends for it in regions if it.ends is not None}))
+    return tuple(sorted(set[float]({0.0}).union(*(it.moments for it in regions))))
+
+
+def _bead_mistakes(region: Presence, request: Request) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what does not fit in a bead and in what is repeated, with the end of its key path."""
+    grid, bead, repeat = request.grid, region.bead, region.repeat
+    given = [it for it in ("box", "where", "labels") if getattr(region, it) is not None]
+    if repeat is not None:
+        if grid.system.is_curved:
+            yield (
+                ("repeat",),
+                "what is repeated is shifted along straight axes; this grid has others",
+            )
+        elif len(repeat.shift) != request.ndim:
+            told = f"it has {len(repeat.shift)} numbers; one along each of "
+            yield ("repeat", "shift"), f"{told}{listed(grid.names, 'and')} is wanted"
+        elif bead is None and given != ["box"]:
+            yield ("repeat",), "a box or a bead is repeated, alone; give one"
+    if bead is None:
+        return
+
+    begins = region.begins or 0.0
+    if grid.system.is_curved:
+        yield ("bead",), "a tool moves along straight axes; this grid has others"
+        return
+    if given:
+        yield (given[0],), "the bead says where the region is; leave this out"
+    if bead.until <= begins:
+        yield ("bead", "until"), f"the tool begins at {begins:g} s (from); give a later time"
+    elif bead.every > bead.until - begins:
+        yield (
+            ("bead", "every"),
+            f"the tool moves for {bead.until - begins:g} s; give less than that",
+        )
+    elif len(region.pieces) * len(region.copies) > _MOST_PIECES:
+        told = f"it would come in more than {_MOST_PIECES} pieces; give a longer time"
+        yield ("bead", "every"), told
+    for name in PathSection.model_fields:
+        if name not in grid.names and getattr(bead.path, name) is not None:
+            yield ("bead", "path", name), f"the grid has no axis {name}; leave it out"
+    across = request.ndim - 1 - (bead.height is not None)
+    if across < 0:
+        yield ("bead", "height"), "the grid has no axis besides that of the path; leave it out"
+    elif across and bead.width is None:
+        yield ("bead",), "it needs a width"
+    elif not across and bead.width is not None:
+        yield ("bead", "width"), "the grid has no axis across the path; leave it out"
+    if bead.section != "rectangle" and (across < 1 or bead.height is None):
+        yield ("bead", "section"), "only what has a width and a height has a section; leave it out"
 
 
 def coming_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
@@ -86,7 +217,9 @@ def coming_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
         if region.arrives_at is not None and (region.fluid is not None or region.void):
             told = "only a material arrives with a temperature; leave it out"
             yield ("model", "regions", number, "arrives_at"), told
-    passing = [n for n, it in enumerate(model.regions) if it.begins or it.ends is not None]
+        for place, told in _bead_mistakes(region, request):
+            yield ("model", "regions", number, *place), told
+    passing = [n for n, it in enumerate(model.regions) if {*it.moments} - {0.0}]
     if not passing:
         return
 
@@ -114,30 +247,6 @@ def coming_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
     for place, sensor in sensors:
         if sensor is not None and sensor.mean is not None:
             yield place, "where regions come and go (from, to), a sensor is a probe; give one"
-
-
-def aligned(request: Request, moments: Sequence[float]) -> tuple[TimeSection, list[float]]:
-    """Return the section `time` with steps that end when something comes or goes, and the times
-    that these steps have to divide [s].
-    """
-    time = request.time
-    if not moments or time.align or time.is_adaptive or time.t_end is None:
-        return time, [*times_of(request), *moments]
-    before = [it for it in moments if it < time.t_end]
-    return time.model_copy(update={"align": bool(before)}), before
-
-
-def phase_notes(regions: Sequence[Presence]) -> tuple[str, ...]:
-    """Say what comes and goes at which times."""
-    found = []
-    for time in moments_of(regions)[1:]:
-        said = []
-        for number, it in enumerate(regions):
-            name = getattr(it, "name", None) or f"model.regions.{number}"
-            said += [f"{name} comes"] * (it.begins == time) + [f"{name} goes"] * (it.ends == time)
-        found.append(f"at {time:g} s {listed(said, 'and')}")
-    more = len(found) - _MOST_NOTED
-    return (*found[:_MOST_NOTED], *([f"and at {more} later times others"] if more > 0 else ()))
 
 
 def _component(value: object) -> object:

@@ -53,10 +53,10 @@ from tetris_sim.config.sections.schema import ProbeName, Request
 from tetris_sim.config.sections.varying import (
     SURFACE,
     ByTemperature,
+    PathSection,
     TemperatureTable,
     VaryingDensity,
     VaryingFactor,
-    VaryingLength,
     VaryingPower,
 )
 from tetris_sim.model.formula import ExpressionError, compile_expression
@@ -357,16 +357,6 @@ class VolumeSource(Location):
             msg = "give either power or density"
             raise ValueError(msg)
         return self
-
-
-class PathSection(Section):
-    """Path of the centre of a beam: numbers or expressions of t; the middle of the face along an
-    axis that is not given.
-    """
-
-    x: VaryingLength | None = None
-    y: VaryingLength | None = None
-    z: VaryingLength | None = None
 
 
 class BeamSource(Section):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from tetris_sim.apps.heat.materials import FluidSection
 from tetris_sim.apps.heat.sections import (
     BoxSection,
     Location,
-    RegionSection,
     Substance,
 )
 from tetris_sim.apps.heat.surfaces import (
@@ -29,21 +27,12 @@ from tetris_sim.apps.heat.surfaces import (
     Mask,
     Numbers,
     Places,
-    Surfaces,
-    TriangleSurface,
-    Voxels,
     aligned,
     crossings_of,
 )
-from tetris_sim.apps.initial import first_place, positions, shape_of
+from tetris_sim.apps.initial import first_place, positions, shape_of, slices_in
 from tetris_sim.apps.initial_file import (
-    HDF5_SUFFIXES,
     Box,
-    Reader,
-    existing_file,
-    open_hdf5,
-    open_npy,
-    read_grey,
 )
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.formula import (
@@ -59,7 +48,6 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import Grid
-from tetris_sim.support.wording import listed
 
 ON_FACE = 1e-6  # of a cell: what is nearer to a face lies on it
 _BENT = 0.2  # of how far its ends are apart: how far off a line a difference may be half-way
@@ -109,11 +97,12 @@ class Place:
         place: the box and the condition.
         grid: where points lie.
         key: of the location, for messages.
-        there: whether anything is there; no cell belongs to what is not.
+        boxes: instead of its own one; no cell belongs to none of them.
+        laid: instead of boxes, cells that belong: the box of each part, and which of it.
 
     Attributes:
-        is_aligned: whether it is a box or everything, whose walls are parallel to the axes.
-        walls: by axis, where its low and high wall lie within the grid [m], if it has them.
+        is_aligned: whether it is boxes or everything, whose walls are parallel to the axes.
+        walls: by axis, where the low and high walls lie within the grid [m], NaN if they do not.
         is_whole: whether all of these are faces of cells.
 
     Raises:
@@ -121,21 +110,37 @@ class Place:
             not finite somewhere.
     """
 
-    def __init__(self, place: Location, grid: Grid, key: str, *, there: bool = True) -> None:
-        self._grid, self._there = grid, there
+    def __init__(
+        self,
+        place: Location,
+        grid: Grid,
+        key: str,
+        boxes: Sequence[BoxSection] | None = None,
+        laid: Sequence[tuple[Box, Mask]] | None = None,
+    ) -> None:
+        if boxes is None:
+            boxes = () if place.box is None or laid is not None else (place.box,)
+            self._everywhere = place.box is None and laid is None
+        else:
+            self._everywhere = False
+        self._grid, self._laid = grid, laid
 
         # Cells belong by their centres; where the walls are decides how they are cut.
-        self._spans = None if place.box is None else indices(place.box, grid)
+        self._parts: list[tuple[Box, Mask | None]] = [*(laid or ())]
+        self._parts += [(indices(it, grid), None) for it in boxes]
+        if self._everywhere:
+            self._parts = [(tuple((0, n) for n in grid.shape), None)]
         self.walls = [
-            (math.nan, math.nan) if place.box is None else _walls(place.box, grid, axis)
+            tuple(wall for it in boxes for wall in _walls(it, grid, axis))
             for axis in range(grid.ndim)
         ]
         self._condition = (
             None if place.where is None else Condition(place.where, grid, f"{key}.where")
         )
-        self.is_aligned = self._condition is None or not there
-        self.is_whole = not there or (
-            self.is_aligned
+        is_there = bool(self._parts)
+        self.is_aligned = not is_there or (self._condition is None and laid is None)
+        self.is_whole = not is_there or (
+            self._condition is None
             and not any(
                 math.isfinite(wall) and not on_face(grid, axis, wall)
                 for axis, walls in enumerate(self.walls)
@@ -145,41 +150,46 @@ class Place:
 
     def __call__(self, box: Box) -> Mask | None:
         """Whether each cell of a box belongs; None if none does."""
-        if not self._there:
-            return None
-        inside = np.ones(shape_of(box), np.bool_)
+        inside = np.zeros(shape_of(box), np.bool_)
+        for spans, which in self._parts:
+            common = tuple(
+                (max(a, low), min(b, high)) for (a, b), (low, high) in zip(spans, box, strict=True)
+            )
+            if all(low < high for low, high in common):
+                part = inside[slices_in(common, box)]
+                part |= True if which is None else which[slices_in(common, spans)]
 
-        # Cells outside the span are cleared, axis by axis.
-        for axis, span in enumerate(self._spans or ()):
-            low, high = (min(max(i - box[axis][0], 0), inside.shape[axis]) for i in span)
-            if low >= high:
-                return None
-            along = np.moveaxis(inside, axis, 0)
-            along[:low], along[high:] = False, False
+        if not inside.any():
+            return None
         if self._condition is not None:
             inside &= self._condition(box)
         return inside
 
-    def on(self, axes: Sequence[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[Any], ...] | None:
-        """Index an array of the points with some indices along each axis by those that belong, if
-        the place is aligned; None if none does.
+    def on(self, axes: Sequence[npt.NDArray[np.int64]]) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        """Yield, of an aligned place, indices of an array of the points with some indices along
+        each axis: those that belong, box by box.
         """
         assert self.is_aligned
-        if not self._there:
-            return None
-        spans = self._spans or ((0, n) for n in self._grid.shape)
-        marks = [(it >= low) & (it < high) for it, (low, high) in zip(axes, spans, strict=True)]
-        return np.ix_(*marks) if all(it.any() for it in marks) else None
+        for spans, _ in self._parts:
+            marks = [(it >= low) & (it < high) for it, (low, high) in zip(axes, spans, strict=True)]
+            if all(it.any() for it in marks):
+                yield np.ix_(*marks)
 
     def span(self, axis: int) -> tuple[int, ...]:
-        """Indices along an axis at which a box begins, or another place behind it."""
-        return () if self._spans is None else self._spans[axis]
+        """Indices along an axis at which each box begins, or another place behind it."""
+        if self._everywhere or self._laid is not None:
+            return ()
+        return tuple(it for spans, _ in self._parts for it in spans[axis])
 
     def at(self, places: Places) -> Mask:
         """Whether the centres of cells (n, ndim) belong."""
-        inside = np.full(len(places), self._there)
-        for axis, (low, high) in enumerate(self._spans or ()):
-            inside &= (places[:, axis] >= low) & (places[:, axis] < high)
+        inside = np.zeros(len(places), np.bool_)
+        for spans, which in self._parts:
+            low, high = np.array(spans).T
+            here = ((places >= low) & (places < high)).all(axis=1)
+            if which is not None:
+                here[here] = which[tuple((places[here] - low).T)]
+            inside |= here
         if self._condition is not None:
             inside[inside] = self._condition.at(places[inside])
         return inside
@@ -541,52 +551,3 @@ _BOUNDS: dict[str, Callable[..., Interval]] = {
     "cos": lambda _: (-1.0, 1.0),
     "atan2": lambda _, __: _widened(-math.pi, math.pi),
 }
-
-
-def open_labels(region: RegionSection, grid: Grid, key: str) -> Surfaces:
-    """Open a label file, which gives the labels of any box of the grid.
-
-    Args:
-        region: with `labels`.
-        grid: where points lie.
-        key: of the region, for messages.
-
-    Raises:
-        ConfigError: the file is missing, cannot be read, or does not fit the grid.
-    """
-    assert region.labels is not None
-    path, at = existing_file(region.labels, f"{key}.labels"), f"{key}.labels"
-    suffix = path.suffix.lower()
-    if region.dataset is not None and suffix not in HDF5_SUFFIXES:
-        msg = f"{key}.dataset: {path} is no HDF5 file, so it has no datasets"
-        raise ConfigError(msg)
-
-    if suffix == ".stl":
-        if grid.system.is_curved:
-            msg = (
-                f"{at}: {path} is a surface in x, y and z, and the grid has the axes "
-                f"{listed(grid.axis_names[::-1], 'and')}; write a condition of these (where)"
-            )
-            raise ConfigError(msg)
-        return TriangleSurface(path, region.scale, region.offset, grid, at)
-    if suffix == ".npy":
-        return Voxels(open_npy(path, grid, at), grid)
-    if suffix in HDF5_SUFFIXES:
-        return Voxels(open_hdf5(path, region.dataset, grid, at), grid)
-    return Voxels(_open_picture(path, grid, at), grid)
-
-
-def _open_picture(path: Path, grid: Grid, key: str) -> Reader:
-    """Read brightness from 0 to 255 over x and y as labels, the same for all z."""
-    if grid.ndim == 1:
-        msg = f"{key}: {path} is a picture of x and y, and the grid has one axis"
-        raise ConfigError(msg)
-    plane = Grid(grid.shape[-2:], grid.spacing[-2:], grid.origin[-2:])
-    grey = np.rint(255 * read_grey(path, plane, key)).astype(np.uint8)
-    upright = grey[::-1]  # the first row of a picture is its top, where y is largest
-
-    def read(box: Box) -> npt.NDArray[Any]:
-        part = upright[tuple(slice(*span) for span in box[-2:])]
-        return np.broadcast_to(part, shape_of(box))
-
-    return read

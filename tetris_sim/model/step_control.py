@@ -59,10 +59,13 @@ class Phases:
         begins: when each begins, ascending; the first is 0 [s].
         make: from a number to the problem of that phase, whose initial field is that of what comes
             in it; the same grid, time step and kind of state for all.
+        kinds: by number, the first phase in which the same kinds of things touch; if not given,
+            each is of its own kind.
     """
 
     begins: tuple[float, ...]
     make: Callable[[int], Any]
+    kinds: Sequence[int] = ()
 
     def at(self, time: float, dt: float) -> int:
         """Return the number of the phase of the step that begins at a time [s].

@@ -314,9 +314,11 @@ class Audit:
         # Of other phases only the names are kept: each has maps as large as the grid.
         materials, flows, surfaces = dict[str, None](), dict[str, None](), dict[str, list[str]]()
         self._heated = False
-        count = 1 if problem.phases is None else len(problem.phases.begins)
-        for number in range(count):
-            it = self._here if number == problem.phase else self._of(number)
+        phases, kinds = problem.phases, [0]
+        if phases is not None:
+            kinds = [*(phases.kinds or range(len(phases.begins)))]
+        for number in sorted({*kinds}):
+            it = self._here if number == kinds[problem.phase] else self._of(number)
             materials |= dict.fromkeys(it.materials)
             flows |= dict.fromkeys(it.flows)
             surfaces |= {column: names for column, (names, _) in it.surfaces.items()}
@@ -327,7 +329,7 @@ class Audit:
             *(problem.dt, surfaces),
             heated=self._heated,
             implicit=implicit,
-            passes=problem.phases is not None,
+            passes=phases is not None,
         )
         self._balance.turn_to(self._here)
 

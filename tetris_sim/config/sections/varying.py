@@ -500,3 +500,13 @@ VaryingPower = Annotated[float | str | TimeTable, Varying(POWER, ("t",))]
 VaryingFactor = Annotated[float | str | TimeTable, Varying(NUMBER, ("t",))]
 VaryingSetpoint = Annotated[float | str | TimeTable, Varying(TEMPERATURE, ("t",))]
 VaryingLength = Annotated[float | str | TimeTable, Varying(LENGTH, ("t",))]
+
+
+class PathSection(Section):
+    """Path of a beam or a tool: numbers or expressions of t; the middle of the box along an axis
+    that is not given.
+    """
+
+    x: VaryingLength | None = None
+    y: VaryingLength | None = None
+    z: VaryingLength | None = None
