@@ -16,12 +16,12 @@ from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod
 from tetris_sim.model.method import Stepper
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.output import StateSnapshot
 from tetris_sim.scheduler.facts.shares import Domain
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.workers.exchange import LocalExchange, keep
 from tetris_sim.scheduler.workers.queued import QueuedStepper
 from tetris_sim.simulation.background import AsyncWriter
-from tetris_sim.simulation.workers import StateSnapshot
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 LONG = 30.0  # seconds; never waited for unless the test fails

@@ -20,9 +20,9 @@ from tetris_sim.outputs.checkpoint import (
     open_checkpoint,
     write_checkpoint,
 )
+from tetris_sim.outputs.output import StateSnapshot
 from tetris_sim.outputs.regions import slices
 from tetris_sim.simulation.background import AsyncWriter
-from tetris_sim.simulation.workers import StateSnapshot
 
 PROBLEM = make_problem()
 LONG = 30.0  # seconds; never waited for unless the test fails

@@ -18,8 +18,7 @@ from tetris_sim.model.stencils.catalogue import named_stencil
 from tetris_sim.outputs.checkpoint import RunState, problem_digest, write_checkpoint
 from tetris_sim.outputs.checkpoint import directory as saving_module
 from tetris_sim.outputs.checkpoint.directory import Checkpoints
-from tetris_sim.outputs.output import StepSchedule
-from tetris_sim.simulation.workers import StateSnapshot
+from tetris_sim.outputs.output import StateSnapshot, StepSchedule
 
 
 def small_problem() -> tuple[Problem, Field]:

@@ -33,10 +33,10 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Field, Problem, StateVariable, Total, View
 from tetris_sim.model.slab import Ranges, Slab
 from tetris_sim.outputs import materials
+from tetris_sim.outputs.output import StateSnapshot
 from tetris_sim.outputs.regions import blocks
 from tetris_sim.outputs.tables import StatisticsOutput, read_audit, read_table
 from tetris_sim.simulation.launch import launch
-from tetris_sim.simulation.workers import StateSnapshot
 
 Row = dict[str, float]
 EPS = float(np.finfo(np.float64).eps)

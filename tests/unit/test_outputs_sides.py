@@ -17,8 +17,8 @@ from tetris_sim.config import make_config
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.output import StateSnapshot
 from tetris_sim.outputs.regions import Along, neighbours_of, read_along
-from tetris_sim.simulation.workers import StateSnapshot
 
 PLAIN = {"conductivity": 2.0, "density": 1000, "specific_heat": 1000}
 BETTER = {"conductivity": 8.0, "density": 1000, "specific_heat": 1000}

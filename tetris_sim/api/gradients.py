@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.api.arrays import Steps, counted, steps_of
-from tetris_sim.api.fitting import ProbeReading, as_data, places_of, read_data
 from tetris_sim.api.running import Arrays, Source, ask_for
 from tetris_sim.apps.heat.moving import as_equations_at_rest
 from tetris_sim.apps.pde.wholes import FinalNumber
@@ -46,7 +45,7 @@ from tetris_sim.model.adjoint import (
 )
 from tetris_sim.model.problem import Field, Problem, as_array
 from tetris_sim.model.slab import Slab
-from tetris_sim.outputs.make import name_probes
+from tetris_sim.outputs.make import ProbeReading, as_data, name_probes, places_of, read_data
 from tetris_sim.scheduler.machine.machine import available_memory
 from tetris_sim.support.wording import listed, suggestion
 

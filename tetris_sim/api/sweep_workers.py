@@ -37,7 +37,7 @@ from tetris_sim.outputs.checkpoint.directory import Checkpoints
 from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.meter import Meter
-from tetris_sim.outputs.output import Output, Snapshot
+from tetris_sim.outputs.output import Output, Snapshot, StateSnapshot
 from tetris_sim.outputs.sweep_table import ENDED, ERROR
 from tetris_sim.outputs.tables import LEADING, read_audit, read_table
 from tetris_sim.scheduler.comm.communicator import Alone
@@ -47,7 +47,6 @@ from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import Setting, choose_scheme
 from tetris_sim.simulation.report import make_report, read_report
 from tetris_sim.simulation.resuming import RunStates
-from tetris_sim.simulation.workers import StateSnapshot
 from tetris_sim.support import keep_to
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.stopping import Stopping

@@ -1,7 +1,12 @@
-"""The outputs of a run, built from the section `output` of its configuration."""
+"""The outputs of a run, built from the section `output` of its configuration; and what probes were
+measured to say, with probes as numbers of the state.
+"""
 
 from __future__ import annotations
 
+import csv
+import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.config.sections.quantities import Every
+from tetris_sim.config.sections.quantities import TEMPERATURE, TIME, Every
 from tetris_sim.config.sections.schema import (
     POINTS_AROUND,
     FieldsSection,
@@ -20,16 +25,18 @@ from tetris_sim.config.sections.schema import (
     ProbeSection,
     Request,
 )
+from tetris_sim.config.sections.varying import read_file
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
-from tetris_sim.model.problem import InitialField, Problem
+from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.slab import Ranges
 from tetris_sim.outputs.field_file import make_provenance
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.meter import Meter
-from tetris_sim.outputs.output import Output, OutputTimes, Snapshot, StepSchedule
+from tetris_sim.outputs.output import Output, OutputTimes, Snapshot, StateSnapshot, StepSchedule
 from tetris_sim.outputs.pictures import PicturesOutput
-from tetris_sim.outputs.regions import OutputRegion, make_part, whole
+from tetris_sim.outputs.regions import OutputRegion, make_part, neighbours_of, read_along, whole
 from tetris_sim.outputs.tables import (
     Measured,
     ProbeOutput,
@@ -38,6 +45,10 @@ from tetris_sim.outputs.tables import (
     blocks_within,
 )
 from tetris_sim.support.hdf5 import refuse_missing
+
+Numbers = npt.NDArray[np.float64]
+
+_UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")
 
 
 def make_outputs(
@@ -240,3 +251,129 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
             raise ConfigError(msg)
 
     return position
+
+
+# Measured values of probes.
+
+
+def read_data(path: str | Path) -> dict[str, Numbers]:
+    """Measured values by probe: time [s] and temperature [degC], (n, 2).
+
+    Args:
+        path: a CSV file of a column `time` and one per probe, with units in brackets.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            header = [_UNIT.sub("", name).strip() for name in next(csv.reader(file), [])]
+        # The table's own reader takes one column at a time, with units.
+        names = [name for name in header if name not in ("time", "step")]
+        kinds = TIME, TEMPERATURE
+        data = {name: read_file(Path(path), kinds, ("time", name), None) for name in names}
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        msg = f"--data {path}: {error}"
+        raise ConfigError(msg) from error
+    if not data:
+        msg = f"--data {path}: a column time and one with the name of each probe are wanted"
+        raise ConfigError(msg)
+    return data
+
+
+def as_data(data: Mapping[str, Any]) -> dict[str, Numbers]:
+    """Measured values by probe, as of `read_data`, from arrays.
+
+    Raises:
+        ConfigError: they are none.
+    """
+    found = {name: np.asarray(rows, np.float64) for name, rows in data.items()}
+    for name, rows in found.items():
+        if rows.ndim != 2 or rows.shape[1] != 2 or not np.isfinite(rows).all():
+            msg = (
+                f"data of {name} are of shape {rows.shape}; finite (n, 2) is wanted: times, values"
+            )
+            raise ConfigError(msg)
+    return found
+
+
+# Probes as numbers of the state: what they read, and by which values.
+
+_AROUND = 2  # points on each side that a linear probe may read
+
+
+class ProbeReading:
+    """The reading of a probe in states of a problem.
+
+    Args:
+        problem: what is advanced.
+        name: of the probe.
+        section: where it is.
+        number: of the field that counts.
+
+    Raises:
+        ConfigError: it lies outside.
+    """
+
+    def __init__(self, problem: Problem, name: str, section: ProbeSection, number: int) -> None:
+        self._problem, self._number = problem, number
+        self._points = POINTS_AROUND[section.interpolation]
+        self._position = probe_position(problem.grid, name, section)
+        self._axes = [
+            neighbours_of(problem, axis, place, points=self._points)
+            for axis, place in enumerate(self._position)
+        ]
+
+    def at(self, state: Field, step: int) -> float:
+        """The value of a state, (n_fields, n0, ...), at a step."""
+
+        def read(box: Ranges) -> Field:
+            return state[(slice(None), *(slice(*span) for span in box))]
+
+        # By the reader of `output.probes`, so that both give the same number.
+        snapshot = StateSnapshot(self._problem, step, read)
+        return float(read_along(snapshot, self._axes)[self._number])
+
+    def weights(self) -> dict[tuple[int, ...], float]:
+        """Its derivatives by the values around it, by their indices."""
+        # A probe is a sum with weights that faces and materials decide: what one value alone gives.
+        state = np.zeros(self._problem.state_shape)
+        nothing, found = self.at(state, 0), {}
+        for index in itertools.product([self._number], *self._around()):
+            state[index] = 1.0
+            weight = self.at(state, 0) - nothing
+            state[index] = 0.0
+            if weight:
+                found[index] = weight
+        return found
+
+    def _around(self) -> Iterator[list[int]]:
+        """Yield the indices along each axis of the points that may be read."""
+        grid, away = self._problem.grid, _AROUND * self._points // 2
+        for axis, place in enumerate(self._position):
+            n, ring = grid.shape[axis], self._problem.boundary.periodic(axis)
+            middle = int(np.argmin(np.abs(grid.coordinates(axis, 0, n) - place)))
+            near = range(middle - away, middle + away + 1)
+            yield sorted({k % n if ring else min(max(k, 0), n - 1) for k in near})
+
+
+def places_of(problem: Problem, name: str, times: Numbers) -> tuple[npt.NDArray[np.int64], Numbers]:
+    """Between which steps times lie: the steps before them, and how far they are to the next.
+
+    Raises:
+        ConfigError: the run does not reach them.
+    """
+    # Times are products of dt, so one that should be a step may be off by a rounding.
+    first, begun = problem.start
+    at = first + (times - begun) / problem.dt
+    whole = np.rint(at)
+    at = np.where(np.abs(at - whole) < 1e-9 * np.maximum(1.0, np.abs(at)), whole, at)
+    if at.min() < first or at.max() > problem.steps:
+        end = problem.time(problem.steps)
+        msg = (
+            f"data: {name} was measured from {times.min():g} s until {times.max():g} s, and the "
+            f"run ends at {end:g} s"
+        )
+        raise ConfigError(msg)
+    steps = np.floor(at).astype(np.int64)
+    return steps, at - steps

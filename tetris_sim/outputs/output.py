@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.errors import ConfigError
-from tetris_sim.model.method import Box
+from tetris_sim.model.method import Box, Fetch
 from tetris_sim.model.problem import Field, Problem
 
 # Due steps as arithmetic on the step number alone: every rank and every restart finds the same.
@@ -166,6 +166,60 @@ class Snapshot(Protocol):
 
     def hidden(self, box: Box) -> Field:
         """The stored state inside `box`, where users see a quantity derived from it instead."""
+
+
+@dataclass
+class StateSnapshot:
+    """The state between two time blocks; see the Protocol `Snapshot`.
+
+    Attributes:
+        read: gives a box of it.
+        origin: what it is a view of.
+        moved: see `WorkerGroup.moved`.
+        keep: lets the devices keep it, if they can: what fetches it later, from any thread.
+    """
+
+    problem: Problem
+    step: int
+    read: Callable[[Box], Field]
+    origin: StateSnapshot | None = None
+    moved: Mapping[str, float] = field(default_factory=dict)
+    keep: Callable[[], Fetch | None] = field(default=lambda: None, repr=False)
+    _field: Field | None = field(default=None, repr=False)
+
+    @property
+    def time(self) -> float:
+        """Simulated time [s]."""
+        return self.problem.time(self.step)
+
+    def field(self) -> Field:
+        """The whole state, (n_fields, n0, ...)."""
+        if self._field is None:
+            self._field = self.read(tuple((0, n) for n in self.problem.grid.shape))
+        return self._field
+
+    def box(self, box: Box) -> Field:
+        """The part of the state inside `box`, (n_fields, ...)."""
+        if self._field is not None:
+            return self._field[(slice(None), *(slice(low, high) for low, high in box))]
+        return self.read(box)
+
+    def hidden(self, box: Box) -> Field:
+        """The state itself inside `box`."""
+        return self.box(box) if self.origin is None else self.origin.box(box)
+
+    def seen(self) -> StateSnapshot:
+        """Return the snapshot in the units of outputs; see `Problem.seen`."""
+        if (seen := self.problem.seen) is self.problem:
+            return self
+        view = self.problem.view
+        return StateSnapshot(
+            seen,
+            self.step,
+            lambda box: self.box(box) if view is None else view.look(box, self.box(box)),
+            origin=self,
+            moved=self.moved,
+        )
 
 
 class Output(Protocol):

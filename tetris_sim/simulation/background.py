@@ -31,12 +31,12 @@ from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.checkpoint.file import CheckpointPart, write_part
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.meter import Meter
-from tetris_sim.outputs.output import Output
+from tetris_sim.outputs.output import Output, StateSnapshot
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, everywhere, on_root
 from tetris_sim.scheduler.workers.exchange import Read, box_of
 from tetris_sim.scheduler.workers.rebalance import Recovery
 from tetris_sim.simulation.control import Control
-from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
+from tetris_sim.simulation.workers import Saving, WorkerGroup
 from tetris_sim.support.stopping import Stopping
 from tetris_sim.support.wording import PhaseClock, format_duration, format_time
 

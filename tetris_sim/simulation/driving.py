@@ -19,10 +19,9 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.problem import Field, InitialField, Problem, as_array, stays
 from tetris_sim.model.slab import Slab
-from tetris_sim.outputs.output import StepSchedule
+from tetris_sim.outputs.output import StateSnapshot, StepSchedule
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.workers.worker import Worker, open_worker
-from tetris_sim.simulation.workers import StateSnapshot
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import listed, suggestion
 

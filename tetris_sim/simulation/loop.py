@@ -17,6 +17,7 @@ from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
+from tetris_sim.outputs.output import StateSnapshot
 from tetris_sim.outputs.pictures import small_picture
 from tetris_sim.scheduler.comm.communicator import everywhere, on_root
 from tetris_sim.scheduler.facts.shares import Plan
@@ -37,7 +38,7 @@ from tetris_sim.simulation.driving import (
     with_faces,
 )
 from tetris_sim.simulation.monitors import FiniteWatch, go_on_without, watch_for
-from tetris_sim.simulation.workers import StateSnapshot, WorkerGroup
+from tetris_sim.simulation.workers import WorkerGroup
 from tetris_sim.simulation.writing import Writing
 from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.support.wording import format_time, table

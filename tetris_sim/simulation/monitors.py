@@ -23,13 +23,13 @@ from tetris_sim.model.exchange import NOTHING_AROUND
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, InitialField, Problem
 from tetris_sim.model.slab import Slab
-from tetris_sim.outputs.output import StepSchedule
+from tetris_sim.outputs.output import StateSnapshot, StepSchedule
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.workers.exchange import box_of
 from tetris_sim.scheduler.workers.queued import WorkerError
 from tetris_sim.scheduler.workers.rebalance import KeptState, Recovery, restore
 from tetris_sim.scheduler.workers.worker import Worker
-from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup, cause_of
+from tetris_sim.simulation.workers import Saving, WorkerGroup, cause_of
 from tetris_sim.support.stopping import StopReason
 from tetris_sim.support.wording import format_time
 

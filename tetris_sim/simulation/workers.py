@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol, cast
@@ -16,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import NumericsError, TetrisError
-from tetris_sim.model.method import Box, Divider, Fetch, InnerFirst, RunsAhead, Substepper
+from tetris_sim.model.method import Divider, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.model.reference import first_failure
 from tetris_sim.model.step_control import Controller, Counted, largest_error
 from tetris_sim.outputs.checkpoint.file import CheckpointPart
 from tetris_sim.outputs.meter import Meter
-from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.output import Snapshot, StateSnapshot
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
-from tetris_sim.scheduler.workers.exchange import Exchange, Read, UnderWay, keep
+from tetris_sim.scheduler.workers.exchange import Exchange, UnderWay, keep
 from tetris_sim.scheduler.workers.rank_exchange import make_exchange
 from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
 from tetris_sim.scheduler.workers.worker import Worker, reduced, solve_constraints
@@ -33,8 +32,6 @@ from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
 from tetris_sim.solvers.stepper import SolvingStepper
 from tetris_sim.support.wording import PhaseClock, format_time
-
-# StateSnapshot: the state between two time blocks, as outputs see it; and what saves it.
 
 
 class Saving(Protocol):
@@ -97,60 +94,6 @@ class Saving(Protocol):
         """Keep a state that is not finite where no restart finds it, and say where, and which
         checkpoint is good.
         """
-
-
-@dataclass
-class StateSnapshot:
-    """The state between two time blocks; see the Protocol `Snapshot`.
-
-    Attributes:
-        read: gives a box of it.
-        origin: what it is a view of.
-        moved: see `WorkerGroup.moved`.
-        keep: lets the devices keep it, if they can: what fetches it later, from any thread.
-    """
-
-    problem: Problem
-    step: int
-    read: Read
-    origin: StateSnapshot | None = None
-    moved: Mapping[str, float] = field(default_factory=dict)
-    keep: Callable[[], Fetch | None] = field(default=lambda: None, repr=False)
-    _field: Field | None = field(default=None, repr=False)
-
-    @property
-    def time(self) -> float:
-        """Simulated time [s]."""
-        return self.problem.time(self.step)
-
-    def field(self) -> Field:
-        """The whole state, (n_fields, n0, ...)."""
-        if self._field is None:
-            self._field = self.read(tuple((0, n) for n in self.problem.grid.shape))
-        return self._field
-
-    def box(self, box: Box) -> Field:
-        """The part of the state inside `box`, (n_fields, ...)."""
-        if self._field is not None:
-            return self._field[(slice(None), *(slice(low, high) for low, high in box))]
-        return self.read(box)
-
-    def hidden(self, box: Box) -> Field:
-        """The state itself inside `box`."""
-        return self.box(box) if self.origin is None else self.origin.box(box)
-
-    def seen(self) -> StateSnapshot:
-        """Return the snapshot in the units of outputs; see `Problem.seen`."""
-        if (seen := self.problem.seen) is self.problem:
-            return self
-        view = self.problem.view
-        return StateSnapshot(
-            seen,
-            self.step,
-            lambda box: self.box(box) if view is None else view.look(box, self.box(box)),
-            origin=self,
-            moved=self.moved,
-        )
 
 
 # times the time of loading the initial state: to read a slab, to open and to load another one

@@ -10,11 +10,11 @@ from functools import partial
 
 from tetris_sim.outputs.field_file import Unfinished
 from tetris_sim.outputs.fields import FieldsOutput
-from tetris_sim.outputs.output import Output, Snapshot
+from tetris_sim.outputs.output import Output, Snapshot, StateSnapshot
 from tetris_sim.outputs.tables import StatisticsOutput
 from tetris_sim.scheduler.comm.communicator import Communicator, on_root
 from tetris_sim.simulation.background import AsyncWriter, CollectiveWriter
-from tetris_sim.simulation.workers import Saving, StateSnapshot, WorkerGroup
+from tetris_sim.simulation.workers import Saving, WorkerGroup
 
 log = logging.getLogger("tetris_sim")
 

@@ -16,11 +16,11 @@ from tetris_sim.config import make_config
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import Audit
 from tetris_sim.outputs.heat_flows import beside, said_beside
+from tetris_sim.outputs.output import StateSnapshot
 from tetris_sim.outputs.regions import neighbours_of, read_along
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.preparation import prepare
-from tetris_sim.simulation.workers import StateSnapshot
 
 
 @dataclass(frozen=True)
