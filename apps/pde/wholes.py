@@ -470,3 +470,19 @@ class FinalNumber:
                 for which, slope in slopes.items():
                     found[self._fields.index(which)] += by * weight * evaluate(slope, given)
             return float(evaluate(self._outer, numbers)), found
+
+
+def roughness(problem: Problem, values: Numbers) -> tuple[float, Numbers]:
+    """The integral of |grad u|^2 over the grid, of its values, and the derivatives by them."""
+    grid, total, slopes = problem.grid, 0.0, np.zeros(values.shape)
+    whole = tuple((0, n) for n in grid.shape)
+    for axis, n in enumerate(grid.shape):
+        # Between each cell and the next one, at the end of a ring the first one.
+        apart = np.broadcast_to(grid.distances(axis, whole), grid.shape)
+        weights = 2 * grid.areas(axis, whole) / (apart + np.roll(apart, -1, axis))
+        if not problem.boundary.periodic(axis):
+            np.moveaxis(weights, axis, 0)[n - 1] = 0.0
+        steps = np.roll(values, -1, axis) - values
+        total += float((weights * steps**2).sum())
+        slopes += 2 * (np.roll(weights * steps, 1, axis) - weights * steps)
+    return total, slopes

@@ -1,8 +1,15 @@
-"""Fit parameters of a configuration to what probes have measured, by least squares over runs.
+"""Fit parameters and initial fields of a configuration to what probes have measured, by least
+squares over runs.
 
-Parameters are varied between their ends, by equal factors where both are above 0. The runs of one
-derivative go side by side, as those of a sweep; SciPy's trust-region method chooses the steps. The
-covariance is s^2 (J^T J)^-1 with s^2 the sum of squares over the degrees of freedom (G. A. F.
+Parameters are varied between their ends, by equal factors where both are above 0. A few of them are
+found by steps of Gauss and Newton, which need the derivative of every residual: differences of runs
+that go side by side, as those of a sweep. A field is as many unknowns as there are points, and the
+derivatives of the sum of squares by all of them come from one run forwards and one backwards
+(`gradient`); a quasi-Newton method in a box (R. H. Byrd, P. Lu, J. Nocedal, C. Zhu, SIAM J. Sci.
+Comput. 16 (1995) 1190) goes down with them. What data leave open is decided by a Tikhonov term, the
+integral of |grad u|^2.
+
+The covariance is s^2 (J^T J)^-1 with s^2 the sum of squares over the degrees of freedom (G. A. F.
 Seber, C. J. Wild, Nonlinear Regression, 1989, section 2.1): the noise is taken from the residuals.
 """
 
@@ -11,20 +18,22 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.api.running import Source, fields_named
 from tetris_sim.api.sweeping import sweep
-from tetris_sim.config import Config
-from tetris_sim.config.overrides import Override
-from tetris_sim.config.sections.schema import Request
+from tetris_sim.apps.pde.wholes import roughness
+from tetris_sim.config import Config, load_config, make_config
+from tetris_sim.config.overrides import FitRange, Override, read_ranges
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.model.slab import Slab
 from tetris_sim.outputs import tables
 from tetris_sim.outputs.make import as_data, read_data
 from tetris_sim.outputs.tables import read_table
@@ -40,37 +49,13 @@ _MOST_STEPS = 12
 _SMALLEST = 1e-7  # of a range: the least step
 _SURE = 0.95  # of intervals
 _ALIKE = 0.999  # a correlation above which two parameters are told as one
-_NUMBER = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*")
+_MOST_GRADIENTS = 200  # of a quasi-Newton method
+_TOLD = 10  # of them, after which it is said how far it is
+_SOLVED = 1e-9  # of the first sum of squares: nothing is left that data could tell
+_LEAST_GAIN = 1e-5  # of the sum of squares, by which a step with fields may still lower it
+_MOST_NAMED = 12  # probes of a picture
 
 Numbers = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class FitRange:
-    """A key that is varied, and between which ends.
-
-    Attributes:
-        key: as after --set.
-        low: end of the range, in `unit`.
-        high: the other end.
-        unit: as written; empty for SI numbers.
-    """
-
-    key: str
-    low: float
-    high: float
-    unit: str = ""
-
-    def at(self, share: float) -> float:
-        """The value at a share of the way, by equal factors where both ends are above 0."""
-        if self.low > 0:
-            return float(self.low * (self.high / self.low) ** share)
-        return float(self.low + (self.high - self.low) * share)
-
-    def written(self, share: float) -> Any:
-        """The same as a configuration takes it."""
-        value = float(f"{self.at(share):.12g}")
-        return f"{value!r} {self.unit}" if self.unit else value
 
 
 @dataclass(frozen=True)
@@ -80,7 +65,7 @@ class FittedParameter:
     Attributes:
         key: which it is.
         value: the best one.
-        error: its standard error.
+        error: its standard error; nan beside unknown fields, which may make up for it.
         low: lower end of its 95 % interval, by Student's t, inside of the range.
         high: upper end.
         told: empty, or why the data cannot tell it.
@@ -93,6 +78,10 @@ class FittedParameter:
     high: float
     told: str = ""
 
+    def as_plain(self) -> dict[str, Any]:
+        """The same for JSON, which has no nan."""
+        return asdict(self) | ({} if math.isfinite(self.error) else {"error": None})
+
 
 @dataclass(frozen=True)
 class FitResult:
@@ -102,9 +91,12 @@ class FitResult:
         parameters: with their intervals.
         correlations: between parameters, (n, n).
         residuals: by probe, time [s] and computed minus measured value, (n, 2).
-        deviation: standard deviation of the residuals, per degree of freedom.
-        runs: how many were made.
+        deviation: standard deviation of the residuals, per degree of freedom; with unknown fields
+            the root of their mean square.
+        runs: how many were made, of which some also backwards.
         directory: of all runs, the page and the picture.
+        derivatives: how they were found, and why so.
+        fields: initial fields that were found, by name; of the grid's shape.
     """
 
     parameters: tuple[FittedParameter, ...]
@@ -113,6 +105,8 @@ class FitResult:
     deviation: float
     runs: int
     directory: Path
+    derivatives: str
+    fields: Mapping[str, Numbers] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, float]:
@@ -121,7 +115,7 @@ class FitResult:
 
     def as_lines(self) -> list[str]:
         """The result for people."""
-        width = max(len(it.key) for it in self.parameters)
+        width = max((len(it.key) for it in self.parameters), default=0)
         lines = [
             f"{it.key:<{width}}  {it.value:.6g} +- {it.error:.2g}  ({it.low:.6g} to {it.high:.6g})"
             for it in self.parameters
@@ -130,46 +124,18 @@ class FitResult:
             f"{self.parameters[i].key} and {self.parameters[j].key} {self.correlations[i, j]:.2f}"
             for i in range(len(self.parameters))
             for j in range(i)
+            if np.isfinite(self.correlations[i, j])
         ]
+
         lines += [f"correlation of {', '.join(pairs)}"] if pairs else []
         lines += [f"{it.key}: {it.told}" for it in self.parameters if it.told]
+        lines += [
+            f"{name}  {it.size} points, {it.min():.6g} to {it.max():.6g}, in {name}.npy"
+            for name, it in self.fields.items()
+        ]
         measured = sum(map(len, self.residuals.values()))
-        return [*lines, f"{self.runs} runs, {measured} numbers off by {self.deviation:.3g}"]
-
-
-def read_ranges(vary: Mapping[str, Any]) -> list[FitRange]:
-    """The parameters of a fit.
-
-    >>> read_ranges({"materials.tim.conductivity": "1:10", "time.dt": "1 ms:2 ms"})[0].key
-    'model.materials.tim.conductivity'
-
-    Args:
-        vary: by key the ends of its range, (low, high) or "low:high", with units or without.
-
-    Raises:
-        ConfigError: a range is none.
-    """
-    found = []
-    for key, given in vary.items():
-        ends = given.split(":") if isinstance(given, str) else list(given)
-        parts = [_NUMBER.fullmatch(str(end)) for end in ends]
-        numbers = [(float(it[1]), it[2]) for it in parts if it is not None]
-
-        # The first end is the lower one, so that a slip of the pen is no other range.
-        if len(ends) != 2 or len(numbers) != 2 or not numbers[0][0] < numbers[1][0]:
-            msg = f"--vary {key}={given}: LOW:HIGH is wanted, two numbers, the lower one first"
-            raise ConfigError(msg)
-        (low, unit), (high, other) = numbers
-        if unit and unit != other:
-            msg = f"--vary {key}={given}: both ends want the same unit"
-            raise ConfigError(msg)
-        # `materials.tim.conductivity` is short for that of the model.
-        whole = key if key.split(".")[0] in Request.model_fields else f"model.{key}"
-        found.append(FitRange(key if key.startswith("model.") else whole, low, high, other))
-    if not found:
-        msg = "--vary: a key and its range are wanted, such as boundaries.z+.h=5:50"
-        raise ConfigError(msg)
-    return found
+        said = f"{self.runs} runs, {measured} numbers off by {self.deviation:.3g}"
+        return [*lines, said, f"Derivatives {self.derivatives}"]
 
 
 @contextlib.contextmanager
@@ -189,7 +155,7 @@ class _Runs:
 
     def __init__(
         self,
-        config: Config | Mapping[str, Any] | str | Path,
+        config: Source,
         data: Mapping[str, Numbers],
         ranges: Sequence[FitRange],
         place: Path,
@@ -246,10 +212,12 @@ class _Runs:
 
 
 def fit(
-    config: Config | Mapping[str, Any] | str | Path,
+    config: Source,
     data: str | Path | Mapping[str, Any],
     vary: Mapping[str, Any],
     *,
+    smooth: float = 0.0,
+    derivatives: Literal["auto", "differences", "adjoints"] = "auto",
     directory: str | Path | None = None,
     processes: int | None = None,
     overrides: Sequence[str | Override] = (),
@@ -262,51 +230,246 @@ def fit(
         data: a CSV file of `time` and a column per probe of `output.probes`, or by probe the times
             [s] and temperatures [degC], (n, 2). The probes of the run are linear between their
             records, which should be as close as those of the data.
-        vary: by key the range of its value, {"materials.tim.conductivity": "1:10"}.
+        vary: by key the range of its value, {"materials.tim.conductivity": "1:10"}; by the name of
+            a field ("temperature" of heat) that of its initial values, one unknown for each point,
+            which begin as the configuration says.
+        smooth: weight of the integral of |grad u|^2 of unknown fields beside the sum of squares.
+        derivatives: "differences" of runs side by side, or "adjoints", a run forwards and back for
+            all of them; if "auto", the latter where a field is unknown.
         directory: where everything goes; fits/<name of the file> if not given.
         processes: how many runs at a time; as of `sweep` if not given.
         overrides: changes that hold for all runs.
         overwrite: whether runs of another fit that are there may be replaced.
 
     Raises:
-        ConfigError: a key, a range or the data is wrong.
-        UnsupportedError: a run failed.
+        ConfigError: a key, a range or the data is wrong, or the data do not suffice.
+        UnsupportedError: a run failed, or its steps have no adjoints that are needed.
     """
-    from scipy import stats
-
     ranges = read_ranges(vary)
+    known = {f"model.{name}": name for name in fields_named(config) or ["temperature"]}
+    fields = {known[it.key]: it for it in ranges if it.key in known}
+    ranges = [it for it in ranges if it.key not in known]
     measured = read_data(data) if isinstance(data, str | Path) else as_data(data)
+    place = Path(directory) if directory is not None else _default(config)
     count = sum(map(len, measured.values()))
     if count <= len(ranges):
         # The noise is estimated from what is left over.
         msg = f"{count} numbers cannot tell {len(ranges)} parameters; give more than that"
         raise ConfigError(msg)
-    place = Path(directory) if directory is not None else _default(config)
+
     given = {"processes": processes, "overrides": overrides, "overwrite": overwrite}
     runs = _Runs(config, measured, ranges, place, given)
+    adjoints = derivatives == "adjoints" or (bool(fields) and derivatives == "auto")
+    if not adjoints:
+        if fields:
+            msg = f"differences would take a run for each point of {listed([*fields], 'and')}"
+            raise ConfigError(msg)
+        shares, off, slopes = _descend(runs, len(ranges))
+        how = "by differences of runs: numbers are few, and every residual has derivatives"
+        found: dict[str, Numbers] = {}
+    else:
+        if (place / RESULT).exists() and not overwrite:
+            msg = f"{place / RESULT} is there already; give another directory, or overwrite it"
+            raise ConfigError(msg)
+        goal = _Misfit(_checked(config, overrides), measured, ranges, fields, smooth)
+        shares, off = goal.descend()
+        found, runs.count = goal.fields_at(shares), runs.count + goal.count
+        how = f"by adjoints, {goal.count} runs forwards and back for {len(shares)} unknowns"
+        slopes = np.empty((count, 0))
+        if not fields:
+            (off,) = runs.at([shares])
+            slopes = _derivatives(runs, shares, off)
+            how += "; errors by differences"
 
-    # Everything is in shares of the ranges: they have one scale, whatever the units are.
-    shares, off, slopes = _descend(runs, len(ranges))
-    freedom = count - len(ranges)
-    deviation = float(np.sqrt(off @ off / freedom))
-    # A pseudo-inverse would make what the data do not tell look certain.
-    covariance = deviation**2 * np.linalg.inv(slopes.T @ slopes + 1e-300 * np.eye(len(ranges)))
-    errors = np.sqrt(np.abs(np.diag(covariance)))
-    correlations = covariance / np.outer(errors, errors)
-    quantile = float(stats.t.ppf((1 + _SURE) / 2, freedom))
-    fitted = [
-        _fitted(number, ranges, shares, errors, correlations, quantile)
-        for number in range(len(ranges))
-    ]
-
+    deviation = float(np.sqrt(off @ off / (count if fields else count - len(ranges))))
+    fitted, correlations = _estimated(ranges, shares, slopes, deviation, count - len(ranges))
     ends = np.cumsum([len(rows) for rows in measured.values()])[:-1]
     residuals = {
         name: np.stack([rows[:, 0], part], axis=1)
         for (name, rows), part in zip(measured.items(), np.split(off, ends), strict=True)
     }
-    result = FitResult(tuple(fitted), correlations, residuals, deviation, runs.count, place)
+    result = FitResult(fitted, correlations, residuals, deviation, runs.count, place, how, found)
     _write(result)
     return result
+
+
+def _estimated(
+    ranges: Sequence[FitRange], shares: Numbers, slopes: Numbers, deviation: float, freedom: int
+) -> tuple[tuple[FittedParameter, ...], Numbers]:
+    """The parameters with their errors and correlations; without slopes these are not known."""
+    from scipy import stats
+
+    n, told = len(ranges), "its error is not known beside fields"
+    if slopes.shape[1] < n:
+        return tuple(
+            FittedParameter(it.key, it.at(float(shares[k])), math.nan, it.low, it.high, told)
+            for k, it in enumerate(ranges)
+        ), np.full((n, n), math.nan)
+    # A pseudo-inverse would make what the data do not tell look certain.
+    covariance = deviation**2 * np.linalg.inv(slopes.T @ slopes + 1e-300 * np.eye(n))
+    errors = np.sqrt(np.abs(np.diag(covariance)))
+    correlations = covariance / np.outer(errors, errors)
+    quantile = float(stats.t.ppf((1 + _SURE) / 2, freedom))
+    return tuple(
+        _fitted(number, ranges, shares, errors, correlations, quantile) for number in range(n)
+    ), correlations
+
+
+def _checked(config: Source, overrides: Sequence[str | Override]) -> Config:
+    """The configuration, whose results nobody wants."""
+    nowhere = Override("", ("output", "directory"), None)
+    if isinstance(config, str | Path):
+        return load_config(Path(config), overrides=[*overrides, nowhere])
+    plain = config.resolved() if isinstance(config, Config) else config
+    return make_config(plain, overrides=[*overrides, nowhere])
+
+
+@dataclass(frozen=True)
+class _Unknown:
+    """A number, or a field at all points: `offset + factor * v` in a configuration for the values v
+    of a range, at some of the shares.
+    """
+
+    name: str
+    range: FitRange
+    offset: float
+    factor: float
+    part: slice
+    shape: tuple[int, ...]
+
+    def at(self, shares: Numbers) -> Numbers:
+        """The values of the configuration, of the shape; shares are those of all unknowns."""
+        return self.offset + self.factor * self.range.all_at(shares[self.part].reshape(self.shape))
+
+    def slopes(self, shares: Numbers) -> Numbers:
+        """Their derivatives by the shares, (n,)."""
+        return self.factor * self.range.slopes(shares[self.part])
+
+
+class _Misfit:
+    """The sum of squares with a Tikhonov term, and its derivatives by shares of all ranges.
+
+    Args:
+        config: what is run.
+        data: measured values by probe.
+        numbers: ranges of numbers.
+        fields: ranges of initial fields by name.
+        smooth: weight of the Tikhonov term.
+
+    Attributes:
+        count: runs so far.
+        begin: shares to begin with, (n,).
+
+    Raises:
+        ConfigError: the data leave fields open, and nothing else decides.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: Mapping[str, Numbers],
+        numbers: Sequence[FitRange],
+        fields: Mapping[str, FitRange],
+        smooth: float,
+    ) -> None:
+        self._config, self._data, self._smooth = config, data, smooth
+        self._problem, self._unknowns, self.count = config.build(), list[_Unknown](), 0
+        shape, names = self._problem.grid.shape, [it.name for it in self._problem.variables]
+        state = self._problem.initial(Slab.whole(self._problem.grid))
+
+        # Numbers begin in the middle of their ranges, fields as the configuration says.
+        parts, end = [np.full(len(numbers), 0.5)], len(numbers)
+        for k, it in enumerate(numbers):
+            self._unknowns.append(_Unknown(it.key, it, *_units(config, it), slice(k, k + 1), ()))
+        for name, it in fields.items():
+            part = slice(end, end := end + self._problem.grid.n_points)
+            own = _Unknown(name, it, *_units(config, it, name), part, shape)
+            self._unknowns.append(own)
+            begun = (np.asarray(state[names.index(name)], np.float64) - own.offset) / own.factor
+            parts.append(it.shares(begun).ravel())
+        self.begin = np.concatenate(parts)
+        if fields and sum(map(len, data.values())) < end and not smooth > 0:
+            msg = (
+                f"the data cannot tell {end} unknowns: give `smooth`, the weight of the integral "
+                "of |grad u|^2, which decides what they leave open"
+            )
+            raise ConfigError(msg)
+
+    def __call__(self, shares: Numbers) -> tuple[float, Numbers, Numbers]:
+        """The number, its derivatives, (n,), and the residuals, by one run forwards and back."""
+        from tetris_sim.api.gradients import gradient
+
+        values = {it.name: it.at(shares) for it in self._unknowns}
+        fields = {name: it for name, it in values.items() if it.ndim}
+        heat = self._config.model.type == "heat"
+        found = gradient(
+            self._config,
+            wrt=[*values],
+            data=self._data,
+            initial=(fields.get("temperature") if heat else fields or None),
+            changes={name: float(it) for name, it in values.items() if not it.ndim},
+        )
+        self.count += 1
+        total, slopes = found.value, dict(found.by)
+        for name, it in fields.items():
+            rough, by = roughness(self._problem, it)
+            total += self._smooth * rough
+            slopes[name] = slopes[name] + self._smooth * by
+        parts = [np.ravel(slopes[it.name]) * it.slopes(shares) for it in self._unknowns]
+        off = np.concatenate([found.residuals[name] for name in self._data])
+        return total, np.concatenate(parts), off
+
+    def descend(self) -> tuple[Numbers, Numbers]:
+        """Go down: the shares and the residuals there."""
+        from scipy.optimize import minimize
+
+        first, *_, off = self(self.begin)
+        best = [(first, self.begin, off)]
+
+        def part(shares: Numbers) -> tuple[float, Numbers]:
+            total, slopes, off = self(shares)
+            if total < best[0][0]:
+                best[0] = total, shares.copy(), off
+            if self.count % _TOLD == 0:
+                log.info("%d runs, %.4g off", self.count, np.sqrt(np.mean(best[0][2] ** 2)))
+            return total / (_SOLVED * first), slopes / (_SOLVED * first)
+
+        # A gain counts relative to the sum of squares, or to 1 where that is less.
+        gain = _LEAST_GAIN if len(self._unknowns[-1].shape) else _ENOUGH**2 / len(off)
+        options = {"maxiter": _MOST_GRADIENTS, "ftol": gain, "gtol": 1e-6, "maxcor": 20}
+        ends = [(0.0, 1.0)] * len(self.begin)
+        if first > 0:
+            given: dict[str, Any] = {"jac": True, "bounds": ends, "options": options}
+            if minimize(part, self.begin, method="L-BFGS-B", **given).status == 1:
+                log.warning("The fit was ended after %d runs; see its residuals.", self.count)
+        return best[0][1], best[0][2]
+
+    def fields_at(self, shares: Numbers) -> dict[str, Numbers]:
+        """The initial fields, by name."""
+        return {it.name: it.at(shares) for it in self._unknowns if it.shape}
+
+
+def _units(config: Config, it: FitRange, field_name: str = "") -> tuple[float, float]:
+    """Offset and factor from the numbers of a range to those of the configuration."""
+    if not it.unit:
+        return 0.0, 1.0
+    # As its ends are read, which takes units for what they are there.
+    path: tuple[str, ...] = tuple(it.key.split("."))
+    if field_name:
+        heat = config.model.type == "heat"
+        path = (*(() if heat else ("model", "fields", field_name)), "initial")
+
+    ends = []
+    for share in (0.0, 1.0):
+        value = it.written(share)
+        given = {"type": "constant", "value": value} if field_name else value
+        own = make_config(config.resolved(), overrides=[Override("--vary", path, given)])
+        data: Any = own.resolved()
+        for key in (*path, "value") if field_name else path:
+            data = data[int(key) if isinstance(data, list) else key]
+        ends.append(float(data))
+    factor = (ends[1] - ends[0]) / (it.high - it.low)
+    return ends[0] - factor * it.low, factor
 
 
 def _descend(runs: _Runs, n: int) -> tuple[Numbers, Numbers, Numbers]:
@@ -376,31 +539,31 @@ def _fitted(
         told.append("it is at an end of its range: widen it")
 
     # The error as that of the value itself, by the slope of its scale.
-    slope = (own.at(min(share + 1e-6, 1.0)) - own.at(max(share - 1e-6, 0.0))) / (
-        min(share + 1e-6, 1.0) - max(share - 1e-6, 0.0)
-    )
-    value = own.at(share)
+    spread = float(own.slopes(np.float64(share))) * error
     return FittedParameter(
-        own.key, value, slope * error, own.at(low), own.at(high), "; ".join(told)
+        own.key, own.at(share), spread, own.at(low), own.at(high), "; ".join(told)
     )
 
 
-def _default(config: Config | Mapping[str, Any] | str | Path) -> Path:
+def _default(config: Source) -> Path:
     return Path("fits") / (Path(config).stem if isinstance(config, str | Path) else "fit")
 
 
 def _write(result: FitResult) -> None:
-    """The numbers, the picture of the residuals, and a page with both."""
+    """The numbers, the pictures of residuals and of fields, and a page with all."""
     from html import escape
 
     import matplotlib.figure
 
+    result.directory.mkdir(parents=True, exist_ok=True)
     # Plain numbers for programs, a page for people.
     said = {
-        "parameters": [asdict(it) for it in result.parameters],
-        "correlations": result.correlations.tolist(),
+        "parameters": [it.as_plain() for it in result.parameters],
+        "correlations": np.where(np.isfinite(it := result.correlations), it, None).tolist(),
         "deviation": result.deviation,
         "runs": result.runs,
+        "derivatives": result.derivatives,
+        "fields": {name: f"{name}.npy" for name in result.fields},
         "residuals": {name: rows.tolist() for name, rows in result.residuals.items()},
     }
     atomic_text(result.directory / RESULT, json.dumps(said, indent=1) + "\n")
@@ -410,14 +573,28 @@ def _write(result: FitResult) -> None:
     for name, rows in result.residuals.items():
         axes.plot(rows[:, 0], rows[:, 1], ".", label=name)
     axes.axhline(0, color="grey", linewidth=0.8)
-    axes.set(xlabel="time [s]", ylabel="computed - measured [K]")
-    axes.legend()
+    axes.set(xlabel="time [s]", ylabel="computed - measured")
+    if len(result.residuals) <= _MOST_NAMED:
+        axes.legend()
     figure.savefig(result.directory / PICTURE, dpi=120)
 
-    lines = "\n".join(map(escape, result.as_lines()))
+    pictures = [f'<img src="{PICTURE}" alt="residuals over time">']
+    for name, values in result.fields.items():
+        np.save(result.directory / f"{name}.npy", values)
+        figure = matplotlib.figure.Figure(figsize=(7, 3.5), layout="constrained")
+        axes = figure.subplots()
+        # Of a body its middle plane.
+        plane = values[len(values) // 2] if values.ndim == 3 else values
+        if plane.ndim == 1:
+            axes.plot(plane)
+        else:
+            figure.colorbar(axes.imshow(plane, origin="lower", interpolation="nearest"))
+        axes.set_title(name)
+        figure.savefig(result.directory / f"{name}.png", dpi=120)
+        pictures.append(f'<img src="{name}.png" alt="initial {name}">')
+    lines, images = "\n".join(map(escape, result.as_lines())), "\n".join(pictures)
     atomic_text(
         result.directory / PAGE,
-        f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>Fit</title>\n'
-        f'<h1>Fit</h1>\n<pre>{lines}</pre>\n<img src="{PICTURE}" alt="residuals over time">\n'
-        "</html>\n",
+        '<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>Fit</title>\n'
+        f"<h1>Fit</h1>\n<pre>{lines}</pre>\n{images}\n</html>\n",
     )

@@ -383,10 +383,8 @@ def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:
     return make_config(data, overrides=overrides, defaults=defaults)
 
 
-def _by_field(initial: Arrays | None, config: Source) -> Arrays | None:
-    """An array of a model of equations by the name of its only field; else what is given."""
-    if initial is None or isinstance(initial, Mapping):
-        return initial
+def fields_named(config: Source) -> list[str]:
+    """The names of the fields of a model of equations; none of one that cannot be read."""
     data: Any = config
     if isinstance(config, Config):
         data = config.resolved()
@@ -398,13 +396,21 @@ def _by_field(initial: Arrays | None, config: Source) -> Arrays | None:
 
     model = data.get("model") if isinstance(data, Mapping) else None
     fields = model.get("fields") if isinstance(model, Mapping) else None
-    if not isinstance(fields, Mapping) or not fields:
+    return [*fields] if isinstance(fields, Mapping) else []
+
+
+def _by_field(initial: Arrays | None, config: Source) -> Arrays | None:
+    """An array of a model of equations by the name of its only field; else what is given."""
+    if initial is None or isinstance(initial, Mapping):
+        return initial
+    fields = fields_named(config)
+    if not fields:
         return initial
     if len(fields) > 1:
         names = ", ".join(f'"{name}": array' for name in fields)
         msg = f"initial is one array, and the model has {len(fields)} fields; give {{{names}}}"
         raise ConfigError(msg)
-    return {next(iter(fields)): initial}
+    return {fields[0]: initial}
 
 
 def _written(initial: Arrays | None, directory: Path) -> list[Override]:

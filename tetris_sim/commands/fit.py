@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 
@@ -29,7 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="KEY=LOW:HIGH",
-        help="a key and the range of its value (materials.tim.conductivity=1:10); may be repeated",
+        help="a key and the range of its value (materials.tim.conductivity=1:10), or a field and"
+        " that of its initial values (temperature=20:90); may be repeated",
+    )
+    parser.add_argument(
+        "--smooth",
+        type=float,
+        default=0.0,
+        metavar="WEIGHT",
+        help="of the integral of |grad u|^2 of unknown fields beside the sum of squares",
+    )
+    parser.add_argument(
+        "--derivatives",
+        choices=("auto", "differences", "adjoints"),
+        default="auto",
+        help="by runs side by side, or by runs forwards and back (default: these for fields)",
     )
     parser.add_argument(
         "-o",
@@ -61,14 +74,20 @@ def run(args: argparse.Namespace) -> int:
         args.config,
         args.data,
         vary,
+        smooth=args.smooth,
+        derivatives=args.derivatives,
         directory=args.output,
         processes=args.processes,
         overrides=overrides(args),
         overwrite=args.overwrite,
     )
     if args.json:
-        said = [dataclasses.asdict(it) for it in result.parameters]
-        print(json.dumps({"parameters": said, "runs": result.runs}, indent=1))
+        said = {
+            "parameters": [it.as_plain() for it in result.parameters],
+            "runs": result.runs,
+            "derivatives": result.derivatives,
+        }
+        print(json.dumps(said, indent=1))
     elif not args.quiet:
         print("\n".join(result.as_lines()))
         print(result.directory / PAGE)

@@ -1,15 +1,25 @@
-"""Values from outside the configuration file: --set, command-line flags, environment variables."""
+"""Values from outside the configuration file: --set, command-line flags, environment variables, and
+ranges of values.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
-from tetris_sim.config.sections.schema import split_devices
+from tetris_sim.config.sections.schema import Request, split_devices
 from tetris_sim.config.yaml import read_yaml
+from tetris_sim.errors import ConfigError
 from tetris_sim.support.wording import describe
+
+Numbers = npt.NDArray[np.float64]
 
 # Environment variables and the keys for which they supply defaults.
 VARIABLES: dict[str, KeyPath] = {
@@ -146,3 +156,88 @@ def _index(part: str | int, length: int, *, extend: bool) -> int:
         )
         raise ValueError(msg)
     return number
+
+
+# Ranges in which keys are varied, those of `fit`.
+
+_NUMBER = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*")
+
+
+@dataclass(frozen=True)
+class FitRange:
+    """A key that is varied, and between which ends.
+
+    Attributes:
+        key: as after --set.
+        low: end of the range, in `unit`.
+        high: the other end.
+        unit: as written; empty for SI numbers.
+    """
+
+    key: str
+    low: float
+    high: float
+    unit: str = ""
+
+    def at(self, share: float) -> float:
+        """The value at a share of the way, by equal factors where both ends are above 0."""
+        return float(self.all_at(np.float64(share)))
+
+    def all_at(self, shares: Numbers) -> Numbers:
+        """The same of an array of shares."""
+        if self.low > 0:
+            return np.asarray(self.low * (self.high / self.low) ** shares)
+        return np.asarray(self.low + (self.high - self.low) * shares)
+
+    def slopes(self, shares: Numbers) -> Numbers:
+        """Their derivatives by the shares."""
+        if self.low > 0:
+            return self.all_at(shares) * math.log(self.high / self.low)
+        return np.full(np.shape(shares), self.high - self.low)
+
+    def shares(self, values: Numbers) -> Numbers:
+        """The shares of the way at which values are reached; of others the nearest ends."""
+        inside = np.clip(values, self.low, self.high)
+        if self.low > 0:
+            return np.asarray(np.log(inside / self.low) / math.log(self.high / self.low))
+        return np.asarray((inside - self.low) / (self.high - self.low))
+
+    def written(self, share: float) -> Any:
+        """The same as a configuration takes it."""
+        value = float(f"{self.at(share):.12g}")
+        return f"{value!r} {self.unit}" if self.unit else value
+
+
+def read_ranges(vary: Mapping[str, Any]) -> list[FitRange]:
+    """The parameters of a fit.
+
+    >>> read_ranges({"materials.tim.conductivity": "1:10", "time.dt": "1 ms:2 ms"})[0].key
+    'model.materials.tim.conductivity'
+
+    Args:
+        vary: by key the ends of its range, (low, high) or "low:high", with units or without.
+
+    Raises:
+        ConfigError: a range is none.
+    """
+    found = []
+    for key, given in vary.items():
+        ends = given.split(":") if isinstance(given, str) else list(given)
+        parts = [_NUMBER.fullmatch(str(end)) for end in ends]
+        numbers = [(float(it[1]), it[2]) for it in parts if it is not None]
+
+        # The first end is the lower one, so that a slip of the pen is no other range.
+        if len(ends) != 2 or len(numbers) != 2 or not numbers[0][0] < numbers[1][0]:
+            msg = f"--vary {key}={given}: LOW:HIGH is wanted, two numbers, the lower one first"
+            raise ConfigError(msg)
+        (low, unit), (high, other) = numbers
+        if unit and unit != other:
+            msg = f"--vary {key}={given}: both ends want the same unit"
+            raise ConfigError(msg)
+        # `materials.tim.conductivity` is short for that of the model.
+        whole = key if key.split(".")[0] in Request.model_fields else f"model.{key}"
+        found.append(FitRange(key if key.startswith("model.") else whole, low, high, other))
+    if not found:
+        msg = "--vary: a key and its range are wanted, such as boundaries.z+.h=5:50"
+        raise ConfigError(msg)
+    return found
