@@ -203,7 +203,7 @@ def assemble_equations(
     # The step of a run that goes on was shortened when it began.
     pieces = 1 if dt is not None else pieces_of(time, times)
     if parts.scheme == "rkl2":
-        made, limits = _stretch(parts, time)
+        made, limits = _stretch(parts, time, dt)
         _check_scalars(parts, made, time)
         taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme, pieces=pieces)
         return _in_steps(parts, made, (taken, steps), limits.given)
@@ -211,7 +211,9 @@ def assemble_equations(
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made, time)
     # The step of a run that goes on was found when it began.
-    limits = StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
+    limits = (
+        StepLimits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time, dt)
+    )
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme, pieces=pieces)
     return as_one_stencil(_in_steps(parts, made, (taken, steps), limits.given))
 
@@ -232,7 +234,7 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
     if time.scheme == "steady":
         limit, (taken, steps), start = math.inf, (1.0, 1), (1, 0.0)  # the one step takes no time
     else:
-        limit, (taken, steps), start = _limits(parts, time).given, _counted(time, dt), (0, 0.0)
+        limit, (taken, steps), start = _limits(parts, time, 1.0).given, _counted(time, dt), (0, 0.0)
     equations = make_equations(parts, made, taken)
     problem = problem_of(parts, equations, (taken, steps), limit)
     return as_one_stencil(replace(problem, start=start))
@@ -258,14 +260,14 @@ def _assemble_rates(
     return replace(problem, start=(1, 0.0) if steady else (0, 0.0))
 
 
-def _stretch(parts: Parts, time: TimeSection) -> tuple[SchemeStages, StepLimits]:
+def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[SchemeStages, StepLimits]:
     """(a step by the fewest stages of rkl2 with which it is stable, its limits)."""
     # Of a run that goes on the step is known, but it was rounded, and from what is rounded another
     # number of stages might follow: the configuration decides as it did when the run began.
     wanted = time.dt if isinstance(time.dt, float) else None
     counts = range(3, MOST_STAGES) if wanted is not None else (_AUTOMATIC_STAGES,)
     for stages in (*counts, MOST_STAGES):
-        limits = _limits(parts, time, stages)
+        limits = _limits(parts, time, dt, stages)
         if wanted is None or not is_unstable(wanted, limits.given):
             break
     return make_rkl2(parts.system, nothing_yet(parts.system), stages), limits
@@ -294,12 +296,15 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     return problem_of(parts, equations, (taken, steps), limits.automatic)
 
 
-def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> StepLimits:
+def _limits(
+    parts: Parts, time: TimeSection, dt: float | None, stages: int = MOST_STAGES
+) -> StepLimits:
+    # Of a step that is given, by the user or by the run that goes on, only `given` is asked for.
     horizon = time.t_end if time.t_end is not None else 0.0
     return find_limits(
         *(parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon),
         stages,
-        follows=time.dt is None or time.dt == "auto",
+        follows=dt is None and time.dt in (None, "auto"),
     )
 
 

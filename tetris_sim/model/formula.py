@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import keyword
 import math
 import re
@@ -102,34 +103,86 @@ def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value
 
 def evaluate_each(nodes: Iterable[Node], values: Mapping[str, Value]) -> list[Value]:
     """Evaluate several trees; what they share is computed once."""
-    known: dict[int, Value] = {}
-    return [_evaluate(node, values, known) for node in nodes]
+    trees = tuple(nodes)
+    # By identity, since equality would compare whole trees; kept ones keep theirs.
+    key = tuple(map(id, trees))
+    kept = _TAPES.get(key)
+    if kept is None:
+        if len(_TAPES) >= _MOST_TAPES:
+            _TAPES.clear()
+        kept = _TAPES[key] = trees, _Tape(trees)
+    return kept[1].run(values)
 
 
-def _evaluate(node: Node, values: Mapping[str, Value], known: dict[int, Value]) -> Value:
-    # Parts are shared by identity: operators reuse node objects, and equality would compare whole
-    # trees.
-    if id(node) in known:
-        return known[id(node)]
-    result: Value
+class _Tape:
+    """Trees as calls of NumPy in one order: followed once, evaluated many times. Equal calls are
+    made once, and a result takes the place of what is not used any more: few arrays live at a time.
+    """
 
-    match node:
-        case Constant(value):
-            return np.float64(value)  # not a Python float, whose 1/0 and 9**999 raise
-        case Variable(name):
-            return values[name]
-        # Arguments are always evaluated, both branches of `where` too: arrays need both.
-        case Operation(name, arguments):
-            result = OPERATIONS[name](*(_evaluate(it, values, known) for it in arguments))
-        case Comparison(signs, operands):
-            sides = [_evaluate(operand, values, known) for operand in operands]
-            result = _all(
-                *(COMPARISONS[sign](sides[k], sides[k + 1]) for k, sign in enumerate(signs))
-            )
+    def __init__(self, trees: tuple[Node, ...]) -> None:
+        self._seen: dict[int, int] = {}  # by identity of a part
+        self._made: dict[tuple[Any, ...], int] = {}  # a function with the numbers of its arguments
+        results = [self._visit(tree) for tree in trees]
+        given = [(k, it) for (it, *_), k in self._made.items() if isinstance(it, str | Variable)]
+        # Arrays without axes are those of which calls make the least; not Python's floats, whose
+        # 1/0 and 9**999 raise.
+        self._constants = [np.array(float.fromhex(it)) for _, it in given if isinstance(it, str)]
+        self._names = [it.name for _, it in given if isinstance(it, Variable)]
 
-    # Constants and variables are not stored: looking them up again costs nothing.
-    known[id(node)] = result
-    return result
+        given.sort(key=lambda it: isinstance(it[1], Variable))
+        places = {number: place for place, (number, _) in enumerate(given)}
+        calls = [(*key, number) for key, number in self._made.items() if number not in places]
+        last = {use: number for _, *uses, number in calls for use in uses}
+        last |= dict.fromkeys([*places, *results], -1)
+        free: list[int] = []
+        count, self._calls = len(places), list[tuple[Callable[..., Value], list[int], int]]()
+        for function, *uses, number in calls:
+            free += {places[use] for use in uses if last[use] == number}
+            count += not free
+            places[number], taken = (free or [count - 1])[-1], [places[use] for use in uses]
+            del free[-1:]
+            self._calls.append((function, taken, places[number]))
+        self._empty, self._results = [None] * (count - len(given)), [places[it] for it in results]
+
+    def _visit(self, node: Node) -> int:
+        if id(node) not in self._seen:
+            key: tuple[Any, ...]
+            match node:
+                case Constant(value):
+                    key = (float(value).hex(),)  # tells 0.0 from -0.0
+                case Variable():
+                    key = (node,)
+                # As kernels do, and in a fiftieth of the time that NumPy takes below 0.
+                case Operation("power", (base, Constant(n))) if n in range(2, 65):
+                    key = self._product(self._visit(base), int(n))
+                # Arguments are always evaluated, both branches of `where` too: arrays need both.
+                case Operation(name, arguments):
+                    key = (OPERATIONS[name], *map(self._visit, arguments))
+                case Comparison(signs, operands):
+                    sides = itertools.pairwise([self._visit(it) for it in operands])
+                    keys = [(COMPARISONS[it], *pair) for it, pair in zip(signs, sides, strict=True)]
+                    key = (_all, *map(self._put, keys))
+            self._seen[id(node)] = self._put(key)
+        return self._seen[id(node)]
+
+    def _product(self, a: int, n: int) -> tuple[Any, ...]:
+        half = a if n < 4 else self._put(self._product(a, n // 2))
+        square = np.multiply, half, half
+        return (np.multiply, self._put(square), a) if n % 2 else square
+
+    def _put(self, key: tuple[Any, ...]) -> int:
+        return self._made.setdefault(key, len(self._made))
+
+    def run(self, values: Mapping[str, Value]) -> list[Value]:
+        """The values of the trees, of those of their variables."""
+        held: list[Value] = [*self._constants, *(values[it] for it in self._names), *self._empty]
+        for function, taken, place in self._calls:
+            held[place] = function(*[held[it] for it in taken])
+        return [held[it] for it in self._results]
+
+
+_TAPES: dict[tuple[int, ...], tuple[tuple[Node, ...], _Tape]] = {}
+_MOST_TAPES = 1024
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -147,36 +200,8 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 # Logical operations return float64 0 or 1, so that results can enter arithmetic.
-def _not(value: Value) -> Value:
-    return np.logical_not(value).astype(np.float64)
-
-
 def _all(*values: Value) -> Value:
     return functools.reduce(np.logical_and, values).astype(np.float64)
-
-
-def _any(*values: Value) -> Value:
-    return functools.reduce(np.logical_or, values).astype(np.float64)
-
-
-def _where(condition: Value, yes: Value, no: Value) -> Value:
-    return np.where(np.not_equal(condition, 0.0), yes, no)
-
-
-def _smallest(*values: Value) -> Value:
-    return functools.reduce(np.minimum, values)
-
-
-def _largest(*values: Value) -> Value:
-    return functools.reduce(np.maximum, values)
-
-
-def _clip(value: Value, low: Value, high: Value) -> Value:
-    return np.minimum(np.maximum(value, low), high)
-
-
-def _hypot(*values: Value) -> Value:
-    return functools.reduce(np.hypot, values)
 
 
 def _erf(value: Value) -> Value:
@@ -213,10 +238,10 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "power": np.power,
     "negative": np.negative,
     "positive": np.positive,
-    "not": _not,
+    "not": lambda value: np.logical_not(value).astype(np.float64),
     "and": _all,
-    "or": _any,
-    "where": _where,
+    "or": lambda *values: functools.reduce(np.logical_or, values).astype(np.float64),
+    "where": lambda condition, yes, no: np.where(np.not_equal(condition, 0.0), yes, no),
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -235,44 +260,24 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "sign": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
-    "hypot": _hypot,
-    "min": _smallest,
-    "max": _largest,
-    "clip": _clip,
+    "hypot": lambda *values: functools.reduce(np.hypot, values),
+    "min": lambda *values: functools.reduce(np.minimum, values),
+    "max": lambda *values: functools.reduce(np.maximum, values),
+    "clip": lambda value, low, high: np.minimum(np.maximum(value, low), high),
     "erf": _erf,
     "heaviside": lambda value: np.heaviside(value, 0.5),
 }
+# Operations that are written with signs.
+_PAIRED = ("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power")
+_SIGNS = {*_PAIRED, "negative", "positive"}
 # Fewest and most arguments of each operation.
 # Signs take exactly one or two; and, or, min, max and hypot are reduced over two or more.
 ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | {
-    **{
-        name: (2, 2)
-        for name in [
-            "add",
-            "subtract",
-            "multiply",
-            "divide",
-            "floor_divide",
-            "remainder",
-            "power",
-            "atan2",
-        ]
-    },
+    **{name: (2, 2) for name in (*_PAIRED, "atan2")},
     **{name: (2, math.inf) for name in ("and", "or", "min", "max", "hypot")},
     **{name: (3, 3) for name in ("where", "clip")},
 }
 # Functions that the user may call by name; all other operations are written with signs or words.
-_SIGNS = {
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "floor_divide",
-    "remainder",
-    "power",
-    "negative",
-    "positive",
-}
 FUNCTIONS = tuple(sorted({*OPERATIONS} - _SIGNS - {"not", "and", "or"}))
 
 
@@ -288,6 +293,9 @@ _PARSING = threading.Lock()
 LONGEST = 2000  # characters
 # Nested operations; far from the interpreter's own limit, so that evaluating cannot fail.
 DEEPEST = 100
+_TOO_DEEP = (
+    f"the expression is nested too deeply; at most {DEEPEST} operations may be inside one another"
+)
 CONSTANTS = {"pi": math.pi, "e": math.e}
 # Names that may be called besides functions: fewest and most arguments, or the reason why a name
 # cannot be called here.
@@ -438,11 +446,7 @@ class _Reader:
             )
             raise ExpressionError(msg, column) from None
         except (RecursionError, MemoryError):  # the parser's own words for "too deep"
-            msg = (
-                f"the expression is nested too deeply; at most {DEEPEST} operations may be inside "
-                "one another"
-            )
-            raise ExpressionError(msg, 1) from None
+            raise ExpressionError(_TOO_DEEP, 1) from None
         except ValueError:  # a null character, half of a surrogate pair, more than 4300 digits
             msg = "the expression holds characters or numbers that cannot be read"
             raise ExpressionError(msg, 1) from None
@@ -457,11 +461,7 @@ class _Reader:
         """Convert one part to a tree, if all of it is allowed."""
         # The depth is limited here, so that the recursive evaluation later cannot fail.
         if depth > DEEPEST:
-            msg = (
-                f"the expression is nested too deeply; at most {DEEPEST} operations may be inside "
-                "one another"
-            )
-            raise ExpressionError(msg, self.column(node))
+            raise ExpressionError(_TOO_DEEP, self.column(node))
 
         below = depth + 1
         match node:
