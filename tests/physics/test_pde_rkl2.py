@@ -95,6 +95,17 @@ def test_a_run_that_goes_on_takes_the_stages_it_began_with(
     assert problem_digest(found.build(dt=begun.dt)) == problem_digest(begun)
 
 
+def test_what_grows_is_followed_for_a_step_that_is_sought_and_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = config({"u": field("laplace(u) + u - u**3", SINE)}, time={"t_end": 9, "scheme": "rk4"})
+    begun = found.build()
+    monkeypatch.setattr("tetris_sim.apps.pde.stability._Samples.follow", None)
+    assert problem_digest(found.build(dt=begun.dt)) == problem_digest(begun)
+    with pytest.raises(TypeError):
+        found.build()
+
+
 TEMPLATES = sorted(it.stem for it in FOLDER.glob("*.yaml") if "type: pde" in it.read_text())
 
 

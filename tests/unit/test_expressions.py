@@ -25,8 +25,11 @@ from tetris_sim.model.formula import (
     Operation,
     Variable,
     compile_expression,
+    evaluate,
+    evaluate_each,
     usable_name,
 )
+from tetris_sim.model.program import Programs
 
 Values = npt.NDArray[np.float64]
 X = np.linspace(-1.7, 2.3, 41)
@@ -429,3 +432,28 @@ def test_any_text_is_computed_or_refused(text: str) -> None:
 
 def test_every_operation_has_an_arity() -> None:
     assert set(ARITY) == set(OPERATIONS)
+
+
+def test_whole_powers_are_the_products_that_kernels_compute() -> None:
+    x = np.linspace(-3, 3, 41)
+    for n in range(2, 65):
+        wanted = Programs((Operation("power", (Variable("x"), Constant(float(n)))),))
+        products = [x]
+        for it in wanted.instructions[1:]:
+            assert it.operation == "multiply"
+            products.append(products[it.arguments[0]] * products[it.arguments[1]])
+        np.testing.assert_array_equal(compile_expression(f"x**{n}", ["x"])(x=x), products[-1])
+
+
+def test_formulas_evaluated_together_are_those_evaluated_alone() -> None:
+    """Results take the places of what is used no more, and of nothing else."""
+    x, names = np.linspace(-3, 3, 41), ["x", "y"]
+    texts = ["x", "2", "x*y + (x - y)", "(x*y + 1)**3 - x*y", "1 if 0 < x < y else x*y", "x - y"]
+    trees = [compile_expression(it, names).tree for it in texts]
+    for _ in range(2):
+        alone = [evaluate(it, {"x": x, "y": x[::-1]}) for it in trees]
+        together = evaluate_each(trees, {"x": x, "y": x[::-1]})
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(together[2], x * x[::-1] + (x - x[::-1]))
+    np.testing.assert_array_equal(together[0], x)
