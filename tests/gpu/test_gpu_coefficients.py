@@ -192,8 +192,15 @@ def test_kernels_of_coefficients_compile_and_hardly_spill(
         assert compiled.spilled <= (0 if graded_axes else FEW_BYTES)
 
 
-@pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("dtype", "separate"),
+    [
+        ("float64", False),
+        ("float64", True),
+        ("float32", False),
+        pytest.param("float32", True, marks=pytest.mark.full),
+    ],
+)
 def test_every_proposal_for_a_block_compiles_and_hardly_spills(dtype: str, separate: bool) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     proposed = coefficients_3d_parameters(dtype, separate=separate)

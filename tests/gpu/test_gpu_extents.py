@@ -58,8 +58,14 @@ def advanced(
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 @pytest.mark.parametrize("method", [*FUSED, GpuPlainMethod()], ids=lambda method: method.name)
-@pytest.mark.parametrize(("name", "shape", "axis", "sides"), SLABS)
-@pytest.mark.parametrize("kind", ["walls", "mixed"])
+@pytest.mark.parametrize(
+    ("name", "shape", "axis", "sides", "kind"),
+    [
+        pytest.param(*slab, kind, marks=[pytest.mark.full] * (kind == "mixed" and number % 4 > 0))
+        for number, slab in enumerate(SLABS)
+        for kind in ("walls", "mixed")
+    ],
+)
 def test_the_inside_first_and_then_its_rims(
     method: Method,
     name: str,

@@ -122,10 +122,19 @@ def test_emulated_gpus_with_parts_of_rows(
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 @pytest.mark.parametrize(
-    "method", [METHODS[0], SPARSE, METHODS[-1]], ids=lambda method: method.name
+    ("method", "name", "shape", "kind"),
+    [
+        pytest.param(
+            *(method, *case, kind),
+            id=f"{method.name}-{case[0]}-{kind}",
+            # One emulates many more instructions than the others.
+            marks=[pytest.mark.full] * (method is SPARSE and (kind == "rings") != (number == 1)),
+        )
+        for method in (METHODS[0], SPARSE, METHODS[-1])
+        for number, case in enumerate(CASES)
+        for kind in ("walls", "rings")
+    ],
 )
-@pytest.mark.parametrize(("name", "shape"), CASES)
-@pytest.mark.parametrize("kind", ["walls", "rings"])
 def test_emulated_gpus_and_a_cpu(
     method: Method, name: str, shape: tuple[int, ...], kind: str, teams: dict[int, ThreadTeam]
 ) -> None:

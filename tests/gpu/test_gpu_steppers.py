@@ -59,13 +59,7 @@ def test_blocks_frames_and_remaining_steps_agree_with_the_reference(
     dtype, shape = dtype_of(method, stencil), SHAPES[stencil.ndim]
     shape = (*shape[:-1], shape[-1] + WIDER * (dtype == "float16"))
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
-    for number, mirrored in (
-        (2, False),
-        (2, True),
-        (4, False),
-        (5 + len(name), False),
-        (5 + len(name), True),
-    ):
+    for number, mirrored in ((2, True), (4, False), (5 + len(name), False), (5 + len(name), True)):
         problem, state = make_problem(
             stencil,
             boundaries[number],

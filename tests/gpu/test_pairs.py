@@ -260,8 +260,14 @@ def test_weights_of_pairs_have_the_sum_of_the_weights(rng: np.random.Generator) 
             )
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("name", "weights"), OPERATIONS)
+@pytest.mark.parametrize(
+    ("name", "weights", "architecture"),
+    [
+        pytest.param(*case, it, marks=[pytest.mark.full] * (it == "sm_80" and number > 0))
+        for number, case in enumerate(OPERATIONS)
+        for it in ARCHITECTURES
+    ],
+)
 def test_kernels_have_so_many_fp32_instructions_and_none_of_fp64(
     name: str, weights: WeightKind, architecture: str
 ) -> None:

@@ -24,7 +24,7 @@ NAMED = [
 # Of the last one, edges are whole vectors; they are stored past the caches.
 FORMS = [
     ("heat-2d", (67, 45), 4),
-    ("box-2d49p", (61, 50), 2),
+    ("box-2d25p", (61, 50), 2),
     ("heat-3d", (41, 19, 26), 3),
     ("heat-2d", (67, 256), 4),
 ]
