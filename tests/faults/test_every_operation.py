@@ -101,7 +101,7 @@ plate = {
     "model": {"type": "heat", "material": "copper"},
     "initial": {"type": "gaussian", "amplitude": 100, "sigma": "2 mm"},
     "boundaries": {"*": {"type": "neumann"}},
-    "time": {"dt": "1 ms", "steps": 900},
+    "time": {"dt": "1 ms", "steps": 450},
     "compute": {"method": "cpu.plain", "threads": 1},
     "output": {
         "pictures": False,
@@ -114,12 +114,12 @@ plate = {
 def call(sim):
     print(sim.step, control.count, control.bytes, flush=True)
 with ts.simulate(plate, folder) as sim:
-    sim.run(every="300 steps", call=call)
+    sim.run(every="150 steps", call=call)
 """
 
 
 def test_an_output_moves_as_many_bytes_however_many_there_are(tmp_path: Path) -> None:
-    """Fields, statistics, probes and checkpoints of steps 600 to 900 beside those of 300 to 600."""
+    """Fields, statistics, probes and checkpoints of steps 300 to 450 beside those of 150 to 300."""
     done = subprocess.run(
         [sys.executable, "-c", OUTPUTS, str(tmp_path / "out")],
         env=os.environ | build_shim(tmp_path),
@@ -137,7 +137,7 @@ def test_an_output_moves_as_many_bytes_however_many_there_are(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_sample_of_operations_may_fail(tmp_path: Path) -> None:
-    check(campaign(tmp_path, 16, "explicit", "restart", "export", "sweep"), 16)
+    check(campaign(tmp_path, 12, "explicit", "restart", "export", "sweep"), 12)
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ from tests.support.mutant_inputs import READERS, Samples, make_samples
 CASES = {
     "expression": 3000,
     "tuning file": 2000,
-    "checkpoint": 1000,
-    "configuration": 60,
+    "checkpoint": 500,
+    "configuration": 40,
     "initial field": 150,
-    "field file": 150,
+    "field file": 100,
 }
 
 

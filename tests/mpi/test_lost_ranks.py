@@ -25,10 +25,10 @@ from tests.mpi.test_mpiexec import (
     PLATE,
     descendants,
     ranks_of,
-    run,
     running,
     steps_of,
 )
+from tests.support.fault_runs import tetris_here
 from tetris_sim.config import load_config
 from tetris_sim.errors import ConfigError, StopRequested
 from tetris_sim.outputs.checkpoint.directory import find_checkpoint
@@ -104,7 +104,7 @@ def test_a_frozen_rank_ends_the_run_in_time(
     last = steps_of(tmp_path / "out")[-1]
     wanted = (f"time.steps={last + 2}", f"run.mpi_timeout={_PATIENCE}")
     settings = [word for it in wanted for word in ("--set", it)]
-    resumed = run(launcher, 1, "run", config, "--resume", "auto", *settings)
+    resumed = tetris_here("run", config, "--resume", "auto", *settings)
     assert resumed.returncode == 0, resumed.stderr
 
 

@@ -77,7 +77,7 @@ def _child(kind: str, seed: int, cases: range, samples: Samples, told: Any) -> N
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    hdf5._COMPUTING = 1.0  # seconds of a deadly file
+    hdf5._COMPUTING = 0.5  # seconds of a deadly file
     for case in cases:
         start = time.process_time()
         failure, refused = "", None
