@@ -37,10 +37,10 @@ from tetris_sim.__main__ import main as tetris_main
 
 # name -> steps, steps between records, between checkpoints, between fields
 KINDS = {
-    "one process": (6_000, 250, 500, 1_500),
-    "writers": (1_500, 100, 100, 100),  # killed while a file is being written
-    "renamed": (6_000, 250, 500, 1_500),  # folders, between two runs and under a running one
-    "full disk": (6_000, 250, 500, 1_500),
+    "one process": (12_000, 500, 1_000, 3_000),
+    "writers": (3_000, 100, 100, 100),  # killed while a file is being written
+    "renamed": (12_000, 500, 1_000, 3_000),  # folders, between two runs and under a running one
+    "full disk": (12_000, 500, 1_000, 3_000),
     "ranks": (6_000, 250, 500, 1_500),  # one of two or four, or all
     "writers of ranks": (3_000, 100, 100, 100),  # killed while one of them writes its part
 }
