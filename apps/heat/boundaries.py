@@ -18,7 +18,7 @@ from tetris_sim.apps.boundaries import (
     patches,
     refuse_half_ring,
 )
-from tetris_sim.apps.domain import make_each, times_of
+from tetris_sim.apps.domain import KeyPath, make_each, times_of
 from tetris_sim.apps.heat.motion import Presence, moment
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
 from tetris_sim.apps.heat.sections import BeamSource
@@ -62,6 +62,7 @@ from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import GoneCells
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
 
@@ -176,6 +177,11 @@ def _courses(section: object, at: str) -> dict[str, TimeFunction]:
     }
 
 
+def key_path(key: str) -> KeyPath:
+    """A key as a path: "model.regions.0.where"."""
+    return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+
+
 def openness(request: Request, grid: Grid) -> Openness:
     """Classify the faces of the domain: periodic, insulated, or neither."""
     sides = [
@@ -193,15 +199,28 @@ def _lets_nothing(condition: FaceCondition) -> bool:
     return all(isinstance(section, NeumannFace) for section in sections)
 
 
-def aligned(request: Request, moments: Sequence[float]) -> tuple[TimeSection, list[float]]:
+def aligned(
+    request: Request, moments: Sequence[float], regions: Sequence[Presence] = ()
+) -> tuple[TimeSection, list[float]]:
     """Return the section `time` with steps that end when something comes or goes, and the times
     that these steps have to divide [s].
     """
     time = request.time
-    if not moments or time.align or time.is_adaptive or time.t_end is None:
-        return time, [*times_of(request), *moments]
-    before = [it for it in moments if it < time.t_end]
-    return time.model_copy(update={"align": bool(before)}), before
+    looks = [it.goes.every for it in regions if it.goes is not None and it.goes.every is not None]
+    if time.align or time.is_adaptive or time.t_end is None:
+        return time, [*times_of(request), *moments, *looks]
+    before = [it for it in (*moments, *looks) if it < time.t_end]
+    if not before:
+        return time, [*times_of(request), *moments, *looks]
+    return time.model_copy(update={"align": True}), before
+
+
+def going(regions: Sequence[Presence], shape: tuple[int, ...]) -> GoneCells | None:
+    """Return what keeps cells that go by themselves, if any do."""
+    limits = {n: it.goes for n, it in enumerate(regions) if it.goes is not None}
+    above = {n: it.above for n, it in limits.items()}
+    often = {n: it.every or 0.0 for n, it in limits.items()}
+    return GoneCells(shape, above, often) if limits else None
 
 
 def phase_notes(regions: Sequence[Presence]) -> tuple[str, ...]:
@@ -217,6 +236,9 @@ def phase_notes(regions: Sequence[Presence]) -> tuple[str, ...]:
                 f"{name} comes from {pieces[0]:g} to {pieces[-1]:g} s in {len(pieces)} pieces, one "
                 f"every {it.bead.every:g} s{copies}"
             )
+        if it.goes is not None:
+            often = "after each step" if it.goes.every is None else f"every {it.goes.every:g} s"
+            found.append(f"cells of {name} go above {it.goes.above:g} degC, looked at {often}")
         for later in times:
             if it.bead is None and it.begins:
                 told.setdefault(moment(it.begins + later), []).append(f"{name} comes")

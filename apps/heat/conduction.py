@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.domain import KeyPath, make_each, make_grid
+from tetris_sim.apps.domain import make_each, make_grid
 from tetris_sim.apps.heat.boundaries import FaceMaker, openness
 from tetris_sim.apps.heat.cut_cells import BodyWalls
 from tetris_sim.apps.heat.electric import Currents, JouleHeat, find_circuit
@@ -57,7 +57,7 @@ from tetris_sim.model.boundary import Boundary
 from tetris_sim.model.conduction import MIRROR, TEMPERATURE, Conduction, Ids, Medium, Numbers
 from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.slab import Ranges, with_span
+from tetris_sim.model.slab import WAYS_TO_GO, Absent, Ranges, with_span
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
 
@@ -345,6 +345,7 @@ class _Question:
     model: HeatModel = field(compare=False)
     request: Request = field(compare=False)
     signals: Decided | None = field(compare=False)
+    gone: Absent | None = None
 
 
 def examine(
@@ -354,6 +355,7 @@ def examine(
     anew: bool = False,
     time: float = 0.0,
     signals: Decided | None = None,
+    gone: Absent | None = None,
 ) -> tuple[Body | None, dict[str, str]]:
     """The body, and what is wrong with it by key; a body that was examined lately is remembered,
     unless it is wanted `anew`: what a controller decides belongs to one run.
@@ -364,10 +366,11 @@ def examine(
         anew: see above.
         time: from which on regions that come and go are there or not [s].
         signals: that controllers decide, if another part of the same run has them.
+        gone: cells of regions that have gone by themselves.
     """
     decides = request.control or lumps_in(model) or (model.electric and model.electric.follows)
     run = next(_RUNS) if anew and decides else 0
-    return _examine(_asked(model, request, run, time, signals))
+    return _examine(replace(_asked(model, request, run, time, signals), gone=gone))
 
 
 def _asked(
@@ -394,7 +397,9 @@ def examine_all(model: HeatModel, request: Request) -> _Examined:
 def _examine_all(question: _Question) -> _Examined:
     mistakes, missing, kinds = dict[str, str](), list[Mapping[str, str]](), list[object]()
     # The first part last: it is what is asked for next.
-    least, parts = (math.inf, ""), [replace(question, time=it) for it in question.model.moments]
+    least = (math.inf, "")
+    ways = WAYS_TO_GO if any(it.goes for it in question.model.regions) else (None,)
+    parts = [replace(question, time=it, gone=way) for it in question.model.moments for way in ways]
     for body, found in map(_examine, reversed(parts)):
         mistakes |= found
         kinds.insert(0, None if body is None else body.kind)
@@ -418,26 +423,19 @@ def _examine(question: _Question) -> tuple[Body | None, dict[str, str]]:
     return (None if mistakes else body), mistakes
 
 
-def key_path(key: str) -> KeyPath:
-    """A key as a path: "model.regions.0.where"."""
-    return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
-
-
 def _look(question: _Question, mistakes: dict[str, str]) -> Body:
     model, request = question.model, question.request
     grid = make_grid(request.grid)
     if grid.n_points > _MOST_POINTS:
-        most = f"{grid.n_points:.3g} are more than the {_MOST_POINTS:.3g} that this is made for"
-        msg = f"grid.shape: every point of a body of several materials is looked at, and {most}"
+        told = f"{grid.n_points:.3g} are more than the {_MOST_POINTS:.3g} that this is made for"
+        msg = f"grid.shape: every point of a body of several materials is looked at, and {told}"
         raise ConfigError(msg)
     times = _times(request)
     regions = still_fluids(model, times)
     regions = regions or (RegionSection(material=next(iter(model.substances()))),)
     volumes = [(n, it) for n, it in enumerate(model.sources) if isinstance(it, VolumeSource)]
-    painting = RasterizedBody(
-        *(grid, regions, volumes, tuple(model.substances().values()), model.contacts),
-        time=question.time,
-    )
+    of_regions = (grid, regions, volumes, tuple(model.substances().values()), model.contacts)
+    painting = RasterizedBody(*of_regions, question.time, question.gone)
     found = survey(painting, model.contacts, grid, openness(request, grid))
     mistakes |= painting.mistakes
 
@@ -498,8 +496,8 @@ def _look(question: _Question, mistakes: dict[str, str]) -> Body:
     flows = _flows(model, found, per_volume=graded is None)
     body = Body(grid, found, heatings, made[1][0], graded, limit, limiting, signals, flows)
     arrives = np.array([it.arrives_at for it in regions], np.float64)  # None becomes NaN
-    told = missing if painting.passes else {}
-    body = replace(body, arrives=None if np.isnan(arrives).all() else arrives, missing=told)
+    never = missing if painting.passes else {}
+    body = replace(body, arrives=None if np.isnan(arrives).all() else arrives, missing=never)
     joules = 1.0 if graded is not None else grid.cell_volume
     enclosures = find_enclosures(model, found, body.conduction(), beyond.periodic, joules)
     around, currents = Around(enclosures=enclosures), None

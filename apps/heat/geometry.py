@@ -31,7 +31,7 @@ from tetris_sim.apps.heat.sections import (
     VolumeSource,
 )
 from tetris_sim.apps.heat.shapes import Filling, Layer, Place, indices
-from tetris_sim.apps.heat.subgrid import Shapes, Subgrid, open_labels
+from tetris_sim.apps.heat.subgrid import Shapes, Subgrid, on_parts, open_labels
 from tetris_sim.apps.heat.surfaces import Mask, Surfaces
 from tetris_sim.apps.initial import (
     BLOCK_POINTS,
@@ -47,6 +47,7 @@ from tetris_sim.apps.time_functions import course_along, knots_of
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.slab import Absent
 from tetris_sim.support.wording import listed
 
 States = npt.NDArray[np.int32]
@@ -79,6 +80,7 @@ class RasterizedBody:
         substances: Sequence[Substance],
         contacts: Sequence[ContactSection] = (),
         time: float = 0.0,
+        gone: Absent | None = None,
     ) -> None:
         """Open all files and compile all conditions.
 
@@ -89,12 +91,14 @@ class RasterizedBody:
             substances: known materials; regions may name them.
             contacts: resistances of joints.
             time: at which regions that come and go are there or not [s].
+            gone: which of their cells have gone by themselves.
 
         Raises:
             ConfigError: a file or a condition cannot be used.
         """
         self.grid, self.regions, self._time = grid, regions, time
-        self.passes = len(moments_of(regions)) > 1
+        self.passes = len(moments_of(regions)) > 1 or any(it.goes for it in regions)
+        self._gone = gone
         self.fillings: list[Filling] = [Filling(it.name, substance=it) for it in substances]
         self.layers: list[Layer] = []
         self.covered: tuple[set[int], set[int]] = (set(), set())
@@ -126,13 +130,17 @@ class RasterizedBody:
         shapes = self._shapes_on(grid, self._shapes, [it for _, it, _ in self._sources])
         self._is_cut = not (shapes.are_boxes and shapes.are_whole)
         fine = None if shapes.are_whole else Subgrid(shapes, self._reopened)
+        for number, it in enumerate(regions):
+            if it.goes is not None and fine is not None:
+                told = "cells go whole, and here surfaces cut some; let walls be faces of cells"
+                self.mistakes[f"model.regions.{number}.goes"] = told
         self.cuts = CutCells(
             shapes, self.fillings, contacts, fine, look=self.layers_in, state_of=self._state
         )
         self._counted: set[tuple[int, ...]] = set()
         # Where the segments of each axis begin: between two of them nothing changes.
         self.segments: list[npt.NDArray[np.int64]] | None = None
-        if not self._is_cut:
+        if not self._is_cut and gone is None:
             self.segments = [
                 np.unique([0, n, *(np.clip(it, 0, n) for at in shapes.places for it in at.span(k))])
                 for k, n in enumerate(grid.shape)
@@ -267,6 +275,10 @@ class RasterizedBody:
         inside = place(box)
         if inside is None:
             return
+        if inside.any():
+            self.covered[0].add(number)
+        if self._gone is not None and self.regions[number].goes is not None:
+            inside &= ~self._gone(number, box)
 
         layers = {it.label: n for n, it in enumerate(self.layers) if it.region == number}
         marked = None if labels is None else labels(box)
@@ -278,9 +290,6 @@ class RasterizedBody:
             found[inside] = layers[None]
         else:
             self._paint_labels(number, inside, marked, layers, (box, found))
-
-        if inside.any():
-            self.covered[0].add(number)
 
     def _paint_labels(
         self,
@@ -573,7 +582,7 @@ def place_of(region: RegionSection, grid: Grid, cells: Grid, key: str, time: flo
             raise ConfigError(msg)
         which = number < came
         if grid is not cells:
-            box, which = _divided(grid, cells, box, which)
+            box, which = on_parts(grid, cells, box, which)
         laid.append((box, which))
     return Place(region, grid, key, laid=laid)
 
@@ -584,15 +593,3 @@ def _shifted(box: BoxSection, copy: int, shift: Mapping[str, float]) -> BoxSecti
         if (span := getattr(box, name)) is not None:
             moved[name] = tuple(it + copy * by for it in span)
     return box.model_copy(update=moved)
-
-
-def _divided(grid: Grid, cells: Grid, box: Box, which: Mask) -> tuple[Box, Mask]:
-    """The same of a grid that divides cells."""
-    spans, parts = [], []
-    for axis, (low, high) in enumerate(box):
-        cell = np.searchsorted(cells.ends(axis), grid.coordinates(axis)) - 1
-        inside = np.flatnonzero((cell >= low) & (cell < high))
-        first = int(inside[0]) if len(inside) else 0
-        spans.append((first, first + len(inside)))
-        parts.append(cell[inside] - low)
-    return tuple(spans), which[np.ix_(*parts)]

@@ -27,8 +27,8 @@ from tetris_sim.apps.domain import (
     refuse,
     times_of,
 )
-from tetris_sim.apps.heat.boundaries import aligned, correlation_notes, phase_notes
-from tetris_sim.apps.heat.conduction import Body, examine, examine_all, key_path
+from tetris_sim.apps.heat.boundaries import aligned, correlation_notes, going, key_path, phase_notes
+from tetris_sim.apps.heat.conduction import Body, examine, examine_all
 from tetris_sim.apps.heat.electric import ElectricSection
 from tetris_sim.apps.heat.lumps import Lumps, StreamSections
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
@@ -55,9 +55,9 @@ from tetris_sim.config.sections.schema import Request
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
+from tetris_sim.model.slab import WAYS_TO_GO, Phases
 from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt, star_mean
 from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
-from tetris_sim.model.step_control import Phases
 from tetris_sim.support.wording import suggestion
 
 # Relative. Tables round to two or three digits, so properties that belong together differ by this.
@@ -185,6 +185,11 @@ class HeatModel(Section):
     def moments(self) -> tuple[float, ...]:
         """The times from which on the same regions are there, ascending from 0 [s]."""
         return moments_of(self.regions)
+
+    @property
+    def passes(self) -> bool:
+        """Whether regions come and go."""
+        return len(self.moments) > 1 or any(it.goes for it in self.regions)
 
     @property
     def _of_one(self) -> bool:
@@ -318,7 +323,7 @@ class HeatModel(Section):
             return ()
 
         found = body.found
-        phases = phase_notes(self.regions) if len(self.moments) > 1 else ()
+        phases = phase_notes(self.regions) if self.passes else ()
         still = not self.velocities or body.flows is None
         moving = () if still else (self._carrying(body).note,)
         inside = body.around.enclosures.notes if body.around.enclosures else ()
@@ -380,8 +385,7 @@ class HeatModel(Section):
 
     def _is_constant(self, body: Body, request: Request) -> bool:
         """Whether the scanned body is one constant stencil after all."""
-        still = body.flows is None and not self.sources and body.arrives is None
-        still = still and len(self.moments) == 1
+        still = body.flows is None and not (self.sources or self.passes) and body.arrives is None
         return body.only_substance is not None and still and self._is_even(request)
 
     @staticmethod
@@ -423,19 +427,28 @@ class HeatModel(Section):
             a, k = (it[: request.ndim][::-1] for it in (whole.diffusivity, whole.conductivity))
             return self._constant(request, (a, k), whole.capacity, dt)
         problem = self._of_body(request, body, dt)
-        if len(self.moments) == 1:
+        if not self.passes:
             return problem
 
         def make(number: int) -> Problem:
             if number == 0:
                 return dataclasses.replace(problem, phases=phases)
             signals = body.signals if request.control else None
-            found, _ = examine(self, request, time=self.moments[number], signals=signals)
-            assert found is not None
+            if number < 0:  # what may be, when cells go by themselves
+                moment, which = divmod(-1 - number, len(WAYS_TO_GO))
+                time, gone = self.moments[moment], WAYS_TO_GO[which]
+            else:
+                time = phases.begins[number]
+                gone = None if phases.gone is None else phases.gone.until(time)
+            found, mistakes = examine(self, request, time=time, signals=signals, gone=gone)
+            if found is None:
+                raise ConfigError("\n".join(f"{key}: {said}" for key, said in mistakes.items()))
             made = self._of_body(request, found, problem.dt)
             return dataclasses.replace(made, phases=phases, phase=number)
 
-        phases = Phases(self.moments, make, examine_all(self, request)[3])
+        kinds, gone = examine_all(self, request)[3], going(self.regions, problem.grid.shape)
+        kinds = kinds if gone is None else tuple(-1 - it for it in kinds)
+        phases = Phases([*self.moments], make, kinds, gone)
         if dt is None:  # else nobody knows yet from which time on
             phases.refuse_between(problem)
         return make(0)
@@ -486,16 +499,15 @@ class HeatModel(Section):
         """Build the problem of a heterogeneous body, in finite volumes."""
         grid, found = body.grid, body.found
         smallest = min(grid.spacing)
-        most = max(
-            max(it.substance.diffusivity[: grid.ndim])
-            for it in found.fillings
-            if it.substance is not None
-        )
+        inside = [it.substance for it in found.fillings if it.substance is not None]
+        # Nothing may be left of what goes by itself.
+        most = max((max(it.diffusivity[: grid.ndim]) for it in inside), default=1.0)
 
         carrying = None if body.flows is None else self._carrying(body)
         _, dt_limit, limiting, _ = examine_all(self, request)
+        dt_limit = min(dt_limit, body.dt_limit)
         dt_limit = dt_limit if carrying is None else carrying.dt_limit
-        time, wanted_at = aligned(request, self.moments[1:])
+        time, wanted_at = aligned(request, self.moments[1:], self.regions)
         try:
             chosen = choose_time_step(
                 time,

@@ -90,6 +90,15 @@ class RepeatSection(Section):
     """From each to the next: by how much it comes and goes later [s]."""
 
 
+class GoesSection(Section):
+    """Cells that go as they get too hot: ablation, burning, evaporation."""
+
+    above: Temperature
+    """The temperature above which a cell goes, with its heat [degC]; it shows what lies below."""
+    every: PositiveDuration | None = None
+    """How often temperatures are looked at [s]; after each step if not given."""
+
+
 class Presence(Section):
     """When a part of the body is there."""
 
@@ -101,6 +110,8 @@ class Presence(Section):
     """The temperature with which its material comes, also when the run begins [degC]; that of
     `initial` if not given.
     """
+    goes: GoesSection | None = None
+    """Its cells go one by one, when they get too hot."""
     bead: BeadSection | None = None
     """Instead of a box: what a tool lays down along a path, from `from` on."""
     repeat: RepeatSection | None = None
@@ -217,9 +228,11 @@ def coming_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
         if region.arrives_at is not None and (region.fluid is not None or region.void):
             told = "only a material arrives with a temperature; leave it out"
             yield ("model", "regions", number, "arrives_at"), told
+        if region.goes is not None and (region.fluid is not None or region.void):
+            yield ("model", "regions", number, "goes"), "only a material gets too hot; leave it out"
         for place, told in _bead_mistakes(region, request):
             yield ("model", "regions", number, *place), told
-    passing = [n for n, it in enumerate(model.regions) if {*it.moments} - {0.0}]
+    passing = [n for n, it in enumerate(model.regions) if it.goes or it.moments - {0.0}]
     if not passing:
         return
 

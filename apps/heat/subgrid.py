@@ -488,6 +488,18 @@ def _bounded(factor: Numbers) -> Numbers:
     return np.where(np.abs(factor - 1) < 1e-9, 1.0, np.clip(factor, 0.5, 2.0))
 
 
+def on_parts(grid: Grid, cells: Grid, box: Box, which: Mask) -> tuple[Box, Mask]:
+    """Return a mask of a box of cells on a grid that divides them, with its box there."""
+    spans, parts = [], []
+    for axis, (low, high) in enumerate(box):
+        cell = np.searchsorted(cells.ends(axis), grid.coordinates(axis)) - 1
+        inside = np.flatnonzero((cell >= low) & (cell < high))
+        first = int(inside[0]) if len(inside) else 0
+        spans.append((first, first + len(inside)))
+        parts.append(cell[inside] - low)
+    return tuple(spans), which[np.ix_(*parts)]
+
+
 def open_labels(region: RegionSection, grid: Grid, key: str) -> Surfaces:
     """Open a label file, which gives the labels of any box of the grid.
 

@@ -29,7 +29,7 @@ from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs import results
-from tetris_sim.outputs.checkpoint import open_checkpoint
+from tetris_sim.outputs.checkpoint import open_checkpoint, resumed
 from tetris_sim.outputs.drawing import Drawing
 from tetris_sim.outputs.figure_layout import Caption, moment
 from tetris_sim.outputs.materials import CellMap, cell_maps, sample_materials, show_body
@@ -482,7 +482,7 @@ def _saved(directory: Path) -> States | None:
         return None
     with open_checkpoint(path, verify=False) as checkpoint:
         state, config = checkpoint.state, load_config(directory / results.CONFIG, in_space=False)
-        problem = config.build(dt=state.dt)
+        problem = resumed(config.build(dt=state.dt), state)
         box = tuple((0, n) for n in problem.grid.shape)
         seen = (
             checkpoint.read(box)

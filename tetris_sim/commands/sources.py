@@ -380,10 +380,11 @@ def _maps_of(state: RunState) -> tuple[CellMap, ...]:
     text = state.config
     if "regions" not in text:  # most have none, and building takes a while
         return ()
+    from tetris_sim.outputs.checkpoint import resumed
+
     with contextlib.suppress(TetrisError, OSError):
         config = read_config(text, name=results.CONFIG, base=Path.cwd(), environ={})
-        built = replace(config.build(dt=state.dt), start=state.start)
-        return cell_maps(built.at(state.step))
+        return cell_maps(resumed(config.build(dt=state.dt), state))
     log.warning("materials are not known: the files that the configuration names are not there")
     return ()
 

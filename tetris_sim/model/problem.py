@@ -21,9 +21,9 @@ from tetris_sim.model.conduction import (
 )
 from tetris_sim.model.equations import Equations, Moving, Rates, Substeps
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.slab import RandomNumbers, Ranges, Slab
+from tetris_sim.model.slab import Phases, RandomNumbers, Ranges, Slab
 from tetris_sim.model.stencil import Stencil, star_mean
-from tetris_sim.model.step_control import Phases, Signal
+from tetris_sim.model.step_control import Signal
 
 # Host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16.
 Field = npt.NDArray[np.floating[Any]]
@@ -401,6 +401,13 @@ class Problem:
         (first, begun), times = self.start, () if self.phases is None else self.phases.begins[1:]
         steps = (first + round((it - begun) / self.dt) for it in times)
         return tuple(it for it in steps if it > first)
+
+    def next_change(self, step: int) -> int | None:
+        """Smallest step greater than `step` at which cells may come or go; None for never."""
+        found = [it for it in self.changes if it > step]
+        if self.phases is not None and (look := self.phases.next_look(self, step)) is not None:
+            found.append(look)
+        return min(found, default=None)
 
     def voids(self, box: Ranges) -> npt.NDArray[np.bool_] | None:
         """Return the mask of the points of a box inside the grid where there is nothing; None if

@@ -16,17 +16,15 @@ e^(-1/p).
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.errors import ConfigError, NumericsError
+from tetris_sim.errors import NumericsError
 
 Values = npt.NDArray[np.float64]
 OfTimes = Callable[[Values], Values]  # from times (n,) [s] to values (n, ...)
@@ -47,52 +45,7 @@ _AT_ONCE = 1 << 20  # numbers that are evaluated at once
 _DOUBTFUL = 1e-6  # of the largest value: the error that a mean may have at most
 _NOTHING = 1e-280  # values so small have too few digits for the same
 _SCANNED = 256  # panels in which a function is searched for bends
-_SAME_STEP = 1e-6  # of a step
 _NARROW = 1 << 12  # units in the last place: a panel this narrow holds a jump
-
-
-@dataclass(frozen=True, eq=False)
-class Phases:
-    """Parts of a run between the times at which cells come or go; each has a problem of its own.
-
-    Attributes:
-        begins: when each begins, ascending; the first is 0 [s].
-        make: from a number to the problem of that phase, whose initial field is that of what comes
-            in it; the same grid, time step and kind of state for all.
-        kinds: by number, the first phase in which the same kinds of things touch; if not given,
-            each is of its own kind.
-    """
-
-    begins: tuple[float, ...]
-    make: Callable[[int], Any]
-    kinds: Sequence[int] = ()
-
-    def at(self, time: float, dt: float) -> int:
-        """Return the number of the phase of the step that begins at a time [s].
-
-        >>> phases = Phases((0.0, 0.3), lambda number: None)
-        >>> phases.at(0.2, 0.1), phases.at(0.1 + 0.2, 0.1), phases.at(3 * 0.0999999999, 0.1)
-        (0, 1, 1)
-        """
-        # Steps end there but for rounding.
-        return max(bisect.bisect_right(self.begins, time + _SAME_STEP * dt) - 1, 0)
-
-    def refuse_between(self, problem: Any) -> None:
-        """Raise if a phase begins within a step of a problem.
-
-        Raises:
-            ConfigError: one does.
-        """
-        first, begun = problem.start
-        for time in self.begins[1:]:
-            place = (time - begun) / problem.dt
-            if 0 < place < problem.steps - first and abs(place - round(place)) > _SAME_STEP:
-                msg = (
-                    f"model.regions: something comes or goes at {time:g} s (from, to), which lies "
-                    f"within a step of {problem.dt:.6g} s; choose times, time.t_end and time.dt of "
-                    "which a short interval is a common part"
-                )
-                raise ConfigError(msg)
 
 
 class Signal:

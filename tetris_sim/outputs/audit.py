@@ -317,8 +317,8 @@ class Audit:
         phases, kinds = problem.phases, [0]
         if phases is not None:
             kinds = [*(phases.kinds or range(len(phases.begins)))]
-        for number in sorted({*kinds}):
-            it = self._here if number == kinds[problem.phase] else self._of(number)
+        for number in sorted({*kinds}, key=abs):
+            it = self._here if number == problem.phase else self._of(number)
             materials |= dict.fromkeys(it.materials)
             flows |= dict.fromkeys(it.flows)
             surfaces |= {column: names for column, (names, _) in it.surfaces.items()}

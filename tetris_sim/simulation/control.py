@@ -363,13 +363,15 @@ class Control:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to look at."""
-        return not self._watchers and self._lumps.is_idle
+        phases = self._problem.phases
+        lets_go = phases is not None and phases.gone is not None
+        return not self._watchers and self._lumps.is_idle and not lets_go
 
     def next_step(self, step: int) -> int | None:
         """Smallest step greater than `step` at which it looks; None for never."""
         if not self._lumps.is_idle:
             return step + 1
-        return None if self.is_idle else max(self._next, step + 1)
+        return max(self._next, step + 1) if self._watchers else None
 
     def look(self, fleet: WorkerGroup) -> None:
         """Read the sensors and decide, if it is time; all ranks call this alike."""
@@ -450,6 +452,8 @@ class Control:
         """Everything it remembers, as plain data for a checkpoint."""
         if self.is_idle and not self._problem.signals:
             return {}
+
+        phases = self._problem.phases
         return {
             "looked": self._looked,
             "next": self._next,
@@ -457,6 +461,7 @@ class Control:
             "told": self._told,
             "tracks": [[it.value, it.rate, it.gain] for it in self._tracks],
             "lumps": self._lumps.state(),
+            "gone": [] if phases is None or phases.gone is None else phases.gone.state(),
             "watchers": {it.text: it.state() for it in self._watchers},
             "signals": {name: it.decisions.tolist() for name, it in self._problem.signals.items()},
             "reason": None if self.reason is None else self.reason.sentence,

@@ -286,6 +286,20 @@ def reading(state: Field) -> InitialField:
     return initial
 
 
+def following(fleet: WorkerGroup) -> Problem:
+    """Return the problem of the step that begins, which is another one where cells come or go; what
+    is too hot goes now.
+    """
+    problem, phases = fleet.problem, fleet.problem.phases
+    if phases is None:
+        return problem
+    step = fleet.step
+    # Every rank has the whole state, so that all of them find the same cells.
+    if phases.next_look(problem, step - 1) == step:
+        phases.look(problem, fleet.ranks.tell(fleet.field()), step)
+    return problem.at(step)
+
+
 def succeeding(before: Problem, after: Problem, state: Field) -> InitialField:
     """The first state of a phase of a run: what stays keeps the last one of the phase before,
     (n_fields, n0, ...), and what comes has that of its initial field.
@@ -325,9 +339,12 @@ def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
         ConfigError: the state is not one of this problem.
     """
     before, step = fleet.problem, fleet.step
-    problem = dataclasses.replace(problem, start=(0, before.time(step))).at(0)
-    if problem.phases is not None:
-        problem.phases.refuse_between(problem)
+    problem = dataclasses.replace(problem, start=(0, before.time(step)))
+    if (phases := problem.phases) is not None:
+        if before.phases is not None and before.phases.gone is not None:
+            phases.restore(before.phases.gone.state(), problem.dt)
+        problem = problem.at(0)
+        phases.refuse_between(problem)
     kinds = [
         (it.grid, np.dtype(it.dtype).name, [variable.name for variable in it.variables])
         for it in (before, problem)

@@ -31,6 +31,7 @@ from tetris_sim.simulation.driving import (
     Goal,
     Turn,
     find_goal,
+    following,
     open_workers,
     snapshot_of,
     state_of,
@@ -170,11 +171,11 @@ class Simulation(WorkerGroup):
             while (before := self.step) < end:
                 self.unsaved = True
                 due = self.control.next_step(before) or end
-                due = min([due, *(it for it in self.problem.changes if it > before)])
+                due = min(due, self.problem.next_change(before) or due)
                 super().advance(min(self.plan.time_block, end - before, due - before))
                 if self.step == before:
                     return
-                if (after := self.problem.at(self.step)) is not self.problem:
+                if (after := following(self)) is not self.problem:
                     self._begin_phase(after)
                 self.control.look(self)
 

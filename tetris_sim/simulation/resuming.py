@@ -21,6 +21,7 @@ from tetris_sim.outputs.checkpoint import (
     open_checkpoint,
     problem_digest,
     refuse_changed_problem,
+    resumed,
 )
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.tuning.candidates import TuningRequest
@@ -147,7 +148,7 @@ def build_problem(
     if checkpoint is None:
         return config.build(dt=dt)
     state = checkpoint.state
-    problem = dataclasses.replace(config.build(dt=state.dt), start=state.start).at(state.step)
+    problem = resumed(config.build(dt=state.dt), state)
     refuse_changed_problem(checkpoint, config, problem)
 
     problem = _ending_in_time(config, problem, state)
@@ -168,10 +169,10 @@ def _ending_in_time(config: Config, problem: Problem, state: RunState) -> Proble
     if config.time.t_end is None:  # the number of steps counts
         return problem
     dt, steps = steps_left(config.time.t_end, state.time, state.dt)
-    start = state.start
     if dt != state.dt:
-        problem, start = config.build(dt=dt), (state.step, state.time)
-    return dataclasses.replace(problem, steps=state.step + steps, start=start).at(state.step)
+        state = dataclasses.replace(state, start=(state.step, state.time))
+        problem = resumed(config.build(dt=dt), state)
+    return dataclasses.replace(problem, steps=state.step + steps)
 
 
 def method_of(state: RunState | None) -> TuningRequest | None:

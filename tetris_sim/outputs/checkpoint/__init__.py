@@ -16,7 +16,7 @@ from tetris_sim.outputs.checkpoint.directory import (
     write_crash_dump,
 )
 from tetris_sim.outputs.checkpoint.file import Checkpoint, open_checkpoint
-from tetris_sim.outputs.checkpoint.state import RunState, problem_digest
+from tetris_sim.outputs.checkpoint.state import RunState, problem_digest, resumed
 
 __all__ = [
     "Checkpoint",
@@ -27,6 +27,7 @@ __all__ = [
     "open_checkpoint",
     "problem_digest",
     "refuse_changed_problem",
+    "resumed",
     "write_checkpoint",
     "write_crash_dump",
 ]

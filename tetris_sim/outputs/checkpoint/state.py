@@ -235,6 +235,14 @@ class RunState:
         return begun + (self.step - first) * self.dt
 
 
+def resumed(problem: Problem, state: RunState) -> Problem:
+    """Return the problem of the phase in which a state is, with what had gone by itself."""
+    problem = dataclasses.replace(problem, start=state.start)
+    if problem.phases is not None:
+        problem.phases.restore(state.outputs.get("control", {}).get("gone", ()), problem.dt)
+    return problem.at(state.step)
+
+
 def problem_digest(problem: Problem) -> str:
     """SHA-256 of everything that determines the bits of the next step, in hexadecimal.
 
