@@ -25,8 +25,8 @@ from tetris_sim.cpu_kernels.common.layout import COUNT, FIRST, LINKS, SHRINK
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     element_address,
     fetch_add,
+    inner,
     load_acquire,
-    njit,
     pause,
     sched_yield,
     store_release,
@@ -48,7 +48,7 @@ def new_barrier() -> npt.NDArray[np.int64]:
     return np.zeros(40, dtype=np.int64)
 
 
-@njit(nogil=True)  # compiled into its callers, which are kept on disk
+@inner
 def wait(barrier, threads):
     """Return when all `threads` have called it; everything written before is then visible to all of
     them.
@@ -111,7 +111,7 @@ def wake(typing_context, array, index):
     return types.void(array, types.intp), generate
 
 
-@njit(nogil=True)  # compiled into its callers, which are kept on disk
+@inner
 def _computed(axes, axis, steps_left):
     """First and one past the last padded index along `axis` that is computed when `steps_left` more
     steps follow.
@@ -121,14 +121,14 @@ def _computed(axes, axis, steps_left):
     return low, high
 
 
-@njit(nogil=True)  # compiled into its callers, which are kept on disk
+@inner
 def _part(span, thread, threads):
     """This thread's piece of the range span[0] .. span[1]-1."""
     low, n = span[0], span[1] - span[0]
     return low + n * thread // threads, low + n * (thread + 1) // threads
 
 
-@njit(nogil=True)  # compiled into its callers, which are kept on disk
+@inner
 def ranges(axes, steps_left, thread, threads):
     """Planes, rows and columns this thread computes. A grid of one plane and one row is cut along
     its columns.

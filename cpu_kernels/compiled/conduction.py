@@ -36,7 +36,7 @@ IMPORTS = """import math
 import numpy as np
 from numba.core import types
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import njit, call_library, divide, fma
+from tetris_sim.cpu_kernels.compiled.intrinsics import njit, call_library, divide, fma, inner
 """
 _NO_EXP = -750.0  # below it, exp is less than half of the smallest number
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "and": "&", "or": "|"} | {
@@ -115,7 +115,7 @@ def _literal(value: float) -> str:
     return repr(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}math.{abs(value)}"
 
 
-_HEAD = "@njit(nogil=True, cache=True)"
+_HEAD = "@inner"
 _FEW = 6  # pieces that are compared one by one
 _COLUMNS = {MIRROR: "PHI", TEMPERATURE: "T", CONDUCTIVITY: "K"}
 

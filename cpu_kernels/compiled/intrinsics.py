@@ -14,19 +14,51 @@ Test    tests/kernels/test_intrinsics.py
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, event, types
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
+from numba.core.types.misc import unliteral
 from numba.extending import intrinsic
 
 _INT64 = ir.IntType(64)
+_CFUNC = "tetris_sim:cfunc"  # the event around what Numba compiles without telling
+
+
+class _Collection(event.Listener):  # type: ignore[misc]
+    """Let Python's garbage collector rest while Numba compiles.
+
+    A compilation makes millions of objects that live as long as it does; looking through them again
+    and again takes an eighth of its time. Numba compiles in one thread at a time, under its lock,
+    so what is counted here needs none of its own.
+    """
+
+    def __init__(self) -> None:
+        self._depth, self._was_enabled = 0, False
+
+    def on_start(self, event: Any) -> None:
+        if self._depth == 0:
+            self._was_enabled = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._was_enabled:
+            gc.enable()
+
+
+_COLLECTION = _Collection()
+for kind in ("numba:compile", _CFUNC):
+    event.register(kind, _COLLECTION)
 
 
 class KeptCode(FunctionCache):  # type: ignore[misc]
@@ -43,11 +75,17 @@ class KeptCode(FunctionCache):  # type: ignore[misc]
             return self._load_overload(sig, target_context)
 
 
-def njit(*signature: Any, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """Numba's `njit` with at most one signature, over `KeptCode`."""
+def njit(
+    *signature: Any, cache: bool = False, owns_memory: bool = False, **options: Any
+) -> Callable[[Any], Any]:
+    """Numba's `njit` with at most one signature, over `KeptCode`.
+
+    What a function is given outlives the call. Unless it owns memory besides, there is nothing to
+    count references of, and a function without that is much shorter. Nobody calls it from C.
+    """
 
     def compiled(function: Any) -> Any:
-        made = numba.njit(**options)(function)
+        made = numba.njit(_nrt=owns_memory, no_cfunc_wrapper=True, **options)(function)
         if cache:
             made._cache = KeptCode(function)
         if signature:
@@ -58,14 +96,32 @@ def njit(*signature: Any, cache: bool = False, **options: Any) -> Callable[[Any]
     return compiled
 
 
+def inner(function: Any) -> Any:
+    """Compile a function into its callers, which are kept on disk, and once for any whole numbers.
+
+    Python cannot call it: that takes as long to compile as the function. Numba would compile it
+    again for every constant that it is called with.
+    """
+    made = njit(error_model="numpy", no_cpython_wrapper=True)(function)
+    of_types = made.get_call_template
+
+    def without_values(args: Any, kws: Any) -> Any:
+        return of_types(tuple(map(unliteral, args)), kws)
+
+    made.get_call_template = without_values
+    return made
+
+
 def cfunc(signature: Any, *, cache: bool, **options: Any) -> Callable[[Any], Any]:
     """Numba's `cfunc` over `KeptCode`."""
 
     def compiled(function: Any) -> Any:
-        made = CFunc(function, normalize_signature(signature), locals={}, options=options)
+        kept = {"_nrt": False} | options
+        made = CFunc(function, normalize_signature(signature), locals={}, options=kept)
         if cache:
             made._cache = KeptCode(function)  # type: ignore[attr-defined]
-        made.compile()
+        with global_compiler_lock, event.trigger_event(_CFUNC):
+            made.compile()
         return made
 
     return compiled

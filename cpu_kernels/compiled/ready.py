@@ -24,6 +24,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_at,
     elements_of,
     fetch_add,
+    inner,
     load_acquire,
     njit,
     pause,
@@ -38,7 +39,7 @@ from tetris_sim.cpu_kernels.compiled.vectors import (
 REAL, LANES = types.float64, 1
 
 
-@njit(nogil=True)
+@inner
 def advance(thread, threads, u, v, n, steps, barrier):
     """In place of a time loop: swap both arrays, so many times."""
 
@@ -85,7 +86,7 @@ def await_end(control, task):
         done = load_acquire(control, DONE)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _listen(control, last):
     """Wait for the next task and return its number."""
     spins = 0
@@ -98,7 +99,7 @@ def _listen(control, last):
     return last + 1
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _report(control, threads, task):
     """Say that a thread is done."""
     # The last thread to finish publishes the end of the task for all.
@@ -108,7 +109,7 @@ def _report(control, threads, task):
         wake(control, DONE)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _lift(outside, there, stride, state, here, cut):
     """Store the vectors from the first of `cut` to the last one: squares of them, then the rest."""
     for p in range(cut[0], cut[1], LANES):
@@ -118,7 +119,7 @@ def _lift(outside, there, stride, state, here, cut):
             state[here + p * LANES + lane] = outside[there + lane * stride + p]
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _unlift(state, here, stride, outside, there, cut, aligned):
     """The inverse of `_lift`. A device reads what is stored, so it need not be in the caches."""
     if aligned:
@@ -138,7 +139,7 @@ def _unlift(state, here, stride, outside, there, cut, aligned):
         outside[there + end] = state[here + p * LANES + LANES - 1]
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _carry(thread, threads, flat, trip, shape, inwards):
     """A thread's part of the copy of some planes, into the state or out of it."""
     outside, state = elements_at(trip[0], REAL), elements_of(flat)

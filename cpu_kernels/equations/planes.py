@@ -11,13 +11,9 @@ Test    tests/kernels/test_cpu_equations.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from numba.core import types
-from numba.core.types.misc import unliteral
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at, njit
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at, inner
 from tetris_sim.cpu_kernels.equations.stages import (
     COLUMNS,
     KERNEL,
@@ -30,23 +26,6 @@ from tetris_sim.cpu_kernels.equations.stages import (
 )
 
 INTEGER = types.int64
-
-
-def inner(function: Callable[..., Any]) -> Any:
-    """Compile a function into its callers, which are kept on disk, and once for any whole numbers.
-
-    Numba would compile it again for every constant that it is called with.
-    """
-    compiled = njit(
-        nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-    )(function)
-    of_types = compiled.get_call_template
-
-    def without_values(args: Any, kws: Any) -> Any:
-        return of_types(tuple(map(unliteral, args)), kws)
-
-    compiled.get_call_template = without_values
-    return compiled
 
 
 @inner

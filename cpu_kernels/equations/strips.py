@@ -25,6 +25,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_at,
     elements_of,
     fetch_add,
+    inner,
     larger,
     njit,
     smaller,
@@ -38,7 +39,6 @@ from tetris_sim.cpu_kernels.compiled.vectors import (
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
     fill_plane,
-    inner,
     of_name,
     of_stage,
 )

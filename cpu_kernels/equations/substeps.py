@@ -24,8 +24,7 @@ from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import address_of, elements_at, njit, real_of
-from tetris_sim.cpu_kernels.equations.planes import inner
+from tetris_sim.cpu_kernels.compiled.intrinsics import address_of, elements_at, inner, njit, real_of
 from tetris_sim.cpu_kernels.equations.stages import (
     ABS,
     ACCEPTED,
@@ -64,7 +63,7 @@ from tetris_sim.model.step_control import LEAST_ERROR
 REAL, BITS = types.float64, types.int64
 
 
-@njit(nogil=True)
+@inner
 def advance(thread, threads, own, table, row_bytes, steps, barrier):
     """In place of the time loop of `sweep.py`."""
 
@@ -202,7 +201,8 @@ def divide(
             longest, before = max(longest, length), max(error, LEAST_ERROR)
             time = steps[reached, END] if is_last else time + length
             wanted, turn = max(wanted, steps[reached, LEAST]), 1 - turn
-            own_seen[0] = own_seen[1]
+            for k in range(fields):
+                own_seen[0, k] = own_seen[1, k]
         if time >= steps[reached, END]:
             reached += 1
             if reached == steps.shape[0]:

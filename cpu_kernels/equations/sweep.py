@@ -18,12 +18,11 @@ from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import larger, njit, smaller
+from tetris_sim.cpu_kernels.compiled.intrinsics import inner, larger, njit, smaller
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
     fill_plane,
     ghost_and_source,
-    inner,
     of_name,
     of_stage,
 )

@@ -9,7 +9,7 @@ Test    tests/kernels/test_against_reference.py
 from __future__ import annotations
 
 from tetris_sim.cpu_kernels.common.layout import GHOSTS, LINKS, PITCH
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, njit, round_to_half  # noqa: F401  for float16
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, inner, njit, round_to_half  # noqa: F401  for float16
 
 
 # [the row update begins]
@@ -24,7 +24,7 @@ def as_stored(value):
 # [the row update ends]
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
     """Ghosts of some planes: along axis 1 over the computed columns, then along axis 2 over ghost
     rows too.
@@ -50,7 +50,7 @@ def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
                     v[row + ghost] = as_stored(fma(b, v[row + source], a))
 
 
-@njit(nogil=True, cache=True)
+@njit(cache=True, no_cpython_wrapper=True)
 def fill_ghosts(v, base, planes, axes, links, faces, rows, columns):
     """Every ghost that follows from some planes: those at their sides, and the ghost planes that
     mirror them.

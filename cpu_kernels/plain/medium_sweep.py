@@ -34,6 +34,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     call_library,  # noqa: F401
     divide,  # noqa: F401
     fma,
+    inner,
     load,
     njit,
     round_to_half,  # noqa: F401
@@ -45,7 +46,7 @@ REAL = types.float64
 ID = types.uint8
 
 
-@njit(nogil=True, cache=True)
+@inner
 def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):
     """v[p + k] = the step at u[p + k] for k = 0 .. n-1; `place` has the padded indices of the
     first.
@@ -59,7 +60,7 @@ def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):
         store(v, q, fma(rates[0], gained, here))
 
 
-@njit(nogil=True, cache=True)
+@inner
 def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):
     """The ghosts beyond a side that follow from v[mirror + k] for k = 0 .. n-1; `place` has the
     padded indices of the first.
@@ -103,7 +104,7 @@ SIGNATURE = types.void(
 )
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _fill_ghosts(v, planes, rows, columns, axes, arrays, numbers, places, row):
     """Every ghost that follows from some planes."""
     pitch0, pitch1, sides = axes[0, PITCH], axes[1, PITCH], arrays[5]

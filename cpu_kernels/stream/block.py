@@ -13,9 +13,9 @@ from numba import from_dtype
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add, njit
+from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add, inner, njit
 from tetris_sim.cpu_kernels.compiled.vectors import fence_stores
-from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
+from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL
 from tetris_sim.cpu_kernels.stream.strips import advance_part
 from tetris_sim.cpu_kernels.stream.work import FACE, NUMBERS, WRAP
 
@@ -27,7 +27,7 @@ SIGNATURE = types.void(
 )  # fmt: skip
 
 
-@_inner
+@inner
 def _set_part(n, number, left):
     """The box of part `number` when `left` more steps follow this block."""
     for axis in range(2, -1, -1):
@@ -45,7 +45,7 @@ def _set_part(n, number, left):
         n.face_high[axis] = k == pieces - 1 and n.above[axis] == FACE
 
 
-@_inner
+@inner
 def _margins(n, axis, levels, left):
     """Planes beyond both sides that this block reads or that a neighbour's halo still holds."""
     reach = levels * n.radius[axis]
@@ -54,7 +54,7 @@ def _margins(n, axis, levels, left):
     return low, high
 
 
-@_inner
+@inner
 def _wrap_planes(u, n, field, levels, left, thread, threads):
     """Copy the planes beyond the periodic faces of axis 0 from the other end, halo rows included,
     each thread some.
@@ -72,7 +72,7 @@ def _wrap_planes(u, n, field, levels, left, thread, threads):
             u[plane * pitch + x] = u[source * pitch + x]
 
 
-@_inner
+@inner
 def _wrap_sides(u, n, field, levels, left, thread, threads):
     """Copy what lies beyond the periodic faces of axes 1 and 2, each thread in some planes."""
     planes, rows = _margins(n, 0, levels, left), _margins(n, 1, levels, left)

@@ -17,10 +17,9 @@ Test    tests/kernels/test_stream.py
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel, inner
 from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
-    _inner,
     last,
     load,
     reflect,
@@ -34,7 +33,7 @@ from tetris_sim.cpu_kernels.stream.rows import (
 # [copied into each generated module from here on]
 
 
-@_inner
+@inner
 def _advance_tile(u, v, g, n, column, vectors, first, past):
     """All levels of one tile, which begins at `column` at level 0; stores columns `first` to past -
     1 of the result.
@@ -66,7 +65,7 @@ def _advance_tile(u, v, g, n, column, vectors, first, past):
         store_line(v, field + column, g, line, begin, stop, n.past_caches)
 
 
-@_inner
+@inner
 def _advance_tiles(u, v, g, n, first, past):
     """Columns `first` to past - 1 of the result, none of which a face can reach."""
     column = first - n.levels * n.radius[2]
@@ -79,7 +78,7 @@ def _advance_tiles(u, v, g, n, first, past):
         )
 
 
-@_inner
+@inner
 def _advance_end(u, v, g, n, first, past):
     """Columns `first` to past - 1 of the result, step by step; a face may lie at either end."""
     levels, field = n.levels, n.field
@@ -109,7 +108,7 @@ def _advance_end(u, v, g, n, first, past):
         v[field + low + x] = g[source + x]
 
 
-@_inner
+@inner
 def advance_part(u, v, g, n):
     """The tiles of one part, and apart from them what lies near a face."""
     reach = n.levels * n.radius[2]

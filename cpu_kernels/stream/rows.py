@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from numba.core import types
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, njit
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, inner
 from tetris_sim.cpu_kernels.compiled.vectors import vector_operations
 
 # [dtype and lanes]
@@ -29,12 +29,8 @@ load, store, store_past_caches, shift_up, last = (
 transpose_in, transpose_out = _V.transpose_in, _V.transpose_out
 LINE_ELEMENTS = 64 * 8 // REAL.bitwidth
 
-_inner = njit(
-    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)  # compiled into `advance` and kept with it
 
-
-@_inner
+@inner
 def store_line(v, p, g, line, first, past, past_caches):
     """v[p + x] = g[line + x] for x from `first` to past - 1; p may point before the array."""
     # Whole cache lines suit streaming stores and do not split across lines.
@@ -54,7 +50,7 @@ def store_line(v, p, g, line, first, past, past_caches):
         x += 1
 
 
-@_inner
+@inner
 def reflect(g, n, source, target, elements, axis, side, k):
     """Target = a + b * source, with a and b of ghost number k beyond a face."""
     place = n.faces + ((axis * 2 + side) * n.ghosts + k) * 2

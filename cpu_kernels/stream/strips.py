@@ -26,12 +26,11 @@ Test    tests/kernels/test_stream.py, tests/kernels/test_against_reference.py
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel, inner
 from tetris_sim.cpu_kernels.compiled.vectors import prefetch
 from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     LINE_ELEMENTS,
-    _inner,
     last,
     load,
     reflect,
@@ -45,13 +44,13 @@ from tetris_sim.cpu_kernels.stream.rows import (
 # [copied into each generated module from here on]
 
 
-@_inner
+@inner
 def _turn(slot, depth):
     """A slot below 2 * depth, counted around the ring."""
     return slot - depth if slot >= depth else slot
 
 
-@_inner
+@inner
 def _load_unit(u, g, n, unit, plane):
     """Lift the rows of one plane from memory."""
     vectors = n.vectors
@@ -67,7 +66,7 @@ def _load_unit(u, g, n, unit, plane):
             transpose_in(u, p + vectors - LANES, vectors, g, row + (vectors - LANES) * LANES)
 
 
-@_inner
+@inner
 def _store_rows(v, g, n, unit, plane, row):
     """Lower some rows of one plane at the last level into memory, as far as they belong to the
     part.
@@ -88,7 +87,7 @@ def _store_rows(v, g, n, unit, plane, row):
         store_line(v, p, g, line, first, past, n.past_caches)
 
 
-@_inner
+@inner
 def _update_group(u, v, g, n, level, plane, ring, slot, stop):
     """Compute a group of planes of one level, a few rows at a time.
 
@@ -121,7 +120,7 @@ def _update_group(u, v, g, n, level, plane, ring, slot, stop):
                 _store_rows(v, g, n, ring + _turn(slot + k, n.depth) * n.unit, plane + k, j)
 
 
-@_inner
+@inner
 def _fill_rows(g, n, unit, level):
     """Ghost rows beyond the faces of axis 1 that lie in this unit."""
     pitch, past = n.row_pitch, 2 * n.radius[1] + n.rows
@@ -136,7 +135,7 @@ def _fill_rows(g, n, unit, level):
             reflect(g, n, unit + source * pitch, unit + ghost * pitch, pitch, 1, 1, k)
 
 
-@_inner
+@inner
 def _fill_columns(g, n, row, kept, level):
     """Ghosts of one row beyond the faces of axis 2 that lie in this strip; `row` is the element of
     vector 0.
@@ -160,7 +159,7 @@ def _fill_columns(g, n, row, kept, level):
             reflect(g, n, p if source >= 0 else kept - 1 - source, q, 1, 2, 1, k)
 
 
-@_inner
+@inner
 def _finish_unit(g, n, unit, level, place):
     """After a unit's own points are known: its ghosts, and the rows and vectors in front of it.
 
@@ -199,7 +198,7 @@ def _finish_unit(g, n, unit, level, place):
             store(g, across + x, load(g, unit + n.rows * n.row_pitch + x))
 
 
-@_inner
+@inner
 def _reflect_plane(g, n, source, ghost, side, k, level, place):
     """A ghost plane of axis 0, with its own ghosts."""
     zero, ring = n.plane - level * n.radius[0], n.rings + level * n.depth * n.unit
@@ -217,7 +216,7 @@ def _reflect_plane(g, n, source, ghost, side, k, level, place):
     _finish_unit(g, n, target, level, place)
 
 
-@_inner
+@inner
 def _advance_group(u, v, g, n, level, group, slot):
     """Make the next group of planes of one level; the first of them takes place `slot` of its
     ring.
@@ -251,7 +250,7 @@ def _advance_group(u, v, g, n, level, group, slot):
                 _reflect_plane(g, n, i, 2 * start - 1 - i, 0, i - start, level, ghosts + i - start)
 
 
-@_inner
+@inner
 def _stream_strip(u, v, g, n):
     """All levels of one strip: a group of planes at a time, each level one radius behind the one
     before.
@@ -266,7 +265,7 @@ def _stream_strip(u, v, g, n):
         slot = _turn(slot + n.jam[0], n.depth)
 
 
-@_inner
+@inner
 def advance_part(u, v, g, n):
     """All strips of one part, in the order in which they leave their edges to each other."""
     levels = n.levels

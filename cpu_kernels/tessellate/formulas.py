@@ -50,7 +50,7 @@ from tetris_sim.model.radiation import RADIATING, RADIATING_INPUTS
 FEW = 6  # pieces that are compared one by one
 
 # `low` is the place of the first piece of a curve. Tables have pieces that no state reaches.
-CURVES = """@njit(nogil=True)
+CURVES = """@inner
 def piece_of(knots, low, pieces, state, guess):
     at, last = guess, low + pieces - 1
     if at < last and knots[at + 1] <= state:
@@ -69,7 +69,7 @@ def piece_of(knots, low, pieces, state, guess):
     return at
 
 
-@njit(nogil=True)
+@inner
 def value_of(knots, curves, at, state, column):
     place = 6 * at + column
     return fma(curves[place + 1], state - knots[at], curves[place])
@@ -102,7 +102,7 @@ def potentials_source(kind: Conducting, lanes: int) -> list[str]:
     functions += [(_ROW_HEAD, list(_points_of_row() if kind.pieces == MANY else _row(kind, lanes)))]
     lines = CURVES.splitlines()
     for head, body in functions:
-        lines += ["@njit(nogil=True)", head, *operands_of(body), *body, "", ""]
+        lines += ["@inner", head, *operands_of(body), *body, "", ""]
     return [*lines, *_several(kind, lanes)]
 
 
@@ -145,14 +145,14 @@ def _row(kind: Conducting, lanes: int) -> Iterator[str]:
 def _several(kind: Conducting, lanes: int) -> Iterator[str]:
     """The sum of a vector of points beside other materials."""
     if kind.radiates:
-        yield "@njit(nogil=True)"
+        yield "@inner"
         yield f"def radiated({', '.join(RADIATING_INPUTS)}):"
         yield from (f"    {line}" for line in _vector_lines(RADIATING))
         yield f"    return {name_of_result(RADIATING)}"
         yield ""
         yield ""
 
-    yield "@njit(nogil=True)"
+    yield "@inner"
     yield "def sum_of_several(total, here, n, near, flowing, ring, records, patterns, half, n_ids):"
     yield "    temperatures, conductivities = moved(flowing, ring), moved(flowing, 2 * ring)"
     yield "    u, t = load(flowing, here), load(temperatures, here)"
@@ -300,7 +300,7 @@ def power_source(problem: Problem, program: Program) -> list[str]:
     lines += [f"            {line}" for line in of_point]
     lines += [f"            heats[to + point] = {name_of_result(program)}"]
     head = "def power_of_row(u, heats, to, plane, row, column, last_column, operands):"
-    return ["@njit(nogil=True)", head, *operands_of(lines), *lines, "", ""]
+    return ["@inner", head, *operands_of(lines), *lines, "", ""]
 
 
 def filling_source(problem: Problem, program: Program, lanes: int) -> str:
@@ -454,7 +454,7 @@ def imports(dtype: np.dtype[Any], lanes: int) -> list[str]:
     lines += [f"{path}.vectors import add_vector, any_signed, divide_vector, where_reached"]
     lines += [f"{path}.vectors import where_signed"]
     lines += [f"{path}.intrinsics import call_library, cfunc, divide, elements_at, fma"]
-    lines += [f"{path}.intrinsics import moved, njit"]
+    lines += [f"{path}.intrinsics import inner, moved"]
     lines += [f"{path}.vectors import vector_operations", ""]
     lines += [f"REAL = types.{dtype.name}", f'V = vector_operations("{dtype.name}", {lanes})']
     lines += ["load, store, multiply, subtract = V.load, V.store, V.multiply, V.subtract"]

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import njit
+from tetris_sim.cpu_kernels.compiled.intrinsics import inner, njit
 
 _PRIME, _START = np.uint64(1099511628211), np.uint64(14695981039346656037)  # of the hash FNV-1a
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, owns_memory=True)
 def number_records(values, ids, sizes, first, pitches, numbers, records, patterns, table, found):
     """Number the vectors of some planes; the number of records found so far, grown.
 
@@ -61,7 +61,7 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
     return found
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _place(words, pattern, size):
     """Slot of the hash table for a record (FNV-1a)."""
     # FNV-1a over words instead of bytes.
@@ -73,7 +73,7 @@ def _place(words, pattern, size):
     return (key >> np.uint64(32)) % np.uint64(size)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _same(words, pattern, records, patterns, number):
     """Whether a record is the one with a number; there is none below 0."""
     if number < 0:
@@ -95,13 +95,16 @@ def tag_blocks(numbers, below, first, count, pitches, block, tags):
     `below` has the distance to the lower neighbour along each axis but the last, `first` and
     `count` are those of the layout. Rows around the computed ones keep their -1.
     """
+    furthest = 0
+    for distance in below:
+        furthest = max(furthest, distance)
     for i in range(tags.shape[0]):
         for j in range(tags.shape[1]):
             row = i * pitches[0] + j * pitches[1]
 
             # The first rows have no complete set of lower neighbours, so no block of theirs gets a
             # tag.
-            if row < below.max():
+            if row < furthest:
                 continue
             for k in range(tags.shape[2]):
                 low, high = max(k * block, first), min((k + 1) * block, first + count)

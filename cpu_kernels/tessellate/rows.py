@@ -44,7 +44,7 @@ _IMPORTS = (
     "from numba import carray",
     "from numba.core import types",
     "",
-    "from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc, njit",
+    "from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc",
 )
 _NUMBERS = "base, plane, last_plane, row, last_row, column, last_column, pitch0, pitch1"
 

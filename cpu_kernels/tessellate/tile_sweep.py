@@ -42,6 +42,7 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_of,
     fetch_add,
     fma,
+    inner,
     moved,
     njit,
     store_release,
@@ -97,9 +98,6 @@ _load, _store, _shift_up, _shift_down = (
     _VECTORS.shift_up,
     _VECTORS.shift_down,
 )
-_inner = njit(
-    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)  # compiled into `advance`, kept with it
 for function in (
     tiles.least_width,
     tiles.cut,
@@ -117,20 +115,20 @@ for function in (
     )  # Numba compiles the very functions that tests/unit/test_tiles.py proves
 
 
-@_inner
+@inner
 def _number(shape, axis, column):
     """An entry of `axes`."""
     return shape[0][axis * N_COLUMNS + column]
 
 
-@_inner
+@inner
 def _link(shape, axis, k):
     """Ghost and source of link k along an axis."""
     place = (axis * shape[3] + k) * 2
     return shape[1][place], shape[1][place + 1]
 
 
-@_inner
+@inner
 def _mirrored(v, source, ghost, shape, axis, k):
     """Value of the ghost of link k, given the elements of the ghost and of its source."""
     # Negative codes: a formula computes the ghost.
@@ -140,7 +138,7 @@ def _mirrored(v, source, ghost, shape, axis, k):
     return fma(shape[2][place + 1], v[source], shape[2][place])
 
 
-@_inner
+@inner
 def _join_lanes(v, row, shape):
     """The halo vectors of a whole lifted row: each is its neighbour's end moved by a lane, with a
     ghost moved in.
@@ -156,7 +154,7 @@ def _join_lanes(v, row, shape):
             _store(v, row + begin, _shift_down(_load(v, row + source - 1), ghost))
 
 
-@_inner
+@inner
 def _fill_ends(v, row, columns, shape):
     """Ghosts at the ends of one row, of those columns of it that were computed."""
     # A whole lifted row needs all its halo vectors; a part only the links whose sources it has
@@ -170,14 +168,14 @@ def _fill_ends(v, row, columns, shape):
             v[row + ghost] = _mirrored(v, row + source, row + ghost, shape, 2, k)
 
 
-@_inner
+@inner
 def _mirror_row(v, row, to, columns, shape, axis, k):
     """A ghost row `to` elements away, over the computed columns."""
     for x in range(row + columns[0] * LANES, row + columns[1] * LANES):
         v[x + to] = _mirrored(v, x, x + to, shape, axis, k)
 
 
-@_inner
+@inner
 def _fill_rows(v, plane, rows, columns, shape):
     """Ghosts that follow from a box of one plane: ghost rows first, then the ends of all those
     rows.
@@ -193,7 +191,7 @@ def _fill_rows(v, plane, rows, columns, shape):
             _fill_ends(v, plane + ghost * pitch1, columns, shape)
 
 
-@_inner
+@inner
 def _fill_box(v, base, planes, rows, columns, shape):
     """Every ghost that follows from a box: those at its sides, and the ghost planes that mirror its
     planes.
@@ -210,7 +208,7 @@ def _fill_box(v, base, planes, rows, columns, shape):
             _fill_rows(v, base + ghost * pitch0, rows, columns, shape)
 
 
-@_inner
+@inner
 def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
     """One step of a box and, near a face, its ghosts of the next step while the planes they mirror
     are in the cache.
@@ -227,7 +225,7 @@ def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
             _fill_box(v, base, (first, last), rows, columns, shape)
 
 
-@_inner
+@inner
 def _later(shape, kernel, steps):
     """Both as they are so many steps later."""
     axes, links, faces, per_axis, codes, stride, ghost, _ = shape
@@ -238,7 +236,7 @@ def _later(shape, kernel, steps):
     )
 
 
-@_inner
+@inner
 def _near_face(cuts, inverted, k, shape):
     """Whether a tile may hold points that ghosts mirror."""
     return (
@@ -248,7 +246,7 @@ def _near_face(cuts, inverted, k, shape):
     )
 
 
-@_inner
+@inner
 def _advance_tile(u, v, base, cuts, kind, number, shape, kernel, steps):
     """All steps of a block on one tile of one field."""
     k = place(cuts, kind, number)
@@ -269,7 +267,7 @@ def _advance_tile(u, v, base, cuts, kind, number, shape, kernel, steps):
         shape, kernel = _later(shape, kernel, 1)
 
 
-@_inner
+@inner
 def _part(axes, axis, thread, threads, steps):
     """This thread's piece of everything along an axis that is right when `steps` steps are to
     come.
@@ -279,7 +277,7 @@ def _part(axes, axis, thread, threads, steps):
     return low + n * thread // threads, low + n * (thread + 1) // threads
 
 
-@_inner
+@inner
 def _take(counters, turn, kind, owner, threads, n):
     """The next tile of a kind in one thread's part; -1 if none is left."""
     first, last = n * owner // threads, n * (owner + 1) // threads
@@ -287,14 +285,14 @@ def _take(counters, turn, kind, owner, threads, n):
     return number if number < last else -1
 
 
-@_inner
+@inner
 def _clear(counters, turn, thread, threads):
     """Start the counts of one thread's parts anew."""
     for kind in range(N_KINDS):
         store_release(counters, ((turn * N_KINDS + kind) * threads + thread) * _LINE, 0)
 
 
-@_inner
+@inner
 def _advance_stage(team, u, v, fields, cuts, stage, shape, kernel, steps, counters, turn):
     """All tiles of one stage: first those of this thread's part, then what other threads have not
     begun.
@@ -313,7 +311,7 @@ def _advance_stage(team, u, v, fields, cuts, stage, shape, kernel, steps, counte
                 number = _take(counters, turn, kind, owner, threads, n)
 
 
-@_inner
+@inner
 def _has_tiles(cuts, stage):
     """Whether a stage of this block is worth a barrier."""
     n = 0
