@@ -10,6 +10,8 @@ deflect what moves along them. Elsewhere a flow is the velocity at the middle of
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,13 +127,18 @@ class Presence(Section):
         return self
 
     @property
+    def schedule(self) -> tuple[tuple[float, ...], ...]:
+        """When the pieces of each copy come, ascending [s]."""
+        begins, bead = self.begins or 0.0, self.bead
+        count = 0
+        if bead is not None and bead.until > begins:
+            count = min(math.floor((bead.until - begins) / bead.every + HALF), _MOST_PIECES)
+        return _schedule(begins, 0.0 if bead is None else bead.every, count, self.copies)
+
+    @property
     def pieces(self) -> tuple[float, ...]:
         """When the pieces of the first copy come, ascending [s]."""
-        begins, bead = self.begins or 0.0, self.bead
-        if bead is None or bead.until <= begins:
-            return (begins,)
-        count = min(math.floor((bead.until - begins) / bead.every + HALF), _MOST_PIECES)
-        return tuple(moment(begins + k * bead.every) for k in range(count + 1))
+        return self.schedule[0]
 
     @property
     def copies(self) -> tuple[float, ...]:
@@ -142,26 +149,32 @@ class Presence(Section):
     @property
     def moments(self) -> set[float]:
         """When something of it comes or goes [s]."""
-        ends = () if self.ends is None else (self.ends,)
-        if self.begins is None and self.bead is None:
-            return {moment(it + later) for it in ends for later in self.copies}
-        return {moment(it + later) for it in (*self.pieces, *ends) for later in self.copies}
+        ends = [] if self.ends is None else [moment(self.ends + later) for later in self.copies]
+        return set(ends).union(*self.schedule)
 
     def there(self, time: float) -> list[tuple[int, int]]:
         """Return the copies that are there from a time on [s]: their numbers, with how many of
         their pieces have come.
         """
-        found, pieces = [], self.pieces
-        for number, later in enumerate(self.copies):
+        found = []
+        for number, (later, pieces) in enumerate(zip(self.copies, self.schedule, strict=True)):
             if self.ends is not None and moment(self.ends + later) <= time:
                 continue
-            if came := sum(moment(it + later) <= time for it in pieces):
+            if came := bisect.bisect_right(pieces, time):
                 found.append((number, came))
         return found
 
     def is_there(self, time: float) -> bool:
         """Whether a whole copy is there from a time on [s]."""
         return any(came == len(self.pieces) for _, came in self.there(time))
+
+
+@functools.lru_cache(maxsize=64)
+def _schedule(
+    begins: float, every: float, count: int, copies: tuple[float, ...]
+) -> tuple[tuple[float, ...], ...]:
+    own = [moment(begins + k * every) for k in range(count + 1)]
+    return tuple(tuple(moment(it + later) for it in own) for later in copies)
 
 
 def moment(time: float) -> float:

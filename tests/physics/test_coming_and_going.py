@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.integrate import solve_ivp
 
 import tetris_sim as ts
 from tests.support.thread_ranks import run_ranks
@@ -452,6 +453,50 @@ def test_a_bead_is_what_its_pieces_are(time: dict[str, Any]) -> None:
         make_config(both[1], environ={}).build().changes
     )
     np.testing.assert_array_equal(_state(both[0]), _state(both[1]))
+
+
+def _grown(length: float, speed: float, hot: float, time: float) -> tuple[Numbers, Numbers]:
+    """A rod from 0 degC that grows by what arrives hot: places and temperatures, by SciPy on the
+    rod stretched to its length of each time.
+    """
+    k, n = STEEL["conductivity"], 400
+    a = k / STEEL["density"] / STEEL["specific_heat"]
+    x = (np.arange(n) + 0.5) / n
+
+    def rate(t: float, u: Numbers) -> Numbers:
+        now = length + speed * t
+        h, g = now / n, speed / a
+        # What arrives at the tip is as hot as it, but for what is conducted away.
+        tip = (u[-1] + g * hot * h / 2) / (1 + g * h / 2)
+        wide = np.concatenate([[-u[0]], u, [2 * tip - u[-1]]])
+        spread = a * np.diff(wide, 2) / h**2
+        return np.asarray(spread + x * speed * (wide[2:] - wide[:-2]) / (2 * h))
+
+    found = solve_ivp(rate, (0, time), np.zeros(n), method="BDF", rtol=1e-8, atol=1e-6)
+    return x * (length + speed * time), found.y[:, -1]
+
+
+def test_a_growing_rod_is_what_scipy_says() -> None:
+    x, exact = _grown(0.01, 0.004, 1000.0, 6.0)
+    errors = []
+    for n in (80, 160):
+        path = {"x": "0.01 + 0.004*t"}
+        rod = {"material": "steel", "arrives_at": 1000, "name": "rod"}
+        rod["bead"] = {"path": path, "until": 6, "every": 0.04 / n / 0.004}
+        base = {"material": "steel", "box": {"x": [0, 0.01]}}
+        config = _changed(
+            JOINT,
+            grid={"shape": [n]},
+            model={"regions": [{"void": True}, base, rod]},
+            time={"t_end": 6},
+            boundaries={"x-": {"type": "dirichlet", "value": 0}},
+        )
+        state = _state({**config, "initial": {"type": "constant", "value": 0}})[0]
+        at = (np.arange(n) + 0.5) * 0.04 / n
+        inside = at < 0.0335
+        errors.append(float(abs(state[inside] - np.interp(at[inside], x, exact)).max()))
+    assert errors[0] < 3
+    assert errors[1] < 0.6 * errors[0]
 
 
 def test_what_is_repeated_is_what_its_copies_are() -> None:

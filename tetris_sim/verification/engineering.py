@@ -13,7 +13,7 @@ import numpy as np
 
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
-from tetris_sim.verification.heated import electric_cases
+from tetris_sim.verification.heated import burnt_off, electric_cases
 from tetris_sim.verification.standards import Answer, Standard, StandardRow
 
 _STEADY = {"scheme": "steady", "tolerance": 1e-10}
@@ -493,6 +493,7 @@ _SPREADS = 50.0 / 8000.0 / 500.0  # diffusivity of the same [m^2/s]
 def _laying() -> Iterator[Standard]:
     yield _joined()
     yield _wall_of_beads()
+    yield burnt_off()
 
 
 def _slab(profile: Numbers, length: float, time: float, held: float | None = None) -> Numbers:

@@ -366,6 +366,38 @@ _CARRIES, _RISES = 58e6, 0.0039  # [S/m] at 20 degC, and the rise of the resista
 _HOTTER = f"{_CARRIES}/(1 + {_RISES}*(T - 20))"
 
 
+_LANDAU = "H. G. Landau, Heat conduction in a melting solid, Quart. Appl. Math. 8 (1950) 81"
+
+
+def burnt_off() -> Standard:
+    """A solid that goes where it is hot, under a flame whose flux does not depend on the surface:
+    in the end this recedes at v = q / (rho c T), and ahead of it T falls by exp(-v x / a).
+    """
+    flux, hot, a, end = 1e6, 1000.0, 1e-6, 5.0
+    flame = {"name": "flame", "fluid": {"ambient": 1e9, "h": flux / 1e9}}
+    char = {"conductivity": 1.0, "density": 1000.0, "specific_heat": 1000.0}
+    body = {"material": "char", "box": {"x": [5e-4, 0.012]}, "goes": {"above": hot}}
+    sections = {
+        "grid": {"shape": [240], "size": [0.012]},
+        "model": {"type": "heat", "materials": {"char": char}, "regions": [flame, body]},
+        "initial": {"type": "constant", "value": 0},
+        "boundaries": {"*": {"type": "neumann"}},
+        "time": {"t_end": end},
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        speed = flux / (1e6 * hot)
+        # All heat is in what has gone, and in the profile.
+        surface = 5e-4 + speed * end - a / speed
+        for x in (0.005, 0.006, 0.007):
+            exact = hot * math.exp(-speed * (x - surface) / a)
+            # The surface is known to a cell of 0.05 mm.
+            off = exact * speed * 5e-5 / a
+            yield StandardRow(f"at {x * 1e3:g} mm [degC]", exact, off, answer.temperature(x))
+
+    return Standard("a solid that a flame burns off", _LANDAU, sections, look)
+
+
 def electric_cases() -> Iterator[Standard]:
     """Wires, a ring, a fuse and bent bars that currents heat, as a user would pose them."""
     yield _wire()
