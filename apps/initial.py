@@ -32,7 +32,7 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.formula import ExpressionError, compile_expression, usable_name
 from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.problem import Field, InitialField, RandomField
-from tetris_sim.model.slab import RandomNumbers, Slab
+from tetris_sim.model.slab import RandomNumbers, Ranges, Slab
 from tetris_sim.support.hdf5 import DAMAGED, refuse_outside
 from tetris_sim.support.wording import first_line
 
@@ -409,3 +409,41 @@ def first_place(marked: npt.NDArray[np.bool_], grid: Grid, box: Box) -> tuple[tu
         for axis, name in reversed(list(enumerate(grid.axis_names)))
     )
     return place, f"{where} (array index {index})"
+
+
+_SCANNED = 1 << 20  # points of a state whose smallest and largest values are sought
+
+
+def sampled_boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
+    """Parts of the grid that are looked at: all of a small one, else some boxes all over it."""
+    if grid.n_points <= _SCANNED:
+        return [tuple((0, n) for n in grid.shape)]
+    most = max(8, int((_SCANNED / 4**grid.ndim) ** (1 / grid.ndim)))
+    # States are made in whole blocks: where these are parts of rows, few rows are looked at.
+    along, blocks = [], block_shape(grid.shape)
+    for n, width in zip(grid.shape, blocks, strict=True):
+        edge = most if width > 1 else 2
+        starts = {int(s) for s in np.linspace(0, max(n - edge, 0), 4)}
+        along.append([(s, min(s + edge, n)) for s in sorted(starts)])
+    return [*itertools.product(*along)]
+
+
+def read_boxes(initial: InitialField, boxes: Sequence[Ranges], grid: Grid) -> list[Field]:
+    """The initial state in each box. It is made in blocks, and one that several need is made once:
+    blocks go from end to end of some axes, and another one is cut.
+    """
+    sizes = block_shape(grid.shape)
+    cut = max((axis for axis in range(grid.ndim) if sizes[axis] < grid.shape[axis]), default=0)
+    whole = tuple((0, n) for n in grid.shape[cut + 1 :])
+    pieces: dict[Ranges, list[Field]] = {box: [] for box in boxes}
+    for shared in dict.fromkeys(box[: cut + 1] for box in boxes):
+        along = [box for box in boxes if box[: cut + 1] == shared]
+        start, stop = shared[cut]
+        ends = [*range(start - start % sizes[cut] + sizes[cut], stop, sizes[cut]), stop]
+        for low, high in itertools.pairwise([start, *ends]):
+            state = initial(Slab.box((*shared[:cut], (low, high), *whole)))
+            for box in along:
+                inside = tuple(slice(*ends) for ends in box[cut + 1 :])
+                index = (slice(None),) * (cut + 2) + inside
+                pieces[box].append(np.array(state[index], np.float64))
+    return [np.concatenate(pieces[box], axis=cut + 1) for box in boxes]

@@ -76,6 +76,19 @@ def rkl2_factor(z: npt.NDArray[Any], stages: int) -> npt.NDArray[Any]:
     return now
 
 
+def factor(z: npt.NDArray[Any], scheme: Scheme, stages: int) -> npt.NDArray[Any]:
+    """By what a scheme multiplies a wave in a step."""
+    if scheme == "rkl2":
+        return rkl2_factor(z, stages)
+    if scheme == "euler":
+        return np.asarray(1 + z)
+    if scheme == "rk2":
+        return np.asarray(1 + z + z * z / 2)
+    if scheme == "ssprk3":
+        return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3)))
+    return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3 * (1 + z / 4))))
+
+
 def make_rkl2(system: System, made: SchemeStages, stages: int) -> SchemeStages:
     """The stages of a step.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -26,15 +27,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.initial import block_shape
+from tetris_sim.apps.initial import read_boxes, sampled_boxes
 from tetris_sim.apps.pde.faces import Closure, extended
 from tetris_sim.apps.pde.fluxes import HELD
 from tetris_sim.apps.pde.runge_kutta import (
     MOST_STAGES,
     Followed,
     SampledRates,
+    factor,
     middle,
-    rkl2_factor,
 )
 from tetris_sim.apps.pde.schemes import Scheme, System, discretised, velocity_of
 from tetris_sim.apps.pde.simplify import combine
@@ -42,12 +43,12 @@ from tetris_sim.model.equations import as_tap
 from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField
-from tetris_sim.model.slab import Ranges, Slab
+from tetris_sim.model.program import structure_of
+from tetris_sim.model.slab import Ranges
 from tetris_sim.model.stencils.entry import central
 
 Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely
-_SCANNED = 1 << 20  # of which the smallest and largest values are sought
 _MIXTURES = 81
 _BETWEEN_SHOCKS = 33  # values of a field that has fluxes
 # Numbers in all symbols together: of many fields fewer samples are looked at, not for minutes.
@@ -109,6 +110,28 @@ def find_limits(
     samples = _Samples(system, grid, values, initial, horizon)
     # Faces make the fastest waves faster, and no wave grow.
     stiffer = stiffening(system.closures, system.space.accuracy)
+    # A configuration that is checked is built, and built again when it runs.
+    key = samples.digest(scheme, horizon, stages, stiffer, follows)
+    if key not in _FOUND:
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        _FOUND[key] = _find(samples, scheme, horizon, stages, stiffer, follows=follows)
+    return _FOUND[key]
+
+
+_FOUND: dict[str, StepLimits] = {}
+_MOST_FOUND = 256
+
+
+def _find(
+    samples: _Samples,
+    scheme: Scheme,
+    horizon: float,
+    stages: int,
+    stiffer: float,
+    *,
+    follows: bool,
+) -> StepLimits:
     spectrum = stiffer * samples.eigenvalues(scheme, mixed=False)
     mixed = np.concatenate([spectrum, stiffer * samples.eigenvalues(scheme, mixed=True)])
     # A shock between two values is as fast as some wave between them, from the first step on.
@@ -201,7 +224,7 @@ def longest_step(
         with np.errstate(over="ignore"):
             least = np.where(np.abs(z * dt) < 1, growth, 0.0) if lasts else growth
             allowed = np.exp(np.maximum(least, z.real + _TRUNCATION * growth) * dt)
-        return np.asarray(np.abs(_factor(z * dt, scheme, stages)) <= allowed * (1 + 1e-14))
+        return np.asarray(np.abs(factor(z * dt, scheme, stages)) <= allowed * (1 + 1e-14))
 
     # What swings undamped and grows in however short a step counts where it grows visibly.
     growing = (z.real >= 0) & ~stays(z, _SHORT / np.abs(z))
@@ -228,19 +251,6 @@ def longest_step(
         shortest = min(shortest, float(low.min(initial=math.inf)))
     shortest *= 1 + _DIFFERENCES
     return shortest if shortest * fastest_swing <= _FOLLOWED else 0.0
-
-
-def _factor(z: Array, scheme: Scheme, stages: int) -> Array:
-    """By what a scheme multiplies a wave in a step."""
-    if scheme == "rkl2":
-        return rkl2_factor(z, stages)
-    if scheme == "euler":
-        return np.asarray(1 + z)
-    if scheme == "rk2":
-        return np.asarray(1 + z + z * z / 2)
-    if scheme == "ssprk3":
-        return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3)))
-    return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3 * (1 + z / 4))))
 
 
 class _Samples:
@@ -277,11 +287,28 @@ class _Samples:
         self._levels = found.levels
         self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
         self._fields = (*system.right_sides,)
-        self._boxes = _boxes(grid)
-        self._states = _read(initial, self._boxes, grid)
+        self._boxes = sampled_boxes(grid)
+        self._states = read_boxes(initial, self._boxes, grid)
         self._arrays = self._hoist.arrays(values, grid)
         self._parameters = self._hoist.parameters(values)
         self._moments = [horizon * k / 8 for k in range(9)] if horizon > 0 else [0.0]
+
+    def digest(self, *more: object) -> str:
+        """SHA-256 of all that is read here, and of more, in hexadecimal."""
+        levels = *self._levels, self._formulas
+        said = [[*it] for it in (*levels, self._arrays, self._fields, self._second, self._given)]
+        trees = tuple(tree for level in levels for tree in level.values())
+        said += [structure_of(trees), [self._taps, self._boxes, self._grid.shape, more]]
+        found = hashlib.sha256(repr(said).encode())
+        for it in self._parameters:
+            rows = [it.values(np.array([t])) for t in self._moments] if callable(it.values) else []
+            found.update(repr((it.name, it.changes)).encode())
+            found.update(np.asarray(rows or it.values, np.float64).tobytes())
+        for box, state in zip(self._boxes, self._states, strict=True):
+            places = [self._grid.coordinates(axis, *ends) for axis, ends in enumerate(box)]
+            for values in (state, *places, *(array(box) for array in self._arrays.values())):
+                found.update(np.ascontiguousarray(values, np.float64))
+        return found.hexdigest()
 
     def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
         """Those of the symbols of all waves at all samples, (n, eigenvalues of one)."""
@@ -520,41 +547,6 @@ def _thinned(samples: dict[str, Array], most: int) -> dict[str, Array]:
     n = len(next(iter(samples.values())))
     kept = np.linspace(0, n - 1, min(n, max(most, 1))).astype(int)
     return {name: values[kept] for name, values in samples.items()}
-
-
-def _boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
-    """Parts of the grid that are looked at: all of a small one, else some boxes all over it."""
-    if grid.n_points <= _SCANNED:
-        return [tuple((0, n) for n in grid.shape)]
-    most = max(8, int((_SCANNED / 4**grid.ndim) ** (1 / grid.ndim)))
-    # States are made in whole blocks: where these are parts of rows, few rows are looked at.
-    along, blocks = [], block_shape(grid.shape)
-    for n, width in zip(grid.shape, blocks, strict=True):
-        edge = most if width > 1 else 2
-        starts = {int(s) for s in np.linspace(0, max(n - edge, 0), 4)}
-        along.append([(s, min(s + edge, n)) for s in sorted(starts)])
-    return [*itertools.product(*along)]
-
-
-def _read(initial: InitialField, boxes: Sequence[Ranges], grid: Grid) -> list[Array]:
-    """The initial state in each box. It is made in blocks, and one that several need is made once:
-    blocks go from end to end of some axes, and another one is cut.
-    """
-    sizes = block_shape(grid.shape)
-    cut = max((axis for axis in range(grid.ndim) if sizes[axis] < grid.shape[axis]), default=0)
-    whole = tuple((0, n) for n in grid.shape[cut + 1 :])
-    pieces: dict[Ranges, list[Array]] = {box: [] for box in boxes}
-    for shared in dict.fromkeys(box[: cut + 1] for box in boxes):
-        along = [box for box in boxes if box[: cut + 1] == shared]
-        start, stop = shared[cut]
-        ends = [*range(start - start % sizes[cut] + sizes[cut], stop, sizes[cut]), stop]
-        for low, high in itertools.pairwise([start, *ends]):
-            state = initial(Slab.box((*shared[:cut], (low, high), *whole)))
-            for box in along:
-                inside = tuple(slice(*ends) for ends in box[cut + 1 :])
-                index = (slice(None),) * (cut + 2) + inside
-                pieces[box].append(np.array(state[index], np.float64))
-    return [np.concatenate(pieces[box], axis=cut + 1) for box in boxes]
 
 
 # Ghosts that follow from several points make the largest eigenvalue of an operator larger.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.pde_cases import config, field
 from tetris_sim import Periodic, solve_pde
-from tetris_sim.apps.initial import block_shape
+from tetris_sim.apps.initial import block_shape, read_boxes, sampled_boxes
 from tetris_sim.apps.pde import stability
 from tetris_sim.config import make_config
 from tetris_sim.errors import UnstableStepError
@@ -43,8 +43,8 @@ def test_blocks_that_boxes_share_are_made_once(shape: tuple[int, ...]) -> None:
         return place(slab)
 
     grid = Grid(shape, (1.0,) * len(shape), (0.0,) * len(shape))
-    boxes = stability._boxes(grid)
-    states = stability._read(initial, boxes, grid)
+    boxes = sampled_boxes(grid)
+    states = read_boxes(initial, boxes, grid)
     for box, state in zip(boxes, states, strict=True):
         assert np.array_equal(state, place(Slab.box(box)))
     assert len(made) <= 4 * len(set(made))  # the four ranges along an axis may overlap
@@ -103,6 +103,7 @@ def test_many_fields_are_looked_at_in_fewer_places(
     whole = make_config(system(fields)).build().dt
     monkeypatch.setattr(np.linalg, "eigvals", eigvals)
     monkeypatch.setattr(stability, "_SYMBOLS", 1 << 16)
+    monkeypatch.setattr(stability, "_FOUND", {})
     few = make_config(system(fields)).build().dt
     one_sample_at_all_moments = 9 * 405 * fields**2
     assert len(sizes) == 18
@@ -162,6 +163,7 @@ def test_limits_do_not_depend_on_how_many_waves_are_looked_at(
 ) -> None:
     fields, shape, size, *_ = GROWING[name]
     few = limit(fields, shape=shape, size=size)
+    monkeypatch.setattr(stability, "_FOUND", {})
     monkeypatch.setattr(stability, "_ALONG", {1: along})
     monkeypatch.setattr(stability, "_ALONG_LINES", along // 2 + 1)
     assert limit(fields, shape=shape, size=size) == pytest.approx(few, rel=0.05)

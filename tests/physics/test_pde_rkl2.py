@@ -101,6 +101,8 @@ def test_what_grows_is_followed_for_a_step_that_is_sought_and_for_no_other(
     found = config({"u": field("laplace(u) + u - u**3", SINE)}, time={"t_end": 9, "scheme": "rk4"})
     begun = found.build()
     monkeypatch.setattr("tetris_sim.apps.pde.stability._Samples.follow", None)
+    assert found.build().dt == begun.dt  # is known by now
+    monkeypatch.setattr("tetris_sim.apps.pde.stability._FOUND", {})
     assert problem_digest(found.build(dt=begun.dt)) == problem_digest(begun)
     with pytest.raises(TypeError):
         found.build()

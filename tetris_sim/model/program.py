@@ -14,10 +14,19 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from tetris_sim.model.formula import COMPARISONS, Comparison, Constant, Node, Operation, Variable
+from tetris_sim.model.formula import (
+    COMPARISONS,
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    walk,
+)
 from tetris_sim.model.formula import evaluate as evaluate_tree
 
 INPUT, CONSTANT = "input", "constant"
@@ -133,6 +142,23 @@ class Programs:
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, in the order in which they are first used."""
         return tuple(it.name for it in self.instructions if it.operation == INPUT)
+
+
+def structure_of(trees: tuple[Node, ...]) -> list[Any]:
+    """All parts of some trees, shared ones once, with the numbers of their arguments: equal, and
+    of equal text, for trees that are built alike.
+    """
+    parts = [*walk(Operation("all", trees))]
+    numbers = {id(it): k for k, it in enumerate(parts)}
+    found: list[Any] = []
+    for it in parts:
+        if isinstance(it, Operation):
+            found.append((it.name, [numbers[id(below)] for below in it.arguments]))
+        elif isinstance(it, Comparison):
+            found.append((it.signs, [numbers[id(below)] for below in it.operands]))
+        else:
+            found.append(it)
+    return found
 
 
 def print_lines(
