@@ -140,7 +140,7 @@ model:
       equation: "1j*dxx(psi)/2"
       initial: {{type: expression, expression: "exp(-x**2/(4*s**2) + 1j*k*x)"}}
 boundaries: {{"*": {{type: periodic}}}}
-time: {{t_end: 1, scheme: {scheme}, dt: {0.5 / n if scheme == "rk4" else 0.1 / n}}}
+time: {{t_end: 1, scheme: {scheme}, dt: {0.5 / n}}}
 output:
   pictures: false
   directory: {tmp_path}/{n}

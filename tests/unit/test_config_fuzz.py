@@ -32,7 +32,9 @@ from tests.support.config_mutants import (
 from tetris_sim.config import load_config
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(it, marks=pytest.mark.full) for it in range(4, 8))]
+)
 def test_a_good_configuration_with_random_changes_is_refused_or_right(seed: int) -> None:
     rng = random.Random(seed)
     right = 0

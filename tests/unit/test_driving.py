@@ -196,8 +196,7 @@ import os, sys, warnings
 import tetris_sim as ts
 warnings.simplefilter("ignore")
 
-def child(sim):
-    {there}
+{children}
 
 def fork(sim):
     process = os.fork()
@@ -206,43 +205,47 @@ def fork(sim):
     _, status = os.waitpid(process, 0)
     print("child", os.waitstatus_to_exitcode(status), flush=True)
 
-with ts.simulate({plate!r}, {folder!r}) as sim:
-    sim.run(every="4 steps", call=fork)
-    print("parent", sim.step)
+for number, child in enumerate({names}):
+    with ts.simulate({plate!r}, f"{folder}/{{number}}") as sim:
+        sim.run(every="4 steps", call=fork)
+        print("parent", number, sim.step)
+    print("next", file=sys.stderr, flush=True)
 """
+# What a child does, and its exit status.
+CHILDREN = {
+    "sys.exit(7)": 7,
+    "sim.advance(1)": 1,
+    "sim.field()": 1,
+    "raise StopIteration": 1,
+    "sim.close(); os._exit(8)": 8,
+    "return": 1,
+}
 
 
-@pytest.mark.parametrize(
-    ("there", "code"),
-    [
-        ("sys.exit(7)", 7),
-        ("sim.advance(1)", 1),
-        ("sim.field()", 1),
-        ("raise StopIteration", 1),
-        ("sim.close(); os._exit(8)", 8),
-        ("return", 1),
-    ],
-)
-def test_a_forked_child_cannot_use_it_and_does_no_harm(
-    there: str, code: int, tmp_path: Path
-) -> None:
+def test_a_forked_child_cannot_use_it_and_does_no_harm(tmp_path: Path) -> None:
     given = plate(
         compute={"method": "cpu.tessellate", "threads": 2},
         output={"statistics": {"every": "2 steps"}},
     )
-    script = FORKED.format(there=there, plate=given, folder=str(tmp_path / "forked"))
+    children = [f"def child{k}(sim):\n    {it}\n" for k, it in enumerate(CHILDREN)]
+    names = f"[{', '.join(f'child{k}' for k in range(len(CHILDREN)))}]"
+    script = FORKED.format(children="\n".join(children), names=names, plate=given, folder=tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stdout.splitlines() if line.startswith(("child", "parent"))]
-    assert told == [f"child {code}"] * 3 + ["parent 10"], done.stdout + done.stderr
-    if code == 1:
-        assert "is a forked child of it" in done.stderr
-    rest = ts.open_result(tmp_path / "forked")
-    assert rest.report.ended == "Done"
+    wanted: list[str] = []
+    for number, code in enumerate(CHILDREN.values()):
+        wanted += [f"child {code}"] * 3 + [f"parent {number} 10"]
+    assert told == wanted, done.stdout + done.stderr
+    for said, code in zip(done.stderr.split("next\n"), CHILDREN.values(), strict=False):
+        assert ("is a forked child of it" in said) or code != 1, done.stderr
     whole = ts.run(given, tmp_path / "whole", progress=False)
-    assert rest.statistics.equals(whole.statistics)
+    for number in range(len(CHILDREN)):
+        rest = ts.open_result(tmp_path / str(number))
+        assert rest.report.ended == "Done"
+        assert rest.statistics.equals(whole.statistics)
 
 
 @pytest.mark.parametrize(
