@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+import functools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,7 +118,7 @@ class Slab:
         """The owned box, (start, stop) per axis in global indices."""
         return tuple(zip(self.start, self.stop, strict=True))
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         """Points owned per axis."""
         return tuple(stop - start for start, stop in zip(self.start, self.stop, strict=True))

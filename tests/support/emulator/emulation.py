@@ -42,6 +42,9 @@ _OPTIONS = (
     "-fvisibility=hidden",
 )
 
+# Reads the symbols of the C++ library in a tenth of the time of others, which is a quarter of all.
+_LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
+
 # Inline PTX, and the call that imitates it; {0} is the first operand.
 _PTX = (
     (r"", ""),  # keeps the compiler from looking through a value
@@ -256,7 +259,7 @@ def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated
         text = library.with_name(f"{digest}.cpp")
         atomic_text(text, source)
         # GCC takes the header as it was compiled with the same options; others read it again.
-        command = ["-Iprecompiled", *options, str(text), "cuda_on_host.o"]
+        command = ["-Iprecompiled", *options, str(text), "cuda_on_host.o", *_LINKER]
         _run_compiler(command, library, _folder())
     return Emulated(ctypes.CDLL(str(library)))
 
