@@ -33,6 +33,7 @@ from tetris_sim.cpu_kernels.compiled.barrier import CACHED_POINTS, ranges, wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     call_library,  # noqa: F401
     divide,  # noqa: F401
+    elements_of,
     fma,
     inner,
     load,
@@ -130,6 +131,24 @@ def _fill_ghosts(v, planes, rows, columns, axes, arrays, numbers, places, row):
                 ghost_row(v, p, n, place, side, axes, arrays, numbers, places, row)
 
 
+@inner
+def _pointers(arrays):
+    """`arrays` with bare pointers in place of all but the table of sides."""
+    ids, conductance, rates, volume, extents, sides, codes, coordinates, starts, alike, heat = (
+        arrays
+    )
+    knots, curves, half, contact, radiance, kinds = heat
+    curved = (
+        *(elements_of(knots), elements_of(curves), elements_of(half)),
+        *(elements_of(contact), elements_of(radiance), elements_of(kinds)),
+    )
+    return (
+        *(elements_of(ids), elements_of(conductance), elements_of(rates), elements_of(volume)),
+        *(elements_of(extents), sides, elements_of(codes), elements_of(coordinates)),
+        *(elements_of(starts), elements_of(alike), curved),
+    )
+
+
 @njit(SIGNATURE, nogil=True, cache=True)
 def advance(thread, threads, u, v, axes, arrays, numbers, places, steps, barrier):
     """Advance the state in u by `steps`, to be called by all `threads` at once.
@@ -138,9 +157,12 @@ def advance(thread, threads, u, v, axes, arrays, numbers, places, steps, barrier
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
     block = max(1, CACHED_POINTS // pitch0)
+    # Bare pointers from here on: all that Numba knows of an array takes time to compile.
+    given = _pointers(arrays)
+    table = elements_of(numbers)
 
     # Step -1 computes nothing, the initial state only needs its ghosts: both arrays swap first.
-    u, v = v, u
+    now, then = elements_of(v), elements_of(u)
     for step in range(-1, steps):
         planes, rows, columns = ranges(axes, steps - 1 - step, thread, threads)
         n = columns[1] - columns[0]
@@ -152,9 +174,9 @@ def advance(thread, threads, u, v, axes, arrays, numbers, places, steps, barrier
                 for i in range(first, last):
                     for j in range(rows[0], rows[1]):
                         p, place = i * pitch0 + j * pitch1 + columns[0], (i, j, columns[0])
-                        update_row(u, v, p, n, place, axes, arrays, numbers, places, step)
+                        update_row(now, then, p, n, place, axes, given, table, places, step)
             if step + 1 < steps:  # the tables end with the last step
                 part = (first, last)
-                _fill_ghosts(v, part, rows, columns, axes, arrays, numbers, places, step + 1)
+                _fill_ghosts(then, part, rows, columns, axes, given, table, places, step + 1)
         wait(barrier, threads)
-        u, v = v, u
+        now, then = then, now
