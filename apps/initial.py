@@ -421,9 +421,11 @@ def sampled_boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
     most = max(8, int((_SCANNED / 4**grid.ndim) ** (1 / grid.ndim)))
     # States are made in whole blocks: where these are parts of rows, few rows are looked at.
     along, blocks = [], block_shape(grid.shape)
-    for n, width in zip(grid.shape, blocks, strict=True):
+    for axis, (n, width) in enumerate(zip(grid.shape, blocks, strict=True)):
         edge = most if width > 1 else 2
         starts = {int(s) for s in np.linspace(0, max(n - edge, 0), 4)}
+        # The narrowest cell of a graded axis decides about steps.
+        starts.add(min(int(grid.widths(axis).argmin()), max(n - edge, 0)))
         along.append([(s, min(s + edge, n)) for s in sorted(starts)])
     return [*itertools.product(*along)]
 

@@ -233,6 +233,9 @@ def layer_mistakes(
 ) -> Iterator[Mistake]:
     """Yield what is wrong with absorbing layers."""
     path: KeyPath = ("model", "absorbing")
+    if layers and grid.graded:
+        yield path, "its layers are as wide as so many equal cells; leave grid.graded out", None
+        return
     if layers and grid.system.is_curved:
         yield path, f"it is for straight axes, without grid.coordinates: {grid.coordinates}", None
         return

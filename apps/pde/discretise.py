@@ -7,7 +7,6 @@ computed at all points before, on a level of its own.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,16 +19,24 @@ from tetris_sim.apps.pde.faces import (
 )
 from tetris_sim.apps.pde.fluxes import (
     HELD,
-    Reader,
     face_sums,
     flow_of,
     is_flux,
     oriented,
-    parts_of,
     per_spacing,
     with_carried,
 )
-from tetris_sim.apps.pde.language import Accuracy, Advection, face_weight, linear, rewritten
+from tetris_sim.apps.pde.operators import (
+    Accuracy,
+    Advection,
+    area_weight,
+    as_plate,
+    at_face,
+    face_weight,
+    linear,
+    order_of,
+    rewritten,
+)
 from tetris_sim.apps.pde.simplify import (
     BUILT,
     ONE,
@@ -79,6 +86,7 @@ class Space:
         advection: how `advect` looks upstream.
         system: what the axes mean.
         frozen: whether fluxes are those of waves on a uniform state, for the time step.
+        uneven: letters of the axes whose cells differ in width.
     """
 
     spacing: tuple[float, ...]
@@ -86,6 +94,7 @@ class Space:
     advection: Advection = "upwind"
     frozen: bool = False
     system: Coordinates = CARTESIAN
+    uneven: frozenset[str] = frozenset()
 
     @property
     def ndim(self) -> int:
@@ -158,6 +167,12 @@ class Discretiser:
         return Discretised(levels, {name: tree for tree, name in self._inner.items()}, sums)
 
     @property
+    def _twice(self) -> set[str]:
+        """Fields that have two conditions on a face."""
+        every = self.closures.items()
+        return {name for name, of in every for it in of if len(it.orders or ()) > 1}
+
+    @property
     def ndim(self) -> int:
         """Number of axes."""
         return self.space.ndim
@@ -176,6 +191,11 @@ class Discretiser:
     def upwind(self) -> bool:
         """Whether `advect` looks upstream."""
         return self.space.advection == "upwind"
+
+    @property
+    def uneven(self) -> frozenset[str]:
+        """Letters of the axes whose cells differ in width."""
+        return self.space.uneven
 
     def is_field(self, name: str) -> bool:
         """Whether a name is that of a field."""
@@ -344,8 +364,8 @@ class Discretiser:
         name.
         """
         space, nowhere = self.space, (0,) * self.space.ndim
-        other = rewritten(node, space.ndim, space.advection, space.system)
-        if other is not None or (other := as_plate(node, self.closures, self)) is not None:
+        other = rewritten(node, space.ndim, space.advection, space.system, space.uneven)
+        if other is not None or (other := as_plate(node, self._twice, self)) is not None:
             return self.terms(other, nowhere)
         name, _, option = node.name.partition("(")
         if is_flux(name):
@@ -383,11 +403,13 @@ class Discretiser:
             if (flow := flow_of(node, axis, self)) is None:
                 continue
             if self.space.frozen:
-                change = flow.frozen()
+                change = self._weighed(area_weight, axis, 0, flow.frozen())
             else:
-                change = Operation("subtract", (flow.through(0), flow.through(-1)))
-            letter = AXIS_NAMES[self.space.ndim - 1 - axis]
-            found.append(Term(per_spacing((letter,)), change))
+                sides = [
+                    self._weighed(area_weight, axis, face, flow.through(face)) for face in (0, -1)
+                ]
+                change = Operation("subtract", (sides[0], sides[1]))
+            found.append(Term(per_spacing((self._letter(axis),)), change))
         return found
 
     def _sum(
@@ -444,7 +466,9 @@ class Discretiser:
         order; the arithmetic one then is wrong at the jump, and of first order.
         """
         scalar, point = self._point(u)
-        if self.hoist.kind(k) is Dependence.SCALAR and self.space.system.is_curved:
+        if self.hoist.kind(k) is Dependence.SCALAR and (
+            self.space.system.is_curved or self.space.uneven
+        ):
             even = Operation("laplace", (u,))
             return [term.scaled(k) for term in self.terms(even, (0,) * self.space.ndim)]
         if self.hoist.kind(k) is Dependence.SCALAR:
@@ -462,9 +486,9 @@ class Discretiser:
             if harmonic:
                 sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
                 low, high = map(point, sides if sign > 0 else sides[::-1])
-                series = formula(_IN_SERIES, a=conductivity(sides[0]), b=conductivity(sides[1]))
+                series = self._between(axis, face, *map(conductivity, sides), harmonic=True)
                 flow = Operation("multiply", (series, Operation("subtract", (high, low))))
-                return self._through(axis, face, flow)
+                return self._weighed(face_weight, axis, face, flow)
             parts = [
                 chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
                 for it, read in ((mean, conductivity), (_scaled(slope, sign), point))
@@ -474,10 +498,14 @@ class Discretiser:
 
             # Polynomials of ghosts may leave the bounds of k; without closures nothing changes.
             between = parts[0][1]
+            if self._letter(axis) in self.space.uneven:
+                ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
+                between = self._between(axis, face, *ends, harmonic=False)
             if len(mean) > 2 and names_in(k) & self.closures.keys():
                 ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
                 between = bounded_mean(between, ends[0], ends[1], 0.5 / parts[0][0])
-            return self._through(axis, face, Operation("multiply", (between, parts[1][1])))
+            flow = Operation("multiply", (between, parts[1][1]))
+            return self._weighed(face_weight, axis, face, flow)
 
         terms: list[Term] = []
         groups: dict[float, list[tuple[str, int]]] = {}
@@ -495,10 +523,24 @@ class Discretiser:
             terms += self._sum(both, flows, lambda key: through(*key))
         return terms
 
-    def _through(self, axis: int, face: int, flow: Node) -> Node:
+    def _letter(self, axis: int) -> str:
+        return AXIS_NAMES[self.space.ndim - 1 - axis]
+
+    def _between(self, axis: int, face: int, a: Node, b: Node, *, harmonic: bool) -> Node:
+        """Twice the mean of both sides of a face."""
+        share = at_face(self._letter(axis), face, self.space.uneven)
+        if share is None:
+            return formula(_IN_SERIES, a=a, b=b)
+        s = tap(self.hoist.coefficient(share), (0,) * self.space.ndim)
+        # Two unequal parts in series, or the straight line between the two centres.
+        text = "where(a*b > 0, 2*a*b/(a + s*(b - a)), 0)" if harmonic else "2*(a + s*(b - a))"
+        return formula(text, a=a, b=b, s=s)
+
+    def _weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
         """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""
-        name = self.space.system.axes[self.space.ndim - 1 - axis]
-        weight = face_weight(self.space.system, name, 1 if face == 0 else -1)
+        space, side = self.space, 1 if face == 0 else -1
+        name = space.system.axes[space.ndim - 1 - axis]
+        weight = weigh(space.system, name, side, self._letter(axis), space.uneven)
         if weight == ONE:
             return flow
         factor = tap(self.hoist.coefficient(weight), (0,) * self.space.ndim)
@@ -521,30 +563,6 @@ def bounded_mean(mean: Node, a: Node, b: Node, weight: float) -> Node:
     return formula("where(abs(m - n) <= 0.5*abs(n), m, n)", m=mean, n=near)
 
 
-def as_plate(node: Operation, closures: Mapping[str, Sequence[Closure]], by: Reader) -> Node | None:
-    """The second derivative of second derivatives as one operator of fourth order, of fields that
-    have two conditions on a face; None if it is something else.
-    """
-    seconds = {"laplace", *(("dxx",) if by.ndim == 1 else ())}
-    twice = {name for name, every in closures.items() for it in every if len(it.orders or ()) > 1}
-    if node.name not in seconds or not twice & names_in(node):
-        return None
-    inside: list[Node] = []
-    rest: list[Node] = []
-    for before, part in parts_of(node.arguments[0], by.hoist):
-        if isinstance(part, Operation) and part.name in seconds:
-            inside.append(Operation("multiply", (before, part.arguments[0])))
-        else:
-            rest.append(Operation("multiply", (before, part)))
-
-    # Deeper operators would be of more than fourth order, for which two conditions are too few.
-    if not inside or any(map(has_operators, inside)):
-        return None
-    terms = [Operation("biharmonic", (it,)) for it in inside]
-    terms += [Operation(node.name, (it,)) for it in rest]
-    return functools.reduce(lambda a, b: Operation("add", (a, b)), terms)
-
-
 def inner_closures(
     tree: Node, closures: Mapping[str, Sequence[Closure]], accuracy: int
 ) -> tuple[Closure, ...]:
@@ -559,7 +577,7 @@ def inner_closures(
         for it in closures[name]:
             if it.orders is None:
                 continue
-            order = _order(tree, name)
+            order = order_of(tree, name)
             kept = [k for k, given in enumerate(it.orders) if given >= order]
             if not kept and len(it.orders) > 1:
                 msg = (
@@ -580,20 +598,3 @@ def inner_closures(
             closure = replace(it, rows=rows, given=(None,) * len(rows), points=points)
             found[it.wall.axis, it.wall.side] = closure
     return tuple(found.values())
-
-
-_ORDERS = {"laplace": 2, "biharmonic": 4, "div_grad": 2, "grad_squared": 1, "advect": 1}
-
-
-def _order(tree: Node, name: str) -> int:
-    """How often a formula differentiates a field."""
-    if name not in names_in(tree) or isinstance(tree, Variable | Constant):
-        return 0
-    parts = tree.arguments if isinstance(tree, Operation) else tree.operands
-    below = max(_order(it, name) for it in parts)
-    if not isinstance(tree, Operation) or tree.name in OPERATIONS:
-        return below
-    word = tree.name.partition("(")[0]
-    word = word.removesuffix("_plus").removesuffix("_minus")
-    letters = len(word) - 1 if {*word[1:]} <= {*AXIS_NAMES} else 0
-    return below + (1 if is_flux(tree.name) else _ORDERS.get(word, letters))

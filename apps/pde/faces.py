@@ -28,6 +28,7 @@ from tetris_sim.apps.pde.fluxes import (
     parts_of,
     per_spacing,
 )
+from tetris_sim.apps.pde.operators import at_face, of_cell
 from tetris_sim.apps.pde.simplify import (
     ONE,
     Dependence,
@@ -89,6 +90,10 @@ class Discretises(Reader, Protocol):
     def upwind(self) -> bool:
         """Whether `advect` looks upstream."""
 
+    @property
+    def uneven(self) -> frozenset[str]:
+        """Letters of the axes whose cells differ in width."""
+
 
 @dataclass(frozen=True)
 class Wall:
@@ -100,6 +105,7 @@ class Wall:
         ndim: number of axes.
         points: along the axis.
         low: where the axis begins [m].
+        ends: the ends of the cells of a graded axis [m]; none of an even one.
     """
 
     axis: int
@@ -107,27 +113,37 @@ class Wall:
     ndim: int
     points: int
     low: float
+    ends: tuple[float, ...] | None = None
 
     @staticmethod
     def of(grid: Grid, axis: int, side: int) -> Wall:
         """A face of a grid."""
-        return Wall(axis, side, grid.ndim, grid.shape[axis], grid.bounds(axis)[0])
+        ends = grid.edges[axis] if grid.edges else None
+        return Wall(axis, side, grid.ndim, grid.shape[axis], grid.bounds(axis)[0], ends)
 
     @property
     def letter(self) -> str:
         """The name of the axis."""
         return AXIS_NAMES[self.ndim - 1 - self.axis]
 
+    def depths(self) -> tuple[float, float]:
+        """How deep the centres of the two cells beside a face of a graded axis lie [m]."""
+        assert self.ends is not None
+        a, b, c = self.ends[:3] if self.side == 0 else self.ends[:-4:-1]
+        return abs(b - a) / 2, abs((b + c) / 2 - a)
+
     def within(self, layers: int, hoist: Hoist) -> Comparison:
         """Whether a point is one of so many beside the face, in a program."""
-        spacing = Variable(spacing_name(self.letter))
-        count = layers if self.side == 0 else self.points - layers
-        place = times(Constant(float(count)), spacing)
-        # Points have the coordinates that the origin of the grid gives them.
-        if self.low:
-            place = Operation("add", (Constant(self.low), place))
-        place = hoist.scalar(place)
+        place = hoist.scalar(self.end(layers if self.side == 0 else self.points - layers))
         return Comparison(("<" if self.side == 0 else ">",), (Variable(self.letter), place))
+
+    def end(self, number: int) -> Node:
+        """Where a cell along the axis begins [m], by its number."""
+        if number == 0 or self.ends is not None:
+            return Constant(self.ends[number] if self.ends is not None else self.low)
+        # Points have the coordinates that the origin of the grid gives them.
+        place = times(Constant(float(number)), Variable(spacing_name(self.letter)))
+        return Operation("add", (Constant(self.low), place)) if self.low else place
 
     def beyond(self, offset: Offset) -> int:
         """How many layers of points see beyond the face at an offset."""
@@ -202,7 +218,11 @@ def stopped(tree: Node, name: str, walls: Sequence[Wall], by: Discretises) -> li
                     flow = Operation("where", (wall.within(1, by.hoist), Constant(0.0), flow))
             sides.append(flow)
         letter = AXIS_NAMES[ndim - 1 - axis]
-        terms.append(Term(per_spacing((letter,)), Operation("subtract", (sides[1], sides[0]))))
+        change: Node = Operation("subtract", (sides[1], sides[0]))
+        if letter in by.uneven:
+            width = by.build(of_cell(letter, "width"), (0,) * ndim)
+            change = Operation("multiply", (width, change))
+        terms.append(Term(per_spacing((letter,)), change))
     return terms
 
 
@@ -336,10 +356,17 @@ class _Flows:
 
     def _slope(self, of: Node, axis: int, face: int) -> Node:
         letter = AXIS_NAMES[self.walls[0].ndim - 1 - axis]
-        near, far = "(b - a)/h", "(27*(b - a) - (d - c))/(24*h)"
-        return self._staggered(of, axis, face, near, far, h=Variable(spacing_name(letter)))
+        near, far, h = "(b - a)/h", "(27*(b - a) - (d - c))/(24*h)", Variable(spacing_name(letter))
+        if letter not in self.by.uneven:
+            return self._staggered(of, axis, face, near, far, h=h)
+        g = of_cell(letter, "+" if face == 0 else "-")
+        return self._staggered(of, axis, face, "g*(b - a)/h", "", h=h, g=g)
 
     def _mean(self, of: Node, axis: int, face: int) -> Node:
+        letter = AXIS_NAMES[self.walls[0].ndim - 1 - axis]
+        share = at_face(letter, face, self.by.uneven)
+        if share is not None:
+            return self._staggered(of, axis, face, "a + s*(b - a)", "", s=share)
         return self._staggered(of, axis, face, "(a + b)/2", "(9*(a + b) - (c + d))/16")
 
     def _staggered(self, of: Node, axis: int, face: int, near: str, far: str, **more: Node) -> Node:
@@ -433,6 +460,9 @@ class Closure:
         for name in names_in(given):
             if by.is_field(name):
                 _, weights = extended((), max(2, self.points), Fraction(0))
+                if self.wall.ends is not None:
+                    near, far = self.wall.depths()
+                    weights = {0: far / (far - near), 1: near / (near - far)}
                 parts = [
                     times(
                         Constant(weight),
@@ -443,10 +473,7 @@ class Closure:
                 put[name] = functools.reduce(lambda a, b: Operation("add", (a, b)), parts)
 
         # On the face its own coordinate is a number, at which no point lies.
-        letter = self.wall.letter
-        far = times(Constant(float(self.wall.points)), Variable(spacing_name(letter)))
-        put[letter] = Constant(0.0) if self.wall.side == 0 else far
-
+        put[self.wall.letter] = self.wall.end(self.wall.side * self.wall.points)
         along = [0 if k == self.wall.axis else shift for k, shift in enumerate(beside(0))]
         return by.build(substitute(given, put), tuple(along))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -397,11 +397,16 @@ def resting(boundary: Boundary) -> Boundary:
     return Boundary(tuple((rests(low), rests(high)) for low, high in boundary.faces))
 
 
+_MIRRORS = ("dirichlet", "fixed", "neumann", "robin", "periodic")
+_BY_POLYNOMIALS = ("clamped", "supported", "free", "curvature", "extrapolate")
+
+
 def boundary_mistakes(
     path: KeyPath,
     own: Mapping[str, FaceCondition],
     common: Mapping[str, FaceCondition],
     language: Language,
+    graded: Collection[str] = (),
 ) -> Iterator[Mistake]:
     """Yield the mistakes in the faces of one field."""
     axes = language.axes
@@ -415,6 +420,13 @@ def boundary_mistakes(
     faces = {name: _one_of(own, common, name) for name in (a + b for a in axes for b in "-+")}
     if language.round_axes:
         yield from _around(path, own, faces, language)
+    for name, face in faces.items():
+        own_key = find_face(own, name)
+        where = ("boundaries", name) if own_key is None else (*path, own_key)
+        type_of = getattr(face, "type", None)
+        if name[:-1] in graded and type_of in _BY_POLYNOMIALS:
+            told = f"{type_of} takes points at equal distances, and {name[:-1]} is graded"
+            yield where, f"{told}; take {', '.join(_MIRRORS)} or no_flux", None
     for axis in axes:
         kinds = [isinstance(faces[axis + sign], PeriodicFace) for sign in "-+"]
         joined = [isinstance(_common(common, axis + sign), PeriodicFace) for sign in "-+"]
@@ -439,15 +451,13 @@ def _around(
     language: Language,
 ) -> Iterator[Mistake]:
     """Yield the mistakes in faces around an axis or a centre."""
-    mirrors = ("dirichlet", "fixed", "neumann", "robin", "periodic")
-
     for name, face in faces.items():
         if face is None or isinstance(face, tuple):
             continue
         where = (*path, key) if (key := find_face(own, name)) else ("boundaries", name)
         texts = [it for it in _given(face).values() if isinstance(it, str)]
-        if face.type not in mirrors:
-            yield where, f"{face.type} is for straight axes; take {', '.join(mirrors)}", None
+        if face.type not in _MIRRORS:
+            yield where, f"{face.type} is for straight axes; take {', '.join(_MIRRORS)}", None
         elif any(not names_in(language.read_face(it)) <= {TIME, *language.numbers} for it in texts):
             yield where, "around an axis a face takes numbers, or formulas of t", None
         # A ghost is mirrored with one slope for the whole face, and arcs differ in length.

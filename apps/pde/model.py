@@ -51,8 +51,6 @@ from tetris_sim.apps.pde.fields import (
 )
 from tetris_sim.apps.pde.fluxes import carried_by_themselves
 from tetris_sim.apps.pde.language import (
-    Accuracy,
-    Advection,
     FileConstant,
     Language,
     Mistake,
@@ -61,6 +59,14 @@ from tetris_sim.apps.pde.language import (
     read_constant,
     read_constants,
     with_definitions,
+)
+from tetris_sim.apps.pde.operators import (
+    Accuracy,
+    Advection,
+    cell_mistakes,
+    cell_numbers,
+    on_wide_cells,
+    uneven_axes,
 )
 from tetris_sim.apps.pde.parts import Parts, WholeNumbers, with_constraints, with_wholes
 from tetris_sim.apps.pde.runge_kutta import tolerance_mistakes
@@ -72,13 +78,11 @@ from tetris_sim.config.sections.conditions import FaceCondition, FaceName
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.sections.schema import SPLIT, MeasureSection, Request
 from tetris_sim.model.formula import (
-    OPERATIONS,
     Constant,
     ExpressionError,
     Node,
     Operation,
     Variable,
-    walk,
 )
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import PAIRS, InitialField, Problem, StateVariable, Total, state_dtype
@@ -171,7 +175,7 @@ class PdeModel(Section):
         if not mistakes:
             trees, wrong = self._formulas(language)
             yield from wrong
-            yield from self._around(request, trees)
+            yield from cell_mistakes(request.grid, trees, self.accuracy, [*self._first])
             yield from measure_mistakes(request, language)
             for key, condition in request.boundaries.items():
                 kinds = {it.complex for it in self.fields.values()}
@@ -197,7 +201,9 @@ class PdeModel(Section):
         for name, it in self.real_fields.items():
             path: KeyPath = ("model", "fields", name)
             common = self._common_faces(name, request)
-            yield from boundary_mistakes((*path, "boundaries"), it.boundaries, common, language)
+            yield from boundary_mistakes(
+                (*path, "boundaries"), it.boundaries, common, language, request.grid.graded
+            )
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
                     yield from initial_mistakes(
@@ -251,31 +257,6 @@ class PdeModel(Section):
                 ("compute", "precision"),
                 "equations are computed in float64 or float32, not in float16",
             )
-
-    def _around(self, request: Request, trees: Mapping[str, Node]) -> Iterator[tuple[KeyPath, str]]:
-        """Yield what cannot be computed around an axis or a centre."""
-        grid = request.grid
-        if not grid.system.is_curved:
-            return
-        if self.accuracy != 2:
-            yield ("model", "accuracy"), f"it is 2 with grid.coordinates: {grid.coordinates}"
-
-        # Beyond r = 0 lies the cell at the opposite angle, which only symmetry makes the mirror.
-        bounds = dict(zip(grid.names, grid.bounds, strict=True))
-        if "theta" not in grid.names or bounds["r"][0] > 0:
-            return
-        known = ("laplace", "div_grad", "biharmonic", "integral", "mean")
-        for name, tree in trees.items():
-            for part in walk(tree):
-                if not isinstance(part, Operation) or part.name in OPERATIONS:
-                    continue
-                if part.name.partition("(")[0] not in (*known, "dtheta", "d_theta"):
-                    key = "equation" if name in self._first else "second_order"
-                    yield (
-                        ("model", "fields", name, key),
-                        f"{part.name} is a difference along r, which does not reach across r = 0 "
-                        "to the opposite angle; let grid.origin.r be above 0, or leave theta out",
-                    )
 
     @functools.cached_property
     def real_fields(self) -> dict[str, FieldSection]:
@@ -438,7 +419,12 @@ class PdeModel(Section):
                 boundaries[velocity_of(name)] = resting(boundaries[name])
                 # Of velocities it is not known how they change on a face.
                 drives[velocity_of(name)] = [replace(one, course=None) for one in drives[name]]
-        drives = {name: every for name, every in drives.items() if every}
+        boundaries = {name: on_wide_cells(it, grid) for name, it in boundaries.items()}
+        drives = {
+            name: [replace(one, unit=on_wide_cells(one.unit, grid)) for one in every]
+            for name, every in drives.items()
+            if every
+        }
         signals = real_sources(self.point_sources, self._parts_of)
         # Layers come first: what they stretch is the equation itself, not what sources add.
         moved = {name: trees[name] for name in (*self._first, *self._second)}
@@ -454,14 +440,19 @@ class PdeModel(Section):
             {name: trees[name] for name in self._first} | memory,
             {name: trees[name] for name in self._second},
             language.numbers,
-            Space(grid.spacing, self.accuracy, self.advection, system=grid.system),
+            Space(
+                *(grid.spacing, self.accuracy, self.advection),
+                system=grid.system,
+                uneven=uneven_axes(grid),
+            ),
             order=(*self.seen_names, *memory),
             arrays={
                 name: it.open(grid, name)
                 for name, it in self.constants.items()
                 if isinstance(it, FileConstant)
             }
-            | spread,
+            | spread
+            | cell_numbers(grid, [any_faces.periodic(axis) for axis in range(grid.ndim)]),
             elliptic={name: trees[name] for name in self._given},
         ).with_wholes(grid, self.noise, milstein=request.time.scheme == "milstein")
         system = replace(system, drives=drives).with_faces(boundaries, grid, givens)

@@ -451,17 +451,29 @@ def middle_of(parts: Parts, width: int) -> Parts:
     grid = parts.grid
     shape = tuple(min(n, width) for n in grid.shape)
     first = tuple((n - own) // 2 for n, own in zip(grid.shape, shape, strict=True))
-    origin = tuple(at + k * h for at, k, h in zip(grid.origin, first, grid.spacing, strict=True))
+    spans = [(k, k + own) for k, own in zip(first, shape, strict=True)]
+
+    def moved(box: Ranges) -> Ranges:
+        return tuple((a + k, b + k) for (a, b), k in zip(box, first, strict=True))
 
     def initial(slab: Slab) -> Field:
-        spans = zip(slab.spans, first, strict=True)
-        return parts.initial(Slab.box(tuple((a + k, b + k) for (a, b), k in spans)))
+        return parts.initial(Slab.box(moved(slab.spans)))
+
+    def of_middle(array: Callable[[Ranges], Numbers]) -> Callable[[Ranges], Numbers]:
+        return lambda box: array(moved(box))
 
     mirrors = Boundary.everywhere(Neumann(), grid.ndim)
     return replace(
         parts,
-        grid=Grid(shape, grid.spacing, origin),
-        system=replace(parts.system, drives={}, closures={}, walls={}),
+        # Numbers of cells are in units of the spacing of the whole.
+        grid=replace(grid.part(spans, {}), spacing=grid.spacing),
+        system=replace(
+            parts.system,
+            drives={},
+            closures={},
+            walls={},
+            arrays={name: of_middle(it) for name, it in parts.system.arrays.items()},
+        ),
         boundaries=dict.fromkeys(parts.boundaries, mirrors),
         initial=initial,
     )

@@ -309,7 +309,8 @@ class Beyond:
         """Return the difference between ghosts beyond a face and their mirror points, whose indices
         per axis are given.
         """
-        h, centre = self.grid.spacing[axis], 0 if side == 0 else self.grid.shape[axis] - 1
+        centre = 0 if side == 0 else self.grid.shape[axis] - 1
+        (h,) = self.grid.widths(axis, centre, centre + 1)
         at = self.grid.positions(axis, np.array([centre]))
         outwards = -h if side == 0 else h
         near, quarter, face = (

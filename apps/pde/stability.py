@@ -139,8 +139,9 @@ def _find(
         spectrum = mixed
 
     automatic = longest_step(mixed, scheme, stages)
+    # If nothing is finite, the run will say so.
     if not mixed.size:
-        return StepLimits(math.inf, math.inf)  # nothing is finite; the run will say so
+        return StepLimits(math.inf, math.inf)
     if scheme == "leapfrog":
         return StepLimits(longest_step(spectrum, scheme), automatic)
     given = longest_step(spectrum, scheme, stages)
@@ -148,9 +149,9 @@ def _find(
     if fastest <= _ROUNDING * np.abs(mixed).max():
         return StepLimits(given, automatic)
 
-    # What grows leaves the values of the beginning. It is followed until it does not become larger
-    # any more; if it cannot be, half of the step is set aside. A step lets it grow by e at most.
-    # Numbers of time are looked at until the end, which is farther than anything can be followed.
+    # What grows leaves the values of the beginning. It is followed until it becomes no larger, or
+    # else half of the step is set aside; a step lets it grow by e at most. Numbers of time are
+    # looked at until the end, which is farther than anything can be followed.
     careful = min(longest_step(mixed, scheme, stages, lasts=True), 1 / fastest) / 2
     # What is shorter still is no step that could be divided.
     if not follows or samples.changes or careful < _SHORTEST:
@@ -242,8 +243,7 @@ def longest_step(
         if growth > 0:
             high = np.minimum(high, _LONGEST_GROWTH / growth)
         for _ in range(_HALVINGS if z.size else 0):
-            middle = (low + high) / 2
-            good = stays(z, middle)
+            good = stays(z, middle := (low + high) / 2)
             low, high = np.where(good, middle, low), np.where(good, high, middle)
             bound = min(bound, float(high.min(initial=math.inf)))
             near = low <= bound  # what is longer already cannot become the shortest
@@ -397,16 +397,16 @@ class _Samples:
         # Extreme values, and random points besides.
         share = max(1, _POINTS // len(self._boxes))
         for box, state in zip(self._boxes, self._states, strict=True):
-            shape = state.shape[1:]
-            flat = state.reshape(len(state), -1)
+            shape, flat = state.shape[1:], state.reshape(len(state), -1)
             ends = [*flat.argmin(axis=1), *flat.argmax(axis=1)]
             picked = [np.array(np.unravel_index(k, shape)) for k in ends]
             picked += [rng.integers(0, shape) for _ in range(share)]
-            # Cells at an axis are the smallest.
-            if self._grid.system.is_curved:
-                picked += map(np.array, itertools.product(*((0, n - 1) for n in shape)))
-            where = np.array(picked).T
-            self._take(given, box, state, where)
+            # Cells at an axis, or of a graded one some others, are the smallest.
+            if not self._grid.is_even:
+                narrow = [self._grid.widths(k, *it).argmin() for k, it in enumerate(box)]
+                ways = [(0, n - 1, k) for n, k in zip(shape, narrow, strict=True)]
+                picked += map(np.array, itertools.product(*map(dict.fromkeys, ways)))
+            self._take(given, box, state, np.array(picked).T)
         return {name: np.concatenate(parts) for name, parts in given.items()}
 
     def _take(self, given: dict[str, list[Array]], box: Ranges, state: Array, where: Array) -> None:
@@ -575,8 +575,7 @@ def _stiffer(
         weights = np.convolve(weights, weights)
     radius, n = len(weights) // 2, 24
 
-    # A line of points is enough: along other axes waves are as they are without faces.
-    # Both ends alike; the eigenvectors that matter live at one of them.
+    # A line of points is enough, with both ends alike: the eigenvectors that matter live at one.
     matrix = np.zeros((n, n))
     for i in range(n):
         for shift, weight in zip(range(-radius, radius + 1), weights, strict=True):

@@ -14,9 +14,8 @@ import tetris_sim as ts
 from tetris_sim.apps.heat.conduction import examine
 from tetris_sim.apps.heat.electric import Currents
 from tetris_sim.apps.heat.model import HeatModel
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
-from tetris_sim.errors import NumericsError
+from tetris_sim.errors import ConfigMistakesError, NumericsError
 from tetris_sim.verification.heated import electric_cases
 from tetris_sim.verification.standards import Standard
 

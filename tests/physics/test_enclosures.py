@@ -13,9 +13,8 @@ import pytest
 import tetris_sim as ts
 from tetris_sim.apps.heat.enclosures import balanced
 from tetris_sim.apps.heat.model import HeatModel
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ConfigMistakesError
 from tetris_sim.model.radiation import KELVIN, Enclosure, Enclosures
 from tetris_sim.verification.engineering import engineering_cases
 from tetris_sim.verification.standards import Standard

@@ -11,9 +11,8 @@ import pytest
 from scipy.linalg import expm
 
 import tetris_sim as ts
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ConfigMistakesError
 
 Numbers = npt.NDArray[np.float64]
 QUIET = {"tuning_budget": 0, "threads": 1, "devices": ["cpu"]}

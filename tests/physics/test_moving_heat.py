@@ -14,9 +14,8 @@ from scipy.sparse.linalg import spsolve
 from scipy.special import k0
 
 import tetris_sim as ts
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import load_config, make_config
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ConfigMistakesError
 from tetris_sim.model import reference
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab

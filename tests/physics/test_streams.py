@@ -11,8 +11,8 @@ import pytest
 
 import tetris_sim as ts
 from tests.physics.test_lumps import table
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
+from tetris_sim.errors import ConfigMistakesError
 from tetris_sim.model.equations import Moving
 
 Numbers = npt.NDArray[np.float64]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tetris_sim.config import Config, read_config
-from tetris_sim.config.errors import ConfigMistakesError
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import ConfigMistakesError, ExitCode
 
 GOOD = """\
 grid: {shape: [12, 10], size: [15 mm, 12.5 mm]}

@@ -17,10 +17,9 @@ from typing import Any
 
 from tetris_sim.commands.init import TEMPLATES, template_text
 from tetris_sim.config import Config, make_config, read_config
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.section_checks import KeyKind, keys_of, tags_of
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import TetrisError
+from tetris_sim.errors import ConfigMistakesError, TetrisError
 from tetris_sim.model.problem import Problem
 
 # seconds that one input may take on a busy machine; the longest of them takes two on a quiet one

@@ -16,9 +16,9 @@ from tests.unit.test_solve_implicit import device, step
 from tests.unit.test_solve_steady import arithmetic, solve
 from tetris_sim.apps.boundaries import coefficient, outside, properties
 from tetris_sim.apps.heat.model import HeatModel
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.loading import make_config
 from tetris_sim.config.sections.conditions import ForcedConvection, NaturalConvection
+from tetris_sim.errors import ConfigMistakesError
 from tetris_sim.model.formula import Node, Variable, evaluate
 
 __all__ = ["arithmetic", "device"]  # fixtures

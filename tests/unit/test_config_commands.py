@@ -17,12 +17,11 @@ from tetris_sim.__main__ import main
 from tetris_sim.commands import add_config_arguments, load
 from tetris_sim.commands.init import TEMPLATES, about, template_name, template_text
 from tetris_sim.config import Config, load_config
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.section_checks import KeyKind, keys_of, open_annotation, tags_of
 from tetris_sim.config.sections.conditions import FaceSection
 from tetris_sim.config.sections.quantities import Section
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.errors import ConfigError, ConfigMistakesError, ExitCode
 
 
 @pytest.fixture

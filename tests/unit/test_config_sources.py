@@ -12,11 +12,10 @@ import pytest
 
 from tests.support.config_cases import GOOD, changed, mistakes, read
 from tetris_sim.config import load_config, make_config, read_config
-from tetris_sim.config.errors import ConfigMistakesError, Mistake, SourcePosition
 from tetris_sim.config.sections.grid import GridSection
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ConfigMistakesError, Mistake, SourcePosition
 
 
 def test_a_file_is_read_with_or_without_a_byte_order_mark(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import tetris_sim as ts
-from tetris_sim.config.errors import ConfigMistakesError
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ConfigMistakesError
 
 CAPACITY = 800 * 400 * 0.02 * 0.02  # J/(m K)
 LOSS = 50 * 0.02  # W/(m K)

@@ -13,8 +13,7 @@ import tetris_sim as ts
 from tetris_sim.apps.pde.complex import as_text
 from tetris_sim.apps.pde.language import Language
 from tetris_sim.apps.time_functions import read_condition
-from tetris_sim.config.errors import ConfigMistakesError
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import ConfigError, ConfigMistakesError
 from tetris_sim.model.formula import ExpressionError
 from tetris_sim.model.grid import Grid
 

@@ -17,9 +17,8 @@ from tetris_sim.bench import candidates as cpu
 from tetris_sim.bench.result import BenchCase, MachineLimits
 from tetris_sim.commands import bench
 from tetris_sim.config import load_config
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.sections.conditions import FileInitial
-from tetris_sim.errors import ConfigError, ExitCode, NumericsError
+from tetris_sim.errors import ConfigError, ConfigMistakesError, ExitCode, NumericsError
 from tetris_sim.model.formula import FUNCTIONS, ExpressionError, compile_expression
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box

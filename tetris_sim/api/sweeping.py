@@ -37,11 +37,18 @@ from tetris_sim.api.sweep_workers import (
     row_of,
 )
 from tetris_sim.config import Config, load_config, make_config
-from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.overrides import Override
 from tetris_sim.config.sections.quantities import Every
 from tetris_sim.config.sections.schema import StatisticsSection
-from tetris_sim.errors import ConfigError, ExitCode, TetrisError
+from tetris_sim.errors import (
+    ConfigError,
+    ConfigMistakesError,
+    ExitCode,
+    KeyPath,
+    Mistake,
+    SourcePosition,
+    TetrisError,
+)
 from tetris_sim.outputs import results
 from tetris_sim.outputs.sweep_table import ENDED, ERROR, PLAN, TABLE
 from tetris_sim.support.files import atomic_text

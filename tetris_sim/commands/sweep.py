@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tetris_sim.commands import add_config_arguments, overrides
-from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.errors import ConfigError, ConfigMistakesError, ExitCode
 from tetris_sim.outputs.sweep_table import ERROR, NUMBER, TABLE
 from tetris_sim.scheduler.comm.communicator import open_executor
 from tetris_sim.scheduler.comm.peers import count_ranks

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tetris_sim.errors import ConfigMistakesError
+
 if TYPE_CHECKING:
-    from tetris_sim.config.errors import ConfigMistakesError
     from tetris_sim.config.loading import Config, load_config, make_config, read_config
 
 __all__ = ["Config", "ConfigMistakesError", "load_config", "make_config", "read_config"]
@@ -21,6 +22,6 @@ def __getattr__(name: str) -> Any:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     # Imported here, not above: `loading` imports the models, which import the sections (a cycle).
-    from tetris_sim.config import errors, loading
+    from tetris_sim.config import loading
 
-    return getattr(errors if name == "ConfigMistakesError" else loading, name)
+    return getattr(loading, name)

@@ -13,7 +13,6 @@ from typing import Any
 from tetris_sim.apps.boundaries import find_face, patches
 from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.apps.time_functions import read_condition
-from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.section_checks import keys_of, wanted
 from tetris_sim.config.sections.conditions import (
     OF_EQUATIONS,
@@ -41,6 +40,7 @@ from tetris_sim.config.sections.schema import (
     TimeSection,
 )
 from tetris_sim.config.sections.varying import Varying
+from tetris_sim.errors import Finding, KeyPath
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.scheduler.machine.machine import named_devices
 from tetris_sim.support.wording import describe, listed
@@ -51,12 +51,12 @@ _OF_EQUATIONS = ("euler", "rk2", "ssprk3", "rk4", "leapfrog", "rkl2", "milstein"
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
-    """Refuse graded cells except for bodies (`model.type: heat`)."""
-    if grid.graded and model.type != "heat":
+    """Refuse cells that differ for models whose weights are the same everywhere."""
+    if grid.graded and model.type not in ("heat", "pde"):
         yield Finding(
             ("grid", "graded"),
             f"model.type: {model.type} makes the same step at every point, so its cells are alike; "
-            "leave graded out",
+            "take model.type: heat or pde, or leave graded out",
             at_key=True,
         )
     if grid.system.is_curved and model.type == "stencil":

@@ -22,7 +22,6 @@ from tetris_sim.config.checks import (
     check_together,
     mixed_units,
 )
-from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, SourcePosition
 from tetris_sim.config.overrides import (
     Override,
     apply_defaults,
@@ -40,7 +39,14 @@ from tetris_sim.config.yaml import (
     read_yaml,
     write_yaml,
 )
-from tetris_sim.errors import TetrisError, UnstableStepError
+from tetris_sim.errors import (
+    ConfigMistakesError,
+    Finding,
+    Mistake,
+    SourcePosition,
+    TetrisError,
+    UnstableStepError,
+)
 from tetris_sim.model.problem import Problem
 from tetris_sim.support.wording import label, svg, table
 

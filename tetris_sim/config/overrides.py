@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.sections.schema import Request, split_devices
 from tetris_sim.config.yaml import read_yaml
-from tetris_sim.errors import ConfigError
+from tetris_sim.errors import (
+    ConfigError,
+    ConfigMistakesError,
+    KeyPath,
+    Mistake,
+    SourcePosition,
+)
 from tetris_sim.support.wording import describe
 
 Numbers = npt.NDArray[np.float64]

@@ -19,7 +19,6 @@ import annotated_types
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.sections.grid import GridSection
 from tetris_sim.config.sections.quantities import (
     ANGLES,
@@ -29,6 +28,7 @@ from tetris_sim.config.sections.quantities import (
     split_unit,
 )
 from tetris_sim.config.sections.varying import Varying
+from tetris_sim.errors import Finding, KeyPath
 from tetris_sim.support.wording import describe, likely, listed, suggestion
 
 # "of at most 2147483647" would only distract from a message about something else.

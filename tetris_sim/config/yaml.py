@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
 from tetris_sim.config.sections.units import as_text
+from tetris_sim.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
 from tetris_sim.support.wording import describe
 
 # Limits of a configuration text, far above any real one: reading it must not exhaust memory.
