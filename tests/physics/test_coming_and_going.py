@@ -20,6 +20,7 @@ from tests.support.thread_ranks import run_ranks
 from tetris_sim.commands import sources
 from tetris_sim.config import make_config
 from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.model.adjoint import why_not_transposed
 from tetris_sim.model.slab import Slab
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.scheduler.comm.communicator import Communicator
@@ -352,6 +353,12 @@ def test_what_cannot_be_is_refused() -> None:
     )
     # A time that no step can end at.
     assert "within a step" in _mistakes(time={"t_end": None, "steps": 1000, "dt": "0.0031 s"})
+
+
+def test_no_gradient_passes_over_what_comes_and_goes() -> None:
+    for config in (BEADS, BURNING):
+        problem = make_config(config, environ={}).build()
+        assert "come and go" in str(why_not_transposed(problem))
 
 
 def test_what_is_named_has_to_be_there_at_some_time() -> None:

@@ -120,6 +120,8 @@ def why_not_transposed(problem: Problem) -> str | None:
         return "k(T), c(T), melting and radiation inside of a body change what it conducts"
     if problem.signals:
         return "a controller decides while the run goes on"
+    if problem.phases is not None:
+        return "cells come and go in this body, which its steps do not say"
     if not equations:
         return None
 
