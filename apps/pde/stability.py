@@ -295,8 +295,9 @@ class _Samples:
 
     def digest(self, *more: object) -> str:
         """SHA-256 of all that is read here, and of more, in hexadecimal."""
-        levels = *self._levels, self._formulas
-        said = [[*it] for it in (*levels, self._arrays, self._fields, self._second, self._given)]
+        levels = [*self._levels, self._formulas]
+        said: list[Any] = [[*it] for it in levels]
+        said += [[*self._arrays], self._fields, self._second, self._given]
         trees = tuple(tree for level in levels for tree in level.values())
         said += [structure_of(trees), [self._taps, self._boxes, self._grid.shape, more]]
         found = hashlib.sha256(repr(said).encode())
@@ -307,7 +308,7 @@ class _Samples:
         for box, state in zip(self._boxes, self._states, strict=True):
             places = [self._grid.coordinates(axis, *ends) for axis, ends in enumerate(box)]
             for values in (state, *places, *(array(box) for array in self._arrays.values())):
-                found.update(np.ascontiguousarray(values, np.float64))
+                found.update(np.asarray(values, np.float64).tobytes())
         return found.hexdigest()
 
     def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
