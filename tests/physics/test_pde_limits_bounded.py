@@ -195,3 +195,27 @@ def test_arrays_may_grow_if_they_are_allowed_to() -> None:
     np.testing.assert_allclose(
         found, u + 0.7 * (np.roll(u, 1) - 2 * u + np.roll(u, -1)), atol=1e-14
     )
+
+
+def test_limits_are_kept_for_what_is_the_same_and_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stability, "_FOUND", {})
+
+    def found(equation: str, start: Any, time: Any, **more: Any) -> int:
+        config({"u": field(equation, start)}, time={"steps": 3, **time}, **more).build()
+        return len(stability._FOUND)
+
+    wave, auto = "sin(2*pi*x/Lx)", {"scheme": "euler"}
+    assert found("laplace(u) - u**3", wave, auto) == 1
+    assert found("laplace(u) - u**3", wave, auto) == 1
+    others: list[tuple[Any, ...]] = [
+        ("laplace(u) - u**3", "2*sin(2*pi*x/Lx)", auto),
+        ("laplace(u) - 2*u**3", wave, auto),
+        ("laplace(u) - x*u**3", wave, auto),
+        ("laplace(u) - t*u**3", wave, auto),
+        ("laplace(u) - u**3", wave, {"scheme": "rk4"}),
+    ]
+    for count, other in enumerate(others, 2):
+        assert found(*other) == count
+    assert found("laplace(u) - u**3", wave, auto, shape=(40, 40)) == len(others) + 2
