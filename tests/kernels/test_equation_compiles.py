@@ -61,7 +61,7 @@ def test_each_function_of_a_loop_is_compiled_once_and_none_counts_references(
 
 
 def test_nothing_is_collected_while_numba_compiles_and_again_afterwards() -> None:
-    def stray(x):
+    def stray(x: Any) -> Any:
         return x.no_such_thing
 
     listener = Compiled()
