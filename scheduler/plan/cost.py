@@ -269,6 +269,7 @@ def seconds_per_step(cut: Decomposition, crew: WorkerTable, block: int) -> float
 
 BLOCK_SECONDS = 0.2  # between two checks of signals, progress bar and clock
 _MAX_BLOCK = 1 << 20
+_MOST_STEPS = 64  # of a block, where each is made of nobody knows how many substeps
 # Largest share of redundant work for which the block is rounded to the method's depth.
 _REDUNDANT = 0.05
 
@@ -410,7 +411,24 @@ def asked_block(problem: Problem, compute: ComputeSection) -> int | None:
     return None if compute.time_block == "auto" else compute.time_block
 
 
-def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
+def block_of_substeps(problem: Problem, seconds_per_step: float) -> int:
+    """Steps between two looks at clock and signals where one worker has all points and looks at
+    errors by itself.
+
+    Args:
+        problem: whose steps may be made of substeps.
+        seconds_per_step: of one substep [s].
+    """
+    substeps = problem.substeps
+    if substeps is None or not substeps.adaptive or not problem.system.is_local:
+        return 1
+    # How many substeps there are is not known: as many as of the length that is tried first, and
+    # four times as many for what is rejected or shorter.
+    likely = 4 * max(1.0, problem.dt / substeps.first)
+    return min(_MOST_STEPS, max(1, int(BLOCK_SECONDS / (likely * seconds_per_step))))
+
+
+def why_adaptive(problem: Problem, block: int = 1) -> tuple[Reason, ...]:
     """Reason for the block of adaptive steps, whose number is unknown in advance; none for fixed
     steps.
     """
@@ -425,6 +443,10 @@ def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
     sentence = (
         f"time.tolerance: each step of {problem.dt:.6g} s is made of substeps with errors of "
         f"{substeps.tolerance:g} at most; how many is known afterwards, and the times here are "
-        "those of one each. All workers look at the errors after each, so blocks have one step."
+        "those of one each. "
     )
+    if block > 1:
+        sentence += f"One worker has all points, so a block has {block} steps."
+    else:
+        sentence += "All workers look at the errors after each, so blocks have one step."
     return about("block", (sentence,))

@@ -33,6 +33,7 @@ from tetris_sim.scheduler.facts.shares import (
 from tetris_sim.scheduler.plan.cost import (
     asked_block,
     block_alone,
+    block_of_substeps,
     block_of_teams,
     responsive_block,
     scheme_of,
@@ -166,6 +167,9 @@ def draft_plan(
         overlapped=_begin_inside(problem, best, shares),
         ahead=_beside_host(shares),
     )
+    if len(shares) == 1 and plan.scheme == "adaptive":
+        block = block_of_substeps(problem, plan.seconds_per_step)
+        plan = dataclasses.replace(plan, time_block=block)
     # Devices first, then what was chosen for each of them, then the division.
     reasons = (
         *(offer.reasons[0] for offer in offers),
@@ -174,7 +178,7 @@ def draft_plan(
         *_why_divided_so(work, options, best, shares, asked),
         *(about("block", (_BESIDE,)) if plan.overlapped else ()),
         *(about("block", (_AHEAD,)) if plan.ahead else ()),
-        *why_adaptive(problem),
+        *why_adaptive(problem, plan.time_block),
         describe_copy(copy=plan.copy_for_checkpoints),
     )
     return Draft(plan, reasons)

@@ -20,7 +20,7 @@ from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.equations import steppers
 from tetris_sim.cpu_kernels.equations.steppers import CpuSubstepStepper
 from tetris_sim.cpu_kernels.equations.tables import scalar_program
-from tetris_sim.errors import UnsupportedError
+from tetris_sim.errors import NumericsError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.plain.method import GpuPlainMethod as GpuPlain
 from tetris_sim.model.formula import compile_expression, evaluate_each
@@ -29,6 +29,7 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.model.step_control import Controller, Counted
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
+from tetris_sim.simulation import workers as fleets
 from tetris_sim.simulation.loop import open_simulation
 from tetris_sim.simulation.workers import WorkerGroup
 
@@ -148,6 +149,34 @@ def test_compiled_substeps_are_those_of_python(
     assert run.counted.made > problem.steps
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, expected)
+
+
+def test_several_steps_are_made_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, calls = problem_of("rk2", dt=0.1, t_end=3.0), list[int]()
+    divide = CpuSubstepStepper.divide
+
+    def counted(self: CpuSubstepStepper, steps: Any, tolerance: float) -> None:
+        calls.append(len(steps))
+        divide(self, steps, tolerance)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(CpuSubstepStepper, "divide", counted)
+        found, run = solved(problem, ComputeSection(method="cpu.plain", threads=1))
+    assert calls == [30]
+    assert 30 <= run.plan.time_block <= 64
+    expected, told = in_python(problem, monkeypatch)
+    assert run.counted == told.counted
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_step_that_cannot_be_made_is_told_by_its_own_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In the fourth step the square root of a time is none any more.
+    monkeypatch.setattr(fleets, "cause_of", lambda *given: f" Begun in {given[2:]}.")
+    problem = problem_of("rk2", source="sqrt(3.5 - t)", dt=1.0)
+    with pytest.raises(NumericsError, match=r"at t = 3.5 s.* Begun in \(1, 3\)"):
+        solved(problem, ComputeSection(method="cpu.plain", threads=1))
 
 
 def test_repeated_steps_on_several_threads_have_the_same_bits(threads: int) -> None:

@@ -80,7 +80,7 @@ class FittedParameter:
 
     def as_plain(self) -> dict[str, Any]:
         """The same for JSON, which has no nan."""
-        return asdict(self) | ({} if math.isfinite(self.error) else {"error": None})
+        return asdict(self) | {"error": _finite(self.error)}
 
 
 @dataclass(frozen=True)
@@ -438,10 +438,9 @@ class _Misfit:
         gain = _LEAST_GAIN if len(self._unknowns[-1].shape) else _ENOUGH**2 / len(off)
         options = {"maxiter": _MOST_GRADIENTS, "ftol": gain, "gtol": 1e-6, "maxcor": 20}
         ends = [(0.0, 1.0)] * len(self.begin)
-        if first > 0:
-            given: dict[str, Any] = {"jac": True, "bounds": ends, "options": options}
-            if minimize(part, self.begin, method="L-BFGS-B", **given).status == 1:
-                log.warning("The fit was ended after %d runs; see its residuals.", self.count)
+        given: dict[str, Any] = {"jac": True, "bounds": ends, "options": options}
+        if first > 0 and minimize(part, self.begin, method="L-BFGS-B", **given).status == 1:
+            log.warning("The fit was ended after %d runs; see its residuals.", self.count)
         return best[0][1], best[0][2]
 
     def fields_at(self, shares: Numbers) -> dict[str, Numbers]:
@@ -539,14 +538,16 @@ def _fitted(
         told.append("it is at an end of its range: widen it")
 
     # The error as that of the value itself, by the slope of its scale.
-    spread = float(own.slopes(np.float64(share))) * error
-    return FittedParameter(
-        own.key, own.at(share), spread, own.at(low), own.at(high), "; ".join(told)
-    )
+    spread, said = float(own.slopes(np.array(share))) * error, "; ".join(told)
+    return FittedParameter(own.key, own.at(share), spread, own.at(low), own.at(high), said)
 
 
 def _default(config: Source) -> Path:
     return Path("fits") / (Path(config).stem if isinstance(config, str | Path) else "fit")
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
 
 
 def _write(result: FitResult) -> None:
@@ -559,7 +560,7 @@ def _write(result: FitResult) -> None:
     # Plain numbers for programs, a page for people.
     said = {
         "parameters": [it.as_plain() for it in result.parameters],
-        "correlations": np.where(np.isfinite(it := result.correlations), it, None).tolist(),
+        "correlations": [[_finite(x) for x in row] for row in result.correlations.tolist()],
         "deviation": result.deviation,
         "runs": result.runs,
         "derivatives": result.derivatives,
@@ -583,8 +584,7 @@ def _write(result: FitResult) -> None:
         np.save(result.directory / f"{name}.npy", values)
         figure = matplotlib.figure.Figure(figsize=(7, 3.5), layout="constrained")
         axes = figure.subplots()
-        # Of a body its middle plane.
-        plane = values[len(values) // 2] if values.ndim == 3 else values
+        plane = values[len(values) // 2] if values.ndim == 3 else values  # of a body the middle
         if plane.ndim == 1:
             axes.plot(plane)
         else:

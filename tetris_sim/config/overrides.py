@@ -186,7 +186,7 @@ class FitRange:
 
     def at(self, share: float) -> float:
         """The value at a share of the way, by equal factors where both ends are above 0."""
-        return float(self.all_at(np.float64(share)))
+        return float(self.all_at(np.array(share)))
 
     def all_at(self, shares: Numbers) -> Numbers:
         """The same of an array of shares."""

@@ -216,18 +216,27 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
 
     only = fleet.workers[0].stepper if len(fleet.workers) == fleet.ranks.size == 1 else None
     alone = only if isinstance(only, Divider) and only.divides else None
-    spans = ((begin(step), begin(step + 1)) for step in range(fleet.step, fleet.step + steps))
-    for low, high in (it for span in spans for it in equations.stretches(*span)):
-        controller = Controller(low, high, substeps.first, substeps.order, fleet.counted)
-        before = _peaks(fleet)[0] if alone is None else np.empty(0)
+    controllers = [
+        Controller(low, high, substeps.first, substeps.order, fleet.counted)
+        for step in range(fleet.step, fleet.step + steps)
+        for low, high in equations.stretches(begin(step), begin(step + 1))
+    ]
+    # One worker makes the substeps of all steps without a look from here.
+    while alone is not None and controllers:
+        if controllers[0].stuck:
+            on_root(fleet.ranks, functools.partial(_refuse_stuck, controllers[0], fleet))
+        with fleet.clock.phase("compute"):
+            alone.divide(controllers, substeps.tolerance)
+        fleet.counted = controllers[0].counted
+        controllers = [it for it in controllers if not it.ended]
+
+    for controller in controllers:
+        controller.counted = fleet.counted
+        before = _peaks(fleet)[0]
         stale = True  # halos, which a substep leaves as they are
         while not controller.ended:
             if controller.stuck:
                 on_root(fleet.ranks, functools.partial(_refuse_stuck, controller, fleet))
-            if alone is not None:
-                with fleet.clock.phase("compute"):
-                    alone.divide([controller], substeps.tolerance)
-                continue
             if stale:
                 with fleet.clock.phase("exchange"):
                     fleet.exchange.swap(fleet.workers)
@@ -289,9 +298,11 @@ def _substepper(worker: Worker) -> Substepper:
 
 def _refuse_stuck(controller: Controller, fleet: WorkerGroup) -> None:
     # The state is that before the substep, of which one worker has all points.
-    cause, state = "", fleet.workers[0].stepper.interior
+    cause, state, step = "", fleet.workers[0].stepper.interior, fleet.step
+    while fleet.problem.time(step + 1) <= controller.time:
+        step += 1  # of the block, of which some steps are complete
     if len(fleet.workers) == fleet.ranks.size == 1:
-        cause = cause_of(fleet.problem, state, 1, fleet.step)
+        cause = cause_of(fleet.problem, state, 1, step)
     msg = (
         f"no substep is short enough at t = {controller.time:.10g} s: the last one that was tried "
         f"still has an error above time.tolerance.{cause} Do the fields grow without end there, or "
