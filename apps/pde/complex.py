@@ -9,10 +9,10 @@ like any others, so every scheme, method and device computes them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from tetris_sim.apps.time_functions import formula
+from tetris_sim.apps.time_functions import formula, names_in
 from tetris_sim.config.sections.conditions import ExpressionInitial, InitialSection, RunInitial
 from tetris_sim.config.sections.varying import COMPLEX_FUNCTIONS
 from tetris_sim.model.formula import (
@@ -33,7 +33,8 @@ Pair = tuple[Node, Node | None]  # real and imaginary part; None for 0
 _ZERO, _ONE = Constant(0.0), Constant(1.0)
 # Of sums and differences of neighbours, each part is that of the part; other arguments are real.
 _LINEAR_SINCE: Mapping[str, int] = {"advect": -1, "div_grad": 1, "shift": 0}
-_NONLINEAR = ("flux", "div", "noise")
+_FLUXES = ("flux", "div")
+_NONLINEAR = (*_FLUXES, "noise")
 _MOST_FACTORS = 16  # of a power that is multiplied out
 
 
@@ -118,8 +119,40 @@ def _parts(part: Node, pairs: Mapping[str, Pair], visit: Callable[[Node], Pair])
             square = _square(*visit(of))
             return square if n == 2.0 else _multiply(square, square)
         case Operation(name, arguments):
-            return _operation(part, name, [visit(it) for it in arguments])
+            each = [visit(it) for it in arguments]
+            if name.partition("(")[0] in _FLUXES and any(b is not None for _, b in each):
+                return _flux(name, each, pairs)
+            return _operation(part, name, each)
     return part, None
+
+
+def _flux(name: str, of: Sequence[Pair], pairs: Mapping[str, Pair]) -> Pair:
+    """What flows where both parts of what is carried flow by themselves."""
+    # A flux looks where waves come from, by the sign of a speed: numbers with an order. Each part
+    # has a speed of its own if nothing of the other one is in it.
+    fields = [
+        (real.name, imaginary.name)
+        for real, imaginary in pairs.values()
+        if isinstance(real, Variable) and isinstance(imaginary, Variable)
+    ]
+
+    apart = all(b is not None or a == _ZERO for a, b in of)
+    for a, b in of:
+        apart = apart and not any(
+            other in names_in(a) or (b is not None and own in names_in(b)) for own, other in fields
+        )
+    if not apart:
+        plain = name.partition("(")[0]
+        msg = (
+            f"{plain} takes complex numbers where their parts flow apart, as in {plain}(v*u) of a "
+            "real v: which way waves come from is told by real speeds. Write it for both parts, "
+            f"{plain}(..., real(u), speed) + 1j*{plain}(..., imag(u), speed)"
+        )
+        raise ComplexError(msg, plain)
+    return (
+        Operation(name, tuple(a for a, _ in of)),
+        Operation(name, tuple(b or _ZERO for _, b in of)),
+    )
 
 
 def _operation(part: Operation, name: str, of: list[Pair]) -> Pair:

@@ -240,7 +240,8 @@ def test_initial_values_of_both_parts() -> None:
         ("1j*V*psi", "1j*W*psi", "model.fields.psi.equation", "unknown name 'W'"),
         ("1j*V*psi", "1j*erf(psi)", "model.fields.psi.equation", "erf takes no complex"),
         ("1j*V*psi", "where(psi > 1, 1, 0)", "model.fields.psi.equation", "have no order"),
-        ("1j*V*psi", "flux(psi, psi)", "model.fields.psi.equation", "flux takes no complex"),
+        ("1j*V*psi", "flux(psi**2, psi)", "model.fields.psi.equation", "parts flow apart"),
+        ("1j*V*psi", "flux(2j*psi, psi)", "model.fields.psi.equation", "parts flow apart"),
         ("complex: true", "complex: 3", "model.fields.psi.complex", "true or false is wanted"),
         ("2j*y)", "2j*w)", "model.fields.psi.initial.expression", "unknown name 'w'"),
         ("type: expression,", "type: expresion,", "model.fields.psi.initial.type", "expresion"),
@@ -283,3 +284,27 @@ def test_what_does_not_fit_is_refused() -> None:
     assert "write real(...)" in said
     with pytest.raises(ConfigError, match="of real numbers are wanted"):
         solve_pde({"u": np.ones(8) * 1j}, {"u": "laplace(u)"}, 3, dt=0.1)
+
+
+@pytest.mark.parametrize(
+    ("whole", "part"),
+    [
+        ("-flux((1 + x/40)*u, limiter: van_leer)", "-flux((1 + x/40)*U, limiter: van_leer)"),
+        ("-flux(2*u, u)", "-flux(2*U, U)"),
+        (
+            "laplace(u) - flux(u*w**2, u, limiter: minmod)",
+            "laplace(U) - flux(U*w**2, U, limiter: minmod)",
+        ),
+    ],
+)
+def test_both_parts_of_a_flux_flow_as_real_numbers(whole: str, part: str) -> None:
+    phase = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    given: dict[str, Any] = {"spacing": 1.0, "faces": {"x": {"type": "periodic"}}}
+    given |= {"t_end": 1.0, "dt": 0.05}
+    w = 1 + 0.3 * np.sin(phase)
+    found = solve_pde({"u": np.exp(1j * phase), "w": w}, {"u": whole, "w": "0"}, **given)
+    for take in ("real", "imag"):
+        own = {"U": getattr(np.exp(1j * phase), take), "w": w}
+        real = solve_pde(own, {"U": part, "w": "0"}, **given)
+        assert np.array_equal(getattr(found.field("u"), take), real.field("U"))
+    assert abs(found.field("u").sum() - np.exp(1j * phase).sum()) < 1e-12

@@ -234,6 +234,7 @@ class _Bench:
                 # One device alone is both the first strong and the first weak row.
                 if mode == "weak" and count == 1:
                     continue  # the same run as strong
+
                 grown = shape if mode == "strong" else (*shape[:-1], shape[-1] * count)
                 row = self._row(name, mode, problem, grown, steps, count)
                 alone = alone or row
