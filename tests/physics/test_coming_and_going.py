@@ -528,7 +528,8 @@ def test_what_is_repeated_is_what_its_copies_are() -> None:
     assert one.phases
     whole = tuple((0, n) for n in problem.grid.shape)
     for phase in range(7):
-        found, wanted = (it.phases.make(phase).body.medium for it in (problem, one))
+        both = problem.phases.make(phase), one.phases.make(phase)
+        found, wanted = (it.body.medium for it in both)
         names = [np.array(it.names)[it.ids(whole)] for it in (found, wanted)]
         np.testing.assert_array_equal(*names)
 
@@ -616,7 +617,7 @@ def test_a_bead_has_its_section_and_bends_around_corners() -> None:
     # Half-way it is where the tool has been, but for half a piece.
     bead["section"] = "rectangle"
     found = _cells({"from": 1, "bead": bead}, [0.02, 0.02, 0.008], 2.0)
-    assert found.any(axis=(0, 1)).nonzero()[0].tolist() == [4, 5, 6, 7, 8, 9, 10]
+    assert np.flatnonzero(found.any(axis=(0, 1))).tolist() == [4, 5, 6, 7, 8, 9, 10]
     # Without a height it is round, also beside a surface that cuts cells.
     del bead["height"], bead["section"]
     found = _cells(
