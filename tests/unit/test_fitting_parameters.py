@@ -252,7 +252,7 @@ def test_the_derivative_of_a_fit_is_that_of_gradient() -> None:
     middle = ranges[1].at(0.5)
     found = ts.gradient(config, None, ["s", "D"], data=data, changes={"model.constants.D": middle})
     assert total == found.value  # a constant field is not rough
-    assert slopes[0] == found["D"] * ranges[1].slopes(np.float64(0.5))
+    assert slopes[0] == found["D"] * ranges[1].slopes(np.array(0.5))
     assert np.array_equal(slopes[1:], 2 * found["s"])
 
     # With the Tikhonov term, against differences along a direction.
