@@ -41,10 +41,9 @@ from tetris_sim.model.stencil import Offset, Stencil, chain_order
 # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
 _WINDOW = 16
 _IMPORTS = (
-    "from numba import carray",
     "from numba.core import types",
     "",
-    "from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc",
+    "from tetris_sim.cpu_kernels.compiled.intrinsics import cfunc, njit",
 )
 _NUMBERS = "base, plane, last_plane, row, last_row, column, last_column, pitch0, pitch1"
 
@@ -139,12 +138,7 @@ def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     ]
 
     lines += [
-        *_head("u_first, v_first, weights_first"),
-        "    # Nobody looks at the length of these arrays: indices are not checked.",
-        (
-            "    u, v, weights = carray(u_first, (1,)), carray(v_first, (1,)), "
-            "carray(weights_first, (1,))"
-        ),
+        *_head("u, v, weights"),
         "    for i in range(plane, last_plane):",
         "        for j in range(row, last_row):",
         "            p = base + i * pitch0 + j * pitch1 + column",
