@@ -25,7 +25,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Age]]:
     path = tmp_path_factory.mktemp("long_life") / "told.json"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "40", "--outputs", "100", "--json", str(path)],
-        env=os.environ,
+        # What glibc keeps for threads, or does not give back at once, is no growth.
+        env=os.environ | {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"},
         capture_output=True,
         text=True,
         check=False,
@@ -38,7 +39,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Age]]:
 def test_many_simulations_hold_what_a_few_do(told: dict[str, list[Age]]) -> None:
     ages = told["simulations"]
     assert [it.count for it in ages] == list(range(4, 41, 4))
-    assert grown(ages[3:], "memory_kib") < 12 * MIB  # 24 more
+    assert grown(ages[3:], "memory_kib") < 4 * MIB  # 24 more
     assert {it.descriptors for it in ages[1:]} == {ages[1].descriptors}
     assert {it.threads for it in ages[1:]} == {ages[1].threads}
 
