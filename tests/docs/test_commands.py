@@ -1,6 +1,6 @@
 """README and the user guide do what they say: commands and Python blocks are run in order, each
 document in a folder. Those of the README are typed into a shell, as a newcomer does; of the guide the
-program runs as a copy of this process, which has loaded it, unless a shell has more to do.
+program runs as a copy of a process that has loaded it, unless a shell has more to do.
 
 In a ```console block a line that begins with `$ ` is a command, and the lines below it must occur
 in its output in that order (`...` stands for anything). `<!-- not run: reason -->` before a block
@@ -11,6 +11,7 @@ model whole configurations. The folder has the examples/.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shlex
@@ -21,11 +22,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from tests.support.failing_files import forked
+from tetris_sim.__main__ import main
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError
 
@@ -35,6 +35,8 @@ BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^>]*) -->\n\s*)?^```(?P<language>console|python|yaml)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+COPIES = multiprocessing.get_context("forkserver")
+COPIES.set_forkserver_preload(["tetris_sim.__main__", "tetris_sim.simulation.launch"])
 SHELL = set("|&;<>$`*?~\\\n")  # what is not for the program
 
 
@@ -104,17 +106,30 @@ def in_a_shell(command: str, folder: Path) -> tuple[int, str]:
 
 
 def in_a_copy(command: str, folder: Path) -> tuple[int, str]:
-    """The same of a fork of this process."""
-
-    def arm() -> None:
-        os.chdir(folder)
-        os.environ.update(PYTHONPATH=str(ROOT), COLUMNS="120")
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        np.seterr(all="warn")  # as outside of tests
-
+    """The same of a copy of a process that has loaded the program and done nothing else: one that
+    has computed cannot be copied where OpenMP has made threads.
+    """
     with tempfile.NamedTemporaryFile("r") as log:
-        code = forked(shlex.split(command)[1:], Path(log.name), arm)
-        return code, log.read()
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+        words = shlex.split(command)[1:]
+        copy = COPIES.Process(target=run_program, args=(words, log.name, folder, environment))
+        copy.start()
+        copy.join()
+        assert copy.exitcode is not None
+        return copy.exitcode, log.read()
+
+
+def run_program(words: list[str], log: str, folder: Path, environment: dict[str, str]) -> None:
+    """Be a process that runs the program, with what it says in a file."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    out = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream in (1, 2):
+        os.dup2(out, stream)
+    sys.argv = ["tetris-sim", *words]
+    sys.exit(main(words))
 
 
 def run_console(block: Block, folder: Path, *, as_typed: bool) -> None:
