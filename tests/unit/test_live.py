@@ -87,6 +87,7 @@ class Seeing(Viewer):
     def __init__(self, session: Session) -> None:
         super().__init__(lambda: None)
         self.session, self.told = session, list[dict[str, Any]]()
+        self._left: list[dict[str, Any]] = []  # a picture that came with what was waited for
         session.ask(self, {"do": "join"})
 
     def ask(self, do: str, **rest: Any) -> None:
@@ -98,12 +99,15 @@ class Seeing(Viewer):
         while time.monotonic() < end:
             new = [json.loads(note) for note in self.take_notes()]
             self.told += new
+            new += self._left
+            self._left = []
             if (frame := self.take()) is not None:
                 (length,) = struct.unpack("<I", frame[:4])
                 head = json.loads(frame[4 : 4 + length])
                 values = np.frombuffer(frame, "<f4", offset=4 + length).reshape(head["shape"])
                 new.append({"note": "frame", **head, "values": values})
             if found := [it for it in new if holds(it)]:
+                self._left = [it for it in new if it["note"] == "frame" and not holds(it)]
                 return dict(found[-1])
             time.sleep(0.002)
         raise AssertionError(self.told)
