@@ -47,7 +47,8 @@ def test_many_simulations_hold_what_a_few_do(told: dict[str, list[Age]]) -> None
 def test_many_outputs_and_checkpoints_hold_what_a_few_do(told: dict[str, list[Age]]) -> None:
     ages = told["outputs"]
     assert [it.count for it in ages] == list(range(10, 101, 10))
-    assert grown(ages[3:], "memory_kib") < 12 * MIB
+    # With the last output the run ends, which loads what draws its pictures.
+    assert grown(ages[3:-1], "memory_kib") < 4 * MIB
     # The watcher loads while the first are written; what it draws grows to forty characters.
     assert grown(ages[5:], "watcher_kib") < 12 * MIB
     assert max(it.descriptors for it in ages) <= min(it.descriptors for it in ages) + 4
