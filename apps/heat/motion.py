@@ -78,7 +78,7 @@ class BeadSection(Section):
     strip of its width in 2D, and round in 3D.
     """
     section: Literal["rectangle", "ellipse", "parabola"] = "rectangle"
-    """What a bead of width and height looks like along its path."""
+    """The shape across the path, of a bead of width and height."""
 
 
 class RepeatSection(Section):

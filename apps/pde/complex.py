@@ -127,7 +127,7 @@ def _parts(part: Node, pairs: Mapping[str, Pair], visit: Callable[[Node], Pair])
 
 
 def _flux(name: str, of: Sequence[Pair], pairs: Mapping[str, Pair]) -> Pair:
-    """What flows where both parts of what is carried flow by themselves."""
+    """The flux where both parts of what is carried flow by themselves."""
     # A flux looks where waves come from, by the sign of a speed: numbers with an order. Each part
     # has a speed of its own if nothing of the other one is in it.
     fields = [

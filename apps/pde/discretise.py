@@ -31,11 +31,12 @@ from tetris_sim.apps.pde.operators import (
     Advection,
     area_weight,
     as_plate,
-    at_face,
     face_weight,
     linear,
+    mean_at_face,
     order_of,
     rewritten,
+    share_at_face,
 )
 from tetris_sim.apps.pde.simplify import (
     BUILT,
@@ -72,7 +73,6 @@ _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any met
 _MOST_LEVELS = 16
 _FARTHEST = 8  # points away that `shift` reads; halos are as wide in every stage
 # Twice the harmonic mean over 2 of what two cells let through; nothing, if one of them does.
-_IN_SERIES = "where(a*b > 0, 4*a*b/(a + b), 0)"
 _SMALL = 64  # powers up to it are products
 
 
@@ -486,7 +486,8 @@ class Discretiser:
             if harmonic:
                 sides = [_along(axis, face + j, self.space.ndim) for j in (0, 1)]
                 low, high = map(point, sides if sign > 0 else sides[::-1])
-                series = self._between(axis, face, *map(conductivity, sides), harmonic=True)
+                ends = [*map(conductivity, sides)]
+                series = self._between(axis, face, ends, harmonic=True)
                 flow = Operation("multiply", (series, Operation("subtract", (high, low))))
                 return self._weighed(face_weight, axis, face, flow)
             parts = [
@@ -500,7 +501,7 @@ class Discretiser:
             between = parts[0][1]
             if self._letter(axis) in self.space.uneven:
                 ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
-                between = self._between(axis, face, *ends, harmonic=False)
+                between = self._between(axis, face, ends, harmonic=False)
             if len(mean) > 2 and names_in(k) & self.closures.keys():
                 ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
                 between = bounded_mean(between, ends[0], ends[1], 0.5 / parts[0][0])
@@ -526,15 +527,12 @@ class Discretiser:
     def _letter(self, axis: int) -> str:
         return AXIS_NAMES[self.space.ndim - 1 - axis]
 
-    def _between(self, axis: int, face: int, a: Node, b: Node, *, harmonic: bool) -> Node:
+    def _between(self, axis: int, face: int, ends: Sequence[Node], *, harmonic: bool) -> Node:
         """Twice the mean of both sides of a face."""
-        share = at_face(self._letter(axis), face, self.space.uneven)
-        if share is None:
-            return formula(_IN_SERIES, a=a, b=b)
-        s = tap(self.hoist.coefficient(share), (0,) * self.space.ndim)
-        # Two unequal parts in series, or the straight line between the two centres.
-        text = "where(a*b > 0, 2*a*b/(a + s*(b - a)), 0)" if harmonic else "2*(a + s*(b - a))"
-        return formula(text, a=a, b=b, s=s)
+        share = share_at_face(self._letter(axis), face, self.space.uneven)
+        if share is not None:
+            share = tap(self.hoist.coefficient(share), (0,) * self.space.ndim)
+        return mean_at_face(*ends, share, harmonic=harmonic, scale=2.0)
 
     def _weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
         """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""

@@ -28,7 +28,7 @@ from tetris_sim.apps.pde.fluxes import (
     parts_of,
     per_spacing,
 )
-from tetris_sim.apps.pde.operators import at_face, of_cell
+from tetris_sim.apps.pde.operators import mean_at_face, of_cell, share_at_face
 from tetris_sim.apps.pde.simplify import (
     ONE,
     Dependence,
@@ -261,10 +261,11 @@ class _Flows:
             inner = of if name != "biharmonic" else Operation("laplace", (of,))
             return self._slope(inner, axis, face)
         if name == "div_grad":
-            mean = self._mean(of, axis, face)
-            if option == "mean=harmonic)":
-                ends = {k: self._at(of, axis, face + j) for j, k in enumerate("ab")}
-                mean = formula("where(a*b > 0, 2*a*b/(a + b), 0)", **ends)
+            mean, harmonic = self._mean(of, axis, face), option == "mean=harmonic)"
+            share = share_at_face(letter, face, self.by.uneven)
+            if harmonic or share is not None:
+                ends = [self._at(of, axis, face + j) for j in (0, 1)]
+                mean = mean_at_face(*ends, share, harmonic=harmonic)
             slope = self._slope(part.arguments[1], axis, face)
             return Operation("multiply", (mean, slope))
         if name == "advect":
@@ -363,10 +364,7 @@ class _Flows:
         return self._staggered(of, axis, face, "g*(b - a)/h", "", h=h, g=g)
 
     def _mean(self, of: Node, axis: int, face: int) -> Node:
-        letter = AXIS_NAMES[self.walls[0].ndim - 1 - axis]
-        share = at_face(letter, face, self.by.uneven)
-        if share is not None:
-            return self._staggered(of, axis, face, "a + s*(b - a)", "", s=share)
+        # Of what is carried halves on unequal cells too: so its waves swing, and do not grow.
         return self._staggered(of, axis, face, "(a + b)/2", "(9*(a + b) - (c + d))/16")
 
     def _staggered(self, of: Node, axis: int, face: int, near: str, far: str, **more: Node) -> Node:

@@ -231,36 +231,33 @@ def _by_letters(node: Operation, axes: Sequence[str], names: Sequence[str]) -> N
 
 
 def _on_cells(node: Operation, uneven: frozenset[str]) -> Node | None:
-    """A difference along axes whose cells differ in width, by differences to both neighbours; None
+    """A difference along axes whose cells differ in width, by differences over the spacing; None
     for anything else.
     """
     word, _, ends = node.name.removeprefix("d").partition("_")
     if not node.name.startswith("d") or not {*word} & uneven or not {*word} <= {*AXIS_NAMES}:
         return None
-    # With a sign an operator is the difference of two points by the spacing, and is left as it is.
+    # With a sign an operator is a difference by the spacing, which is left as it is.
     if ends:
         side = "+" if ends == "plus" else "-"
         return _times(of_cell(word, side), Operation(f"d{word}{side}", node.arguments))
     if word[0] == word[-1] and len(word) == 2:
         return _second(CARTESIAN, word[0], word[0], node.arguments, uneven)
 
-    # Exact for parabolas: each difference counts by how near its neighbour is.
-    found: list[tuple[Node, str]] = [(ONE, "d")]
-    for letter in word:
+    # The difference of both neighbours by their distance. Exact for parabolas would be another one,
+    # but its waves may grow without end; those of this one swing, as on equal cells.
+    weight: Node = ONE
+    for letter in sorted({*word} & uneven):
         given = {"p": of_cell(letter, "+"), "m": of_cell(letter, "-")}
-        sides: list[tuple[Node, str]] = [(ONE, "")]
-        if letter in uneven:
-            sides = [
-                (formula("p*p/(p + m)", **given), "+"),
-                (formula("m*m/(p + m)", **given), "-"),
-            ]
-        found = [(_times(a, b), name + letter + side) for a, name in found for b, side in sides]
-    parts = [_times(before, Operation(name, node.arguments)) for before, name in found]
-    return functools.reduce(lambda a, b: Operation("add", (a, b)), parts)
+        weight = _times(formula("2*p*m/(p + m)", **given), weight)
+    central = "".join(f"{letter}=" for letter in word)
+    return _times(weight, Operation(f"d{central}", node.arguments))
 
 
 def _times(factor: Node, node: Node) -> Node:
-    return node if factor == ONE else Operation("multiply", (factor, node))
+    if ONE in (factor, node):
+        return node if factor == ONE else factor
+    return Operation("multiply", (factor, node))
 
 
 def _second(
@@ -370,7 +367,7 @@ def linear(name: str, spacing: Sequence[float], accuracy: Accuracy) -> Sums:
         return _merged(pairs, axes, spacing)
 
     word = name[1:].replace("_plus", "+").replace("_minus", "-")
-    letters = [it for it in word if it not in "+-"]
+    letters = [it for it in word if it not in "+-="]
     if len(letters) == 2 and letters[0] == letters[1]:
         return _merged([((letters[0],) * 2, second[letters[0]])], axes, spacing)
     first = []
@@ -511,9 +508,30 @@ def of_cell(letter: str, which: str) -> Variable:
     return Variable(f"@{letter} {which}")
 
 
-def at_face(letter: str, face: int, uneven: frozenset[str]) -> Node | None:
-    """How far from the lower of two centres the face above (0) or below (-1) a point lies, as a
-    share of their distance; None where it lies halfway.
+def mean_at_face(
+    a: Node, b: Node, share: Node | None, *, harmonic: bool = False, scale: float = 1.0
+) -> Node:
+    """A multiple of the mean of what lies below a face and above it.
+
+    Args:
+        a: below.
+        b: above.
+        share: where the face lies between both centres, from 0 to 1; None for halfway.
+        harmonic: of two parts in series, with nothing where one lets nothing through; else that of
+            a straight line.
+        scale: the factor.
+    """
+    if harmonic and share is None:
+        return formula("where(a*b > 0, k*a*b/(a + b), 0)", k=Constant(2 * scale), a=a, b=b)
+    line = formula("a + s*(b - a)", s=share or Constant(0.5), a=a, b=b)
+    if harmonic:
+        return formula("where(a*b > 0, k*a*b/w, 0)", k=Constant(scale), a=a, b=b, w=line)
+    return line if scale == 1 else _times(Constant(scale), line)
+
+
+def share_at_face(letter: str, face: int, uneven: frozenset[str]) -> Node | None:
+    """Where the face above (0) or below (-1) a point lies between two centres, as `mean_at_face`
+    takes it.
     """
     return of_cell(letter, "share+" if face == 0 else "share-") if letter in uneven else None
 

@@ -36,6 +36,7 @@ from tetris_sim.solvers.spectral.exponential import (
 )
 
 _SINGULAR = 1e-12  # of the largest eigenvalue: one that is 0 but for rounding
+_EPS = float(np.finfo(np.float64).eps)
 _UNITS = 64.0  # in the last place of all that is added up: what a sum of 0 may be off
 _LEFT = 1e-11  # of a residual: what GMRES may leave
 _FACTORISED = {1: 1 << 24, 2: 300_000, 3: 30_000}  # unknowns of a matrix, by the number of axes
@@ -223,18 +224,20 @@ class Constraints:
             raise NumericsError(msg)
 
         several, ones = len(self._numbers), np.ones((matrix.shape[0], 1))
+        volumes = ones if grid.is_even else self._volumes(several)
         singular = float(np.abs(matrix @ ones).max()) <= _SINGULAR * self._largest
         if singular:
             # The mean of the correction is 0, and what is left of r a constant.
-            border = csr_matrix(ones)
-            matrix = bmat([[matrix, border], [border.T, None]], format="csc")
+            matrix = bmat([[matrix, csr_matrix(ones)], [csr_matrix(volumes.T), None]], format="csc")
         solve = self._factorised(matrix, singular=singular)
 
         def invert(r: Numbers) -> Numbers:
             points = np.moveaxis(r, 0, -1).reshape(-1)
             found = solve(np.append(points, 0.0) if singular else points)
             if singular:
-                self._refuse_left(abs(float(found[-1])))
+                # Factors round by what they find.
+                rounded = _UNITS * _EPS * self._largest * float(np.abs(found[:-1]).max())
+                self._refuse_left(abs(float(found[-1])) - rounded)
                 found = found[:-1]
             return np.moveaxis(found.reshape(*grid.shape, several), -1, 0)
 
@@ -242,6 +245,12 @@ class Constraints:
         if not self.reads:
             self._invert = invert
         return invert
+
+    def _volumes(self, several: int) -> Numbers:
+        """What cells count in a mean, by their mean volume, (points * fields, 1)."""
+        grid = self._problem.grid
+        volumes = grid.volumes([(0, n) for n in grid.shape]) / grid.cell_volume
+        return np.repeat(volumes.reshape(-1, 1), several, axis=0)
 
     def _factorised(self, matrix: Any, *, singular: bool) -> Callable[[Numbers], Numbers]:
         from scipy.sparse.linalg import LinearOperator, gmres, spilu, splu
