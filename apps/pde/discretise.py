@@ -532,7 +532,7 @@ class Discretiser:
         share = share_at_face(self._letter(axis), face, self.space.uneven)
         if share is not None:
             share = tap(self.hoist.coefficient(share), (0,) * self.space.ndim)
-        return mean_at_face(*ends, share, harmonic=harmonic, scale=2.0)
+        return mean_at_face((ends[0], ends[1]), share, harmonic=harmonic, scale=2.0)
 
     def _weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
         """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""

@@ -265,7 +265,7 @@ class _Flows:
             share = share_at_face(letter, face, self.by.uneven)
             if harmonic or share is not None:
                 ends = [self._at(of, axis, face + j) for j in (0, 1)]
-                mean = mean_at_face(*ends, share, harmonic=harmonic)
+                mean = mean_at_face((ends[0], ends[1]), share, harmonic=harmonic)
             slope = self._slope(part.arguments[1], axis, face)
             return Operation("multiply", (mean, slope))
         if name == "advect":

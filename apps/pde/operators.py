@@ -509,18 +509,18 @@ def of_cell(letter: str, which: str) -> Variable:
 
 
 def mean_at_face(
-    a: Node, b: Node, share: Node | None, *, harmonic: bool = False, scale: float = 1.0
+    ends: tuple[Node, Node], share: Node | None, *, harmonic: bool = False, scale: float = 1.0
 ) -> Node:
     """A multiple of the mean of what lies below a face and above it.
 
     Args:
-        a: below.
-        b: above.
+        ends: what lies below and above.
         share: where the face lies between both centres, from 0 to 1; None for halfway.
         harmonic: of two parts in series, with nothing where one lets nothing through; else that of
             a straight line.
         scale: the factor.
     """
+    a, b = ends
     if harmonic and share is None:
         return formula("where(a*b > 0, k*a*b/(a + b), 0)", k=Constant(2 * scale), a=a, b=b)
     line = formula("a + s*(b - a)", s=share or Constant(0.5), a=a, b=b)
