@@ -438,6 +438,7 @@ def read_boxes(initial: InitialField, boxes: Sequence[Ranges], grid: Grid) -> li
     cut = max((axis for axis in range(grid.ndim) if sizes[axis] < grid.shape[axis]), default=0)
     whole = tuple((0, n) for n in grid.shape[cut + 1 :])
     pieces: dict[Ranges, list[Field]] = {box: [] for box in boxes}
+
     for shared in dict.fromkeys(box[: cut + 1] for box in boxes):
         along = [box for box in boxes if box[: cut + 1] == shared]
         start, stop = shared[cut]

@@ -300,6 +300,8 @@ class _Samples:
         said += [[*self._arrays], self._fields, self._second, self._given]
         trees = tuple(tree for level in levels for tree in level.values())
         said += [structure_of(trees), [self._taps, self._boxes, self._grid.shape, more]]
+
+        # Trees by how they are built; numbers and states by their bits.
         found = hashlib.sha256(repr(said).encode())
         for it in self._parameters:
             rows = [it.values(np.array([t])) for t in self._moments] if callable(it.values) else []

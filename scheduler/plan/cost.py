@@ -445,6 +445,7 @@ def why_adaptive(problem: Problem, block: int = 1) -> tuple[Reason, ...]:
         f"{substeps.tolerance:g} at most; how many is known afterwards, and the times here are "
         "those of one each. "
     )
+
     if block > 1:
         sentence += f"One worker has all points, so a block has {block} steps."
     else:

@@ -408,14 +408,15 @@ def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
     of `problem`.
     """
     u = np.asanyarray(u, dtype=problem.dtype)
-    # Of many steps they are kept, which takes some copies of the state.
-    around = [*surroundings(problem)] if problem.conduction is not None and steps > 1 else []
+    around = []
     for number in range(first, first + steps):
         if problem.equations is not None:
             u = evolve(u, problem, number)
         elif problem.conduction is None:
             u = step(u, problem.stencil, problem.boundary, problem.grid.spacing)
         else:
+            # Of many steps they are kept, which takes some copies of the state.
+            around = around or ([*surroundings(problem)] if steps > 1 else [])
             u = conduct(u, problem, number, around)
     return u
 

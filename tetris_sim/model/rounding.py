@@ -153,6 +153,7 @@ class Noise:
             up = np.unpackbits(bits, count=values.size).reshape(values.shape)
             factor = np.multiply(up, 2 * error, dtype=np.result_type(values, np.float32))
             factor += 1 - error
+
         # Whole numbers are the same in any precision. Who asks for noise ignores what overflows.
         found = values.copy()
         noisy = values != np.rint(values)
