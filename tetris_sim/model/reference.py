@@ -408,7 +408,7 @@ def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
     of `problem`.
     """
     u = np.asanyarray(u, dtype=problem.dtype)
-    around = []
+    around: list[tuple[int, Side, Ids, Passage]] = []
     for number in range(first, first + steps):
         if problem.equations is not None:
             u = evolve(u, problem, number)
