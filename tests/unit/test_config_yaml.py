@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.config_cases import GOOD, changed, mistakes, read
-from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml
+from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml, write_yaml
 
 
 @pytest.mark.parametrize(
@@ -115,3 +115,25 @@ def test_half_of_a_character_is_told_and_both_halves_are_one() -> None:
     ]
     assert root is not None
     assert root.plain()["b"] == "😀"
+
+
+def test_long_lists_of_numbers_are_written_as_short_ones_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = [1e20, 1e-7, 3, 2.5, -1e-300, 0.1, -0.0, 10**30, 1.5e300] * 20
+    values = {
+        "edges": numbers,
+        "table": [[1, 2.0], [3, [4.5, 1e22]]] * 100,
+        "truth": [True, 1] * 50,
+        "endless": [float("inf"), 1.0] * 50,
+        "empty": [[]] * 70,
+        "numbers0-": "numbers0- numbers1-",  # what stands for lists meanwhile is no such text
+        "sections": [{"x": numbers, "y": 2}],
+    }
+    text = write_yaml(values)
+    node, _ = read_yaml(text, "text")
+    assert node is not None
+    assert node.plain() == values
+    with monkeypatch.context() as patched:
+        patched.setattr("tetris_sim.config.yaml._LONG", 1 << 60)
+        assert write_yaml(values) == text
