@@ -1,5 +1,6 @@
 """Steady bodies of good and poor conductors, solved here and by pyamg: `python -m
-benchmarks.hard_peers`, with pyamg installed. Prints the table of docs/benchmarks/hard.md.
+benchmarks.hard_peers`, with pyamg installed. Prints the table of docs/benchmarks/hard.md; with
+the word `gpu`, what a GPU makes of them, without pyamg.
 
 The bodies are those of `tests/unit/test_solve_hard.py` on more cells: smaller ones than 20,000 are
 factorised here, without iterations. pyamg gets the matrix of the first
@@ -10,6 +11,7 @@ residual. Ours counts everything from the problem on: assembly, levels and all l
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyamg
 
 from tests.support.body_samples import build, start
 from tests.unit.test_solve_hard import (
@@ -34,6 +35,8 @@ from tests.unit.test_solve_hard import (
 )
 from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.model.problem import Problem
 from tetris_sim.solvers import krylov, solver
 from tetris_sim.solvers.solver import OneDevice
@@ -94,7 +97,7 @@ def _model(contrast: float, regions: list[Any]) -> dict[str, Any]:
 
 
 def ours(problem: Problem, device: OneDevice) -> tuple[int, float, Any, Any]:
-    """(most iterations of a solution, seconds, the first matrix, its right-hand side)."""
+    """(most iterations of a solution, seconds, the first operator, its right-hand side)."""
     seen: list[tuple[Any, Any, int]] = []
     iterate = krylov.conjugate_gradients
 
@@ -112,12 +115,7 @@ def ours(problem: Problem, device: OneDevice) -> tuple[int, float, Any, Any]:
         solver.conjugate_gradients = iterate
     seconds = time.perf_counter() - begin
     operator, f, _ = seen[0]
-    return (
-        max(it for *_, it in seen),
-        seconds,
-        krylov._matrix_of(operator).tocsr(),
-        f.reshape(-1),
-    )
+    return max(it for *_, it in seen), seconds, operator, f.reshape(-1)
 
 
 def peer(make: Any, matrix: Any, f: Any) -> tuple[str, float]:
@@ -134,26 +132,34 @@ def peer(make: Any, matrix: Any, f: Any) -> tuple[str, float]:
     return count if reached else f"> {count}", time.perf_counter() - begin
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     """Print the table."""
     team = ThreadTeam(min(2, os.cpu_count() or 1))
-    device = OneDevice(CpuArithmetic(team))
-    with tempfile.TemporaryDirectory() as folder:
+    on_gpu = words == ["gpu"]
+    device = OneDevice(GpuArithmetic(GpuDevice()) if on_gpu else CpuArithmetic(team))
+    makers, heads = [], []
+    if not on_gpu:
+        import pyamg
+
+        makers = [pyamg.smoothed_aggregation_solver, pyamg.ruge_stuben_solver]
+        heads = ["Smoothed aggregation", "s", "Ruge-Stueben", "s"]
+
+    with tempfile.TemporaryDirectory() as folder, device.use():
         for name, problem in problems(Path(folder)):  # kernels are compiled before clocks start
             if "contact" in name or "five" in name or "3D" in name:
                 ours(problem, device)
-        print("| Body | Cells | Here | s | Smoothed aggregation | s | Ruge-Stueben | s |")
-        print("|---|---|---|---|---|---|---|---|")
+        print("| " + " | ".join(["Body", "Cells", "Here", "s", *heads]) + " |")
+        print("|---" * (4 + len(heads)) + "|")
         for name, problem in problems(Path(folder)):
-            iterations, seconds, matrix, f = ours(problem, device)
+            iterations, seconds, operator, f = ours(problem, device)
             cells = int(np.prod(problem.grid.shape))
             row = [name, cells, iterations, f"{seconds:.2f}"]
-            for make in (pyamg.smoothed_aggregation_solver, pyamg.ruge_stuben_solver):
-                count, took = peer(make, matrix, f)
+            for make in makers:
+                count, took = peer(make, krylov._matrix_of(operator).tocsr(), f)
                 row += [count, f"{took:.2f}"]
             print("| " + " | ".join(map(str, row)) + " |", flush=True)
     team.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
