@@ -498,7 +498,7 @@ class HeatModel(Section):
     def _of_body(self, request: Request, body: Body, dt: float | None) -> Problem:
         """Build the problem of a heterogeneous body, in finite volumes."""
         grid, found = body.grid, body.found
-        smallest = min(grid.spacing)
+        smallest = min(grid.narrowest)
         inside = [it.substance for it in found.fillings if it.substance is not None]
         # Nothing may be left of what goes by itself.
         most = max((max(it.diffusivity[: grid.ndim]) for it in inside), default=1.0)

@@ -53,6 +53,7 @@ ON_FACE = 1e-6  # of a cell: what is nearer to a face lies on it
 _BENT = 0.2  # of how far its ends are apart: how far off a line a difference may be half-way
 _HALVINGS = 50  # of the way between two cells: to the rounding of a place
 _STEP = 1e-3  # of a cell, for the gradient of a condition
+_TURN_ROUNDED = 1e-9  # relative: 360 deg in radians may be off by this
 _EVALUATED = 1 << 13  # points of a box that is no longer divided
 _INEXACT = 1e-13  # relative error of functions that are not rounded correctly, with room
 Interval = tuple[float, float]
@@ -123,6 +124,7 @@ class Place:
             self._everywhere = place.box is None and laid is None
         else:
             self._everywhere = False
+        boxes = [image for it in boxes for image in _around(it, grid)]
         self._grid, self._laid = grid, laid
 
         # Cells belong by their centres; where the walls are decides how they are cut.
@@ -204,6 +206,21 @@ class Place:
             at_wall = replace(aligned(len(below)), place=np.full(len(below), wall))
             found = at_wall.where(below[:, axis] + 1 == face, found)
         return found
+
+
+def _around(box: BoxSection, grid: Grid) -> list[BoxSection]:
+    """A box, and where theta goes around its images a turn on and back that reach into the grid."""
+    if box.theta is None or "theta" not in grid.axis_names:
+        return [box]
+    low, high = grid.bounds(grid.axis_names.index("theta"))
+    if not grid.system.is_ring("theta", high - low):
+        return [box]
+    begin, end = box.theta
+    if end - begin >= (1 - _TURN_ROUNDED) * math.tau:
+        return [box.model_copy(update={"theta": None})]
+    first, last = math.floor((low - end) / math.tau) + 1, math.ceil((high - begin) / math.tau)
+    turns = [k * math.tau for k in range(first, last)]
+    return [box.model_copy(update={"theta": (begin + it, end + it)}) for it in turns]
 
 
 def on_face(grid: Grid, axis: int, place: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -278,6 +279,45 @@ def test_windings_conduct_along_their_own_axes() -> None:
     whole = tuple((0, n) for n in problem.grid.shape)
     along_z = problem.conduction.coefficients.conductance(0, whole)[0, 0]
     assert along_z == pytest.approx(30 * math.pi * 0.25**2 / 0.2)
+
+
+@pytest.mark.parametrize(
+    ("span", "held"),
+    [
+        (["-30 deg", "60 deg"], [0, 1, 11]),
+        (["330 deg", "420 deg"], [0, 1, 11]),
+        (["690 deg", "780 deg"], [0, 1, 11]),
+        (["-90 deg", "300 deg"], range(12)),
+        (["90 deg", "150 deg"], [3, 4]),
+    ],
+)
+def test_boxes_go_around_where_theta_does(span: list[str], held: Any) -> None:
+    problem = build(
+        grid=round_grid("r theta", [4, 12], [1.0, "360 deg"]),
+        model=heat_model(
+            {"material": "a"},
+            {"material": "b", "box": {"theta": span}},
+            materials={"a": PLAIN, "b": {**PLAIN, "conductivity": 2.0}},
+            sources=[{"density": 3.0, "box": {"theta": span}}],
+        ),
+        boundaries={"*": {"type": "neumann"}},
+    )
+    u = finish(replace(problem, steps=1))[:, 0]
+    assert np.flatnonzero(u > 0).tolist() == [*held]
+
+    sector = round_grid("r theta", [4, 12], [1.0, "180 deg"])
+    problem = build(
+        grid=sector,
+        model={**BODY, "sources": [{"density": 3.0, "box": {"theta": ["-30 deg", "30 deg"]}}]},
+    )
+    assert np.flatnonzero(finish(replace(problem, steps=1))[:, 0] > 0).tolist() == [0, 1]
+
+
+def test_a_cfl_number_is_that_of_the_narrowest_cells() -> None:
+    grid = round_grid("r theta", [6, 12], [60.0, "360 deg"])
+    problem = build(grid=grid, boundaries=ALL, time={"cfl": 0.1, "steps": 1})
+    assert problem.dt == pytest.approx(0.1 * (5 * 2 * math.pi / 12) ** 2)
+    assert problem.grid.narrowest == pytest.approx((5 * 2 * math.pi / 12, 10))
 
 
 PLATE = round_grid("r z", [6, 4], ["3 mm", "2 mm"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,43 @@ def test_a_steady_run_exports_hexahedra_around_the_axis(tmp_path: Path) -> None:
         assert across.max() == pytest.approx(0.02)
         values = root["CellData/temperature"][: 8 * 5 * 36].reshape(5, 36, 8)
         assert (values == values[:, :1]).all()
+
+
+def said(verb: str, path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    from tetris_sim.__main__ import main
+
+    assert main([verb, str(path)]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_plan_says_what_narrow_cells_at_the_axis_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for origin, scheme in ((0.0, "explicit"), (0.02, "explicit"), (0.0, "implicit")):
+        sections = settings(
+            grid=round_grid("r theta", [16, 64], [0.02, "360 deg"], origin={"r": origin}),
+            model={"type": "heat", "diffusivity": 1e-5},
+            boundaries={"r+": kept(5), "*": slope(0)},
+            time={"scheme": scheme, "dt": "auto" if scheme == "explicit" else 0.1, "t_end": 0.2},
+            output={"pictures": False},
+        )
+        path = tmp_path / "disc.yaml"
+        path.write_text(json.dumps({**sections, "compute": {"tuning_budget": 0}}))
+        text = said("plan", path, capsys)
+        assert "spacing 0.00125 m x 0.09817 rad" in text
+        narrow = "cells at r = 0.000625 m are 6.14e-05 m wide along theta and 0.00125 m along r"
+        assert (narrow in text) == (origin == 0 and scheme == "explicit")
+    assert "time.scheme: implicit" not in text
+
+
+def test_info_says_angles_in_radians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sections = settings(
+        grid=round_grid("r theta z", [4, 8, 3], [0.02, "180 deg", 0.03]),
+        time={"dt": "auto", "steps": 1},
+        output={"fields": {"every": "1 step"}, "pictures": False},
+        compute={"devices": "cpu", "tuning_budget": 0},
+    )
+    run(sections, tmp_path / "out", progress=False)
+    text = said("info", tmp_path / "out" / "fields.h5", capsys)
+    assert "4 x 8 x 3 points (r, theta, z), 20 mm x 3.142 rad x 30 mm" in text
+    assert "spacing 5 mm x 0.3927 rad x 10 mm" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,7 @@ def _describe_grid(grid: Grid) -> Facts:
     """Lists along axes are in the order x, y, z, as in a configuration."""
     return {
         "axes": list(grid.axis_names[::-1]),
+        "units": [grid.system.unit(name) for name in grid.axis_names[::-1]],
         "cut_m": dict(grid.cut),
         "shape": list(grid.shape[::-1]),
         "size_m": list(grid.size[::-1]),
@@ -349,17 +350,31 @@ def _table_rows(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _grid_text(facts: Facts) -> str:
-    unit = length_unit(facts["size_m"])
-    points = " x ".join(map(str, facts["shape"]))
-    axes = ", ".join(facts["axes"])
-    size = " x ".join(unit.text(length) for length in facts["size_m"])
-    fine = length_unit(facts["spacing_m"])
-    widths = zip(facts["spacing_m"], facts["widest_m"], strict=True)
+    points, axes = " x ".join(map(str, facts["shape"])), ", ".join(facts["axes"])
+    of_axes = facts["units"]
+
+    def texts(key: str) -> list[Callable[[float], str]]:
+        """How numbers along each axis are written: lengths in one unit, angles in radians."""
+        lengths = [it for it, own in zip(facts[key], of_axes, strict=True) if own == "m"]
+        unit = length_unit(lengths or [1.0])
+        return [unit.text if own == "m" else _radians for own in of_axes]
+
+    along, fine = texts("size_m"), texts("spacing_m")
+    size = " x ".join(text(it) for text, it in zip(along, facts["size_m"], strict=True))
+    widths = zip(facts["spacing_m"], facts["widest_m"], fine, strict=True)
+    cuts = (
+        (axis, _radians(it) if axis == "theta" else length_unit([it]).text(it))
+        for axis, it in facts["cut_m"].items()
+    )
     return (
         f"{points} points ({axes}), {size}, spacing "
-        + " x ".join(spread(*pair, fine.text) for pair in widths)
-        + "".join(f", at {axis} = {unit.text(place)}" for axis, place in facts["cut_m"].items())
+        + " x ".join(spread(low, high, text) for low, high, text in widths)
+        + "".join(f", at {axis} = {place}" for axis, place in cuts)
     )
+
+
+def _radians(angle: float) -> str:
+    return f"{angle:.4g} rad"
 
 
 def _stencil_lines(rows: list[Facts]) -> Iterator[str]:

@@ -76,6 +76,7 @@ def collect(config: Config, prepared: PreparedRun) -> dict[str, Any]:
             "shape": list(reversed(problem.grid.shape)),
             "spacing_m": list(reversed(problem.grid.spacing)),
             "widest_m": list(reversed(problem.grid.widest)),
+            "units": [problem.grid.system.unit(it) for it in problem.grid.axis_names[::-1]],
             "points": problem.grid.n_points,
         },
         "stencil": {"points": problem.stencil.n_points, "radius": problem.stencil.radius},
@@ -150,10 +151,15 @@ def as_text(facts: dict[str, Any]) -> str:
         spread(*pair, "{:.4g}".format)
         for pair in zip(grid["spacing_m"], grid["widest_m"], strict=True)
     ]
+    # Along angles it is in radians; one unit for all needs to be said once.
+    if len({*grid["units"]}) > 1:
+        widths = [" ".join(it) for it in zip(widths, grid["units"], strict=True)]
+    else:
+        widths[-1] += " m"
     lines = [
         facts["title"],
         f"  grid     {' x '.join(str(n) for n in grid['shape'])} = {grid['points']} points, "
-        f"spacing {' x '.join(widths)} m",
+        f"spacing {' x '.join(widths)}",
         (
             f"  stencil  {facts['stencil']['points']} points, radius {facts['stencil']['radius']}, "
             f"{facts['precision']}"

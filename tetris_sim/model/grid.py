@@ -326,6 +326,14 @@ class Grid:
             for axis, h in enumerate(self.spacing)
         )
 
+    @property
+    def narrowest(self) -> tuple[float, ...]:
+        """Smallest width of a cell per axis [m]; along an angle the arc of the innermost cells."""
+        # The first cell is one of the innermost: r ascends.
+        first = np.zeros((1, self.ndim), np.int64)
+        scales = (float(np.max(self.scale_at(axis, first))) for axis in range(self.ndim))
+        return tuple(h * scale for h, scale in zip(self.spacing, scales, strict=True))
+
     def bounds(self, axis: int) -> tuple[float, float]:
         """Return both ends of the box along an axis [m]."""
         ends = self._edges(axis)

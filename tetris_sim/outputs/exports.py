@@ -336,7 +336,7 @@ def _whole_ends(grid: Grid) -> list[Numbers]:
     ends = {name: grid.ends(axis) for axis, name in enumerate(grid.axis_names)}
     if grid.system.kind == "spherical":
         return [_TURN, ends.get("theta", _POLAR), ends["r"]]
-    thickness = np.array([0.0, min(grid.spacing)])
+    thickness = np.array([0.0, grid.spacing[-1]])  # along r, the last axis
     return [ends.get("z", thickness), ends.get("theta", _TURN), ends["r"]]
 
 

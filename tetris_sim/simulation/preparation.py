@@ -38,6 +38,8 @@ from tetris_sim.support.wording import count_threads, format_duration, format_ti
 _LONG = 60.0  # seconds of steps after which other ways are looked for
 _SURELY: dict[Scheme, float] = {"spectral": 1.0, "implicit": 3.0}  # faster by prediction
 _OTHERS: dict[Scheme, str] = {"spectral": "jumps", "implicit": "implicit steps"}
+_NARROW = 0.2  # of the step of cells as wide as long: one that is shorter is told of
+_EVER = 1e300  # s: a limit that is none
 _MOST_COUNTED = 1 << 14  # steps that are wanted; of more, the rest is taken to lie as they do
 
 
@@ -361,7 +363,7 @@ def prepare(
     setting = Setting(config, problem, machine, compute, ranks, first, begun_with, use_cache)
     plan, proposals = choose_scheme(setting, compare=compare)
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
-    notes = (*notes, *pair_notes(problem, plan))
+    notes = (*notes, *pair_notes(problem, plan), *narrow_notes(problem, plan))
     if begun is None:
         notes = (*notes, *on_root(ranks, lambda: model_notes(config, problem)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
@@ -375,6 +377,25 @@ def model_notes(config: Config, problem: Problem) -> tuple[str, ...]:
     if hasattr(model, "notes_of_steps"):
         notes = (*notes, *model.notes_of_steps(config, problem.dt))
     return notes
+
+
+def narrow_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """Say what narrow cells around an axis or a centre cost explicit steps, if they cost much."""
+    grid = problem.grid
+    if plan.scheme != "explicit" or "theta" not in grid.axis_names or not problem.dt_limit < _EVER:
+        return ()
+    arc, width = (grid.narrowest[grid.axis_names.index(name)] for name in ("theta", "r"))
+    # The step of one cell is bounded by the sum of what leaves it along both axes.
+    share = 1 / (1 + (width / arc) ** 2)
+    if share > _NARROW:
+        return ()
+    inner = float(grid.coordinates(grid.axis_names.index("r"), 0, 1)[0])
+    return (
+        f"cells at r = {inner:.3g} m are {arc:.3g} m wide along theta and {width:.3g} m along r, "
+        f"which makes the largest stable step {format_time(problem.dt_limit)}, about {share:.2g} "
+        "of that of cells as wide as long; implicit steps (time.scheme: implicit) may be longer, "
+        "and so are stable ones with fewer cells along theta or a larger grid.origin.r",
+    )
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:

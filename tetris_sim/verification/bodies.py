@@ -30,6 +30,7 @@ from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.program import Program
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.verification.case import Advance, Outcome, VerificationCase, from_array, refine
+from tetris_sim.verification.standards import Answer, Standard, StandardRow
 
 Condition = RuledFace | Periodic
 _TEMPERATURE = StateVariable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
@@ -211,6 +212,86 @@ def wall_cases() -> Iterator[VerificationCase]:
     yield VerificationCase("NAFEMS T2, radiation", 1, _check_t2, _DOUBLE)
     yield VerificationCase("NAFEMS T3, varying temperature", 1, _check_t3, _DOUBLE)
     yield VerificationCase("damped daily wave", 1, _check_daily_wave, _DOUBLE)
+
+
+# Bodies around an axis or a centre that differ from angle to angle.
+
+_ROUND = "H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 1959, chapter {}"
+_HOT, _RADIUS = 100.0, 0.05  # degC of one half of a surface, the other being at 0; m
+
+
+def round_cases() -> Iterator[Standard]:
+    """A disc and a ball of which one half of the surface is hot, and a disc that evens out."""
+    yield _half_heated("disc", "cylindrical", "360 deg", "pi", _in_disc)
+    yield _half_heated("ball", "spherical", "180 deg", "pi/2", _in_ball)
+    yield _uneven_disc()
+
+
+def _round(kind: str, shape: tuple[int, int], angle: str) -> dict[str, Any]:
+    return {"coordinates": kind, "axes": ["r", "theta"], "shape": shape, "size": [_RADIUS, angle]}
+
+
+def _in_disc(rho: float, theta: float) -> float:
+    """The sum of 2 / pi rho^k sin(k theta) / k over odd k, which is Poisson's integral."""
+    return 0.5 + math.atan2(2 * rho * math.sin(theta), 1 - rho * rho) / math.pi
+
+
+def _in_ball(rho: float, theta: float) -> float:
+    """The sum of (P_(n-1)(0) - P_(n+1)(0)) / 2 rho^n P_n(cos theta) over odd n."""
+    from scipy.special import eval_legendre
+
+    n = np.arange(1, 200, 2)
+    parts = (eval_legendre(n - 1, 0.0) - eval_legendre(n + 1, 0.0)) * rho**n
+    return 0.5 + 0.5 * float((parts * eval_legendre(n, math.cos(theta))).sum())
+
+
+def _half_heated(
+    name: str, kind: str, angle: str, until: str, exact: Callable[[float, float], float]
+) -> Standard:
+    value = f"{_HOT} if theta < {until} else 0"
+    sections = {
+        "grid": _round(kind, (48, 96), angle),
+        "model": {"type": "heat", "material": "steel"},
+        "boundaries": {"r+": {"type": "dirichlet", "value": value}},
+        "time": {"scheme": "steady", "tolerance": 1e-10},
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        for share, degrees in ((0.25, 30), (0.5, 60), (0.5, 120), (0.75, 45)):
+            theta = math.radians(degrees)
+            found = answer.temperature(share * _RADIUS, theta)
+            where = f"{share:g} R, {degrees} deg [degC]"
+            yield StandardRow(where, _HOT * exact(share, theta), 0.02, found)
+        # As much flows out of one half as into the other.
+        yield StandardRow("net heat [W]", 0.0, 1e-4, answer.flows()["r+"])
+
+    chapter = _ROUND.format("VII" if kind == "cylindrical" else "IX")
+    return Standard(f"half-heated {name}", chapter, sections, look)
+
+
+def _uneven_disc() -> Standard:
+    # Parts J1(alpha r / R) cos(theta), 0 at the surface, decay at the rates alpha^2 a / R^2.
+    end, a = 40.0, 1e-5
+    sections = {
+        "grid": _round("cylindrical", (32, 48), "360 deg"),
+        "model": {"type": "heat", "diffusivity": a},
+        "initial": {"type": "expression", "expression": f"{_HOT}*r/{_RADIUS}*cos(theta)"},
+        "boundaries": {"r+": {"type": "dirichlet", "value": 0}},
+        "time": {"dt": "auto", "t_end": end},
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        from scipy.special import j1, jn_zeros, jv
+
+        zeros = jn_zeros(1, 40)
+        for share, degrees in ((0.25, 0), (0.5, 45), (0.75, 150)):
+            decays = np.exp(-(zeros**2) * a * end / _RADIUS**2)
+            parts = 2 * j1(zeros * share) / (zeros * jv(2, zeros)) * decays
+            exact = _HOT * float(parts.sum()) * math.cos(math.radians(degrees))
+            found = answer.temperature(share * _RADIUS, math.radians(degrees))
+            yield StandardRow(f"{share:g} R, {degrees} deg [degC]", exact, 0.01, found)
+
+    return Standard("disc that evens out", _ROUND.format("VII"), sections, look)
 
 
 def _check_wall(ndim: int, contact: float, advance: Advance, dtype: np.dtype[Any]) -> Outcome:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
+from tetris_sim.verification.bodies import round_cases
 from tetris_sim.verification.heated import burnt_off, electric_cases
 from tetris_sim.verification.standards import Answer, Standard, StandardRow
 
@@ -586,4 +587,5 @@ _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _streams,
     _reactions,
     _laying,
+    round_cases,
 )
