@@ -457,3 +457,48 @@ def test_formulas_evaluated_together_are_those_evaluated_alone() -> None:
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(together[2], x * x[::-1] + (x - x[::-1]))
     np.testing.assert_array_equal(together[0], x)
+
+
+class DeviceArray:
+    """An array of which calls are as strict as CuPy's: no NumPy arrays beside it, and no functions
+    of SciPy.
+    """
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any) -> DeviceArray:
+        assert method == "__call__"
+        assert getattr(np, ufunc.__name__, None) is ufunc
+        return self.plainly(ufunc, *given)
+
+    def __array_function__(self, function: Any, types: Any, given: Any, more: Any) -> DeviceArray:
+        assert not more
+        return self.plainly(function, *given)
+
+    def plainly(self, function: Any, *given: Any) -> DeviceArray:
+        if any(isinstance(it, np.ndarray) for it in given):
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        return DeviceArray(function(*[it.values if type(it) is type(self) else it for it in given]))
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        return DeviceArray(self.values[key])
+
+    def astype(self, kind: Any) -> DeviceArray:
+        return DeviceArray(self.values.astype(kind))
+
+
+@pytest.mark.parametrize("name", sorted({*OPERATIONS} - {"erf"}))
+def test_arrays_of_devices_are_never_mixed_with_those_of_numpy(name: str) -> None:
+    least = int(ARITY[name][0])
+    numbers = Constant(0.3), Operation("where", (Variable("t"), Constant(0.2), Constant(0.7)))
+    for place in range(least):
+        arguments = [numbers[k % 2] for k in range(least)]
+        arguments[place] = Variable("u")
+        tree = Operation("add", (Operation(name, tuple(arguments)), numbers[1]))
+        values = {"u": np.linspace(0.1, 0.9, 5), "t": np.float64(1.0)}
+        found = evaluate(tree, values | {"u": DeviceArray(values["u"])})
+        np.testing.assert_array_equal(found.values, evaluate(tree, values))

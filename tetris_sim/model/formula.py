@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import itertools
 import keyword
 import math
@@ -20,7 +21,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -124,9 +125,9 @@ class _Tape:
         self._made: dict[tuple[Any, ...], int] = {}  # a function with the numbers of its arguments
         results = [self._visit(tree) for tree in trees]
         given = [(k, it) for (it, *_), k in self._made.items() if isinstance(it, str | Variable)]
-        # Arrays without axes are those of which calls make the least; not Python's floats, whose
-        # 1/0 and 9**999 raise.
-        self._constants = [np.array(float.fromhex(it)) for _, it in given if isinstance(it, str)]
+        # Not Python's floats, whose 1/0 and 9**999 raise, nor arrays without axes, which CuPy
+        # refuses beside its own.
+        self._constants = [np.float64(float.fromhex(it)) for _, it in given if isinstance(it, str)]
         self._names = [it.name for _, it in given if isinstance(it, Variable)]
 
         given.sort(key=lambda it: isinstance(it[1], Variable))
@@ -205,6 +206,8 @@ def _all(*values: Value) -> Value:
 
 
 def _erf(value: Value) -> Value:
+    if not isinstance(value, np.ndarray | np.generic | float):  # an array of a GPU
+        return importlib.import_module("cupyx.scipy.special").erf(value)
     from scipy.special import erf  # a fifth of a second to import, for a function few use
 
     # SciPy has none for wider types; there erf is its Taylor series, whose terms are all of one
@@ -241,7 +244,8 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "not": lambda value: np.logical_not(value).astype(np.float64),
     "and": _all,
     "or": lambda *values: functools.reduce(np.logical_or, values).astype(np.float64),
-    "where": lambda condition, yes, no: np.where(np.not_equal(condition, 0.0), yes, no),
+    # NumPy makes an array without axes of numbers, which CuPy refuses; [()] makes it a number.
+    "where": lambda truth, yes, no: cast(Any, np.where(np.not_equal(truth, 0.0), yes, no))[()],
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -281,14 +285,10 @@ ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | 
 FUNCTIONS = tuple(sorted({*OPERATIONS} - _SIGNS - {"not", "and", "or"}))
 
 
-# Expressions: from the text of a configuration to a formula, and to nothing else.
-#
-# `ast.parse` parses the text, and every node is checked against a whitelist; the result is a tree
-# of numbers, names and operations. There is no `eval` and no attribute access.
+# Expressions: from the text of a configuration to a formula, and to nothing else. Every node of the
+# tree that `ast.parse` makes is checked against a whitelist; there is no `eval`, and no attribute.
 
-# CPython 3.11 counts the recursion depth of syntax trees for all threads together, so only one
-# thread parses at a time.
-_PARSING = threading.Lock()
+_PARSING = threading.Lock()  # CPython 3.11 counts the depth of trees for all threads together
 # Limits that keep parsing and evaluation cheap, whatever a configuration holds.
 LONGEST = 2000  # characters
 # Nested operations; far from the interpreter's own limit, so that evaluating cannot fail.
