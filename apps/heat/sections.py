@@ -72,7 +72,7 @@ def known_material(name: str) -> str:
     if name not in MATERIALS:
         meant = suggestion(name, MATERIALS)
         msg = (
-            f"{describe(name)} is not in the table{meant}; known are "
+            f"{describe(name)} is not in the table of materials{meant}; known are "
             f"{', '.join(MATERIALS)}; or give a "
             "diffusivity"
         )
@@ -80,7 +80,11 @@ def known_material(name: str) -> str:
     return name
 
 
-KnownMaterial = Annotated[str, AfterValidator(known_material)]
+KnownMaterial = Annotated[
+    str,
+    AfterValidator(known_material),
+    Field(description="a name that `tetris-sim materials` lists"),
+]
 
 
 @dataclass(frozen=True)

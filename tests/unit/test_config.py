@@ -60,7 +60,8 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:2:46: grid.t_end: unknown key; t_end belongs under time",
         "c.yaml:7:9: initial.type: 'gausian' was found; gaussian, expression, constant, file, "
         "random or run is wanted (did you mean 'gaussian'?)",
-        "c.yaml:10:32: boundaries.x-.value: '20 C' is an electric charge; a temperature is wanted, "
+        "c.yaml:10:32: boundaries.x-.value: '20 C' is an electric charge "
+        "(did you mean '20 degC'? C is the coulomb); a temperature is wanted, "
         "for example '20 degC' or '300 K'",
         "c.yaml:11:6: boundaries.y: 'periodic' was found; a section with a type "
         "(dirichlet, temperature, fixed, neumann, heat_flux, insulated, symmetry, robin, "
@@ -117,7 +118,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
     ]  # fmt: skip
     (material,) = (line for line in told if "model.material" in line)
     assert material.startswith(
-        "c.yaml:5:13: model.material: 'coper' is not in the table (did you mean 'copper'?)"
+        "c.yaml:5:13: model.material: 'coper' is not in the table of materials (did you mean 'copper'?)"
     )
 
 

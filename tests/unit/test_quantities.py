@@ -108,7 +108,7 @@ def test_a_unit_scales_by_exactly_its_power_of_ten(number: float, unit: str) -> 
     ("name", "value", "sentence"),
     [
         ("Length", "15 s", "'15 s' is a time; a length is wanted, for example '15 mm'"),
-        ("Temperature", "25 C", "'25 C' is an electric charge; a temperature is wanted, "
+        ("Temperature", "25 C", "'25 C' is an electric charge (did you mean '25 degC'? C is the coulomb); a temperature is wanted, "
          "for example '20 degC' or '300 K'"),
         ("Length", "3 kg m", "'3 kg m' is a quantity of another dimension; a length is wanted, for example '15 mm'"),
         ("Length", "3 %", "'3 %' is a number without dimension; a length is wanted, for example '15 mm'"),

@@ -295,6 +295,18 @@ def test_a_wave_operator_is_not_promised_to_be_stable_as_one() -> None:
     assert "are stable" not in str(told.value)
 
 
+def test_outputs_of_a_steady_state_need_no_interval() -> None:
+    outputs = "output: {fields: {}, probes: [{at: [1 mm, 1 mm]}], statistics: {}}\n"
+    text = SMALL.replace("1e-4", "1e-4, conductivity: 1") + outputs
+    found = read(text.replace("{steps: 5}", "{scheme: steady}")).output
+    assert found.fields is not None
+    assert found.statistics is not None
+    assert {str(it.every) for it in (found.fields, *found.probes, found.statistics)} == {"1 step"}
+    said = " ".join(mistakes(text))  # over time an interval has to be chosen
+    assert "output.probes.0.every: missing" in said
+    assert "output.statistics.every: missing" in said
+
+
 # ---- pictures
 
 

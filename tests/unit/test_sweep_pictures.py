@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,13 @@ def test_one_key_makes_curves_with_a_gap_where_a_run_failed(tmp_path: Path) -> N
     np.testing.assert_array_equal(line.get_ydata(), [3, np.nan, 5])
     np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
     assert below.get_xlabel() == "a [mm]"
+
+
+def test_a_probe_is_chosen_by_its_name_alone(tmp_path: Path) -> None:
+    table = read_sweep(maps(tmp_path / "it"))
+    probe, other = "core: temperature [degC]", "rim: temperature [degC]"
+    table = dataclasses.replace(table, results=(*table.results, probe, other))
+    assert table.choose("core") == table.choose("core: temperature") == (probe,)
 
 
 def test_more_keys_make_a_line_per_run_that_ended(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def summary(config: Config, problem: Problem) -> str:
     name = f"{config.title!r}, " if config.title else ""
     stable = (
         ""
-        if math.isinf(problem.dt_limit) or problem.is_adaptive
+        if math.isinf(problem.dt_limit) or problem.is_adaptive or config.time.scheme == "implicit"
         else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
     )
 

@@ -26,15 +26,17 @@ from tetris_sim.config.overrides import (
     Override,
     apply_defaults,
     apply_overrides,
+    expand_paths,
+    look_once,
     read_environment,
     read_override,
 )
-from tetris_sim.config.section_checks import as_written, check_axes, check_sections
+from tetris_sim.config.section_checks import as_written, check_sections
+from tetris_sim.config.sections.grid import check_axes
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.config.yaml import (
     MOST_CHARACTERS,
     Node,
-    expand_paths,
     plain_values,
     read_yaml,
     write_yaml,
@@ -47,6 +49,7 @@ from tetris_sim.errors import (
     TetrisError,
     UnstableStepError,
 )
+from tetris_sim.model.formula import UNKNOWN_NAME
 from tetris_sim.model.problem import Problem
 from tetris_sim.support.wording import label, svg, table
 
@@ -421,6 +424,7 @@ def _check(
     asked, refused = apply_overrides(values, _read_all(overrides, mistakes))
     mistakes += refused
     used = [*apply_defaults(values, [*defaults, *read_environment(environ)]), *asked]
+    look_once(values)
 
     # Each stage adds findings instead of raising, so that all mistakes are reported together.
     findings = expand_paths(values, environ=environ, base=base)
@@ -444,6 +448,9 @@ def _check(
         further += check_in_space(config, config.model) if in_space else ()
     elif in_space and all(it.unknown for it in (*findings, *further) if it.path[0] in _PHYSICAL):
         further += _look_ahead(sections)
+    # The names in a formula are looked for by its section and by the grid, which knows its axes.
+    names = {it.path: it for it in further if UNKNOWN_NAME in it.message}
+    further = [it for it in further if names.get(it.path, it) is it]
     # Sections were validated with corrected spelling; positions need the keys as written.
     findings += [replace(it, path=as_written(it.path, wrong, values)) for it in further]
     findings = _of_fields(findings, values)

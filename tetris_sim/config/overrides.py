@@ -1,13 +1,15 @@
-"""Values from outside the configuration file: --set, command-line flags, environment variables, and
-ranges of values.
+"""Values from outside the configuration file: --set, command-line flags, environment variables,
+variables in paths, and ranges of values.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import (
     ConfigError,
     ConfigMistakesError,
+    Finding,
     KeyPath,
     Mistake,
     SourcePosition,
@@ -119,6 +122,23 @@ def apply_defaults(values: dict[str, Any], defaults: Iterable[Override]) -> list
         if section is None or (isinstance(section, dict) and section.get(key) is None):
             absent.append(default)
     return apply_overrides(values, absent)[0]
+
+
+def look_once(values: Mapping[str, Any]) -> None:
+    """Give outputs of a steady state that say no `every` its only moment; changes the values.
+
+    A steady state has one record, which "1 step" finds; of a run over time `every` must be given.
+    """
+    time, output = values.get("time"), values.get("output")
+    if not (isinstance(time, dict) and time.get("scheme") == "steady" and isinstance(output, dict)):
+        return
+
+    for key in ("fields", "parts", "probes", "statistics"):
+        found = output.get(key)
+        for section in found if isinstance(found, list) else [found]:
+            # What is no section is a mistake, which the checks report later.
+            if isinstance(section, dict) and not section.get("at" if key == "fields" else "every"):
+                section.setdefault("every", "1 step")
 
 
 def _set(values: Any, path: KeyPath, value: Any) -> tuple[KeyPath, int]:
@@ -246,3 +266,95 @@ def read_ranges(vary: Mapping[str, Any]) -> list[FitRange]:
         msg = "--vary: a key and its range are wanted, such as boundaries.z+.h=5:50"
         raise ConfigError(msg)
     return found
+
+
+# Variables in paths.
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+# Keys that hold paths; "*" is any key or list entry. All but the last name input files.
+PATHS: tuple[KeyPath, ...] = (
+    ("model", "constants", "*", "path"),
+    ("initial", "path"),
+    ("initial", "from"),
+    ("model", "fields", "*", "initial", "path"),
+    ("model", "fields", "*", "initial", "from"),
+    ("model", "fields", "*", "initial_velocity", "path"),
+    ("model", "fields", "*", "initial_velocity", "from"),
+    ("boundaries", "*", "*", "table"),
+    ("boundaries", "*", "*", "file"),
+    ("boundaries", "*", "*", "*", "table"),
+    ("boundaries", "*", "*", "*", "file"),
+    ("model", "regions", "*", "labels"),
+    ("model", "materials", "*", "*", "table"),
+    ("model", "materials", "*", "*", "file"),
+    ("model", "sources", "*", "over_time"),
+    ("model", "sources", "*", "*", "table"),
+    ("model", "sources", "*", "*", "file"),
+    ("model", "sources", "*", "path", "*", "table"),
+    ("model", "sources", "*", "path", "*", "file"),
+    ("output", "directory"),
+)
+
+
+def expand_paths(
+    values: Mapping[str, Any], *, environ: Mapping[str, str], base: Path
+) -> list[Finding]:
+    """Replace ${VAR} in paths, and resolve relative paths of input files against `base`.
+
+    Args:
+        values: plain values by key; changed in place.
+        environ: the variables.
+        base: the folder of the configuration file.
+
+    Returns:
+        Findings about paths that could not be expanded.
+    """
+    findings: list[Finding] = []
+    for pattern in PATHS:
+        for section, path in _matches(values, pattern):
+            expanded, trouble = _expand(section[path[-1]], environ)
+            if trouble is not None:
+                findings.append(Finding(path, trouble))
+            # Results go below the working directory, so `output.directory` stays relative.
+            elif pattern != PATHS[-1]:
+                expanded = os.path.normpath(base.absolute() / expanded)
+            section[path[-1]] = expanded
+    return findings
+
+
+def _matches(values: Any, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[Any, KeyPath]]:
+    """The texts that match a pattern of `PATHS`: the container of each, and its path."""
+    first, *rest = pattern
+    keys: Iterable[Any] = range(len(values)) if isinstance(values, list) else ()
+    if isinstance(values, dict):
+        keys = list(values)
+    for key in keys:
+        if first not in ("*", key):
+            continue
+        if rest:
+            yield from _matches(values[key], tuple(rest), (*path, key))
+        elif isinstance(values[key], str):
+            yield values, (*path, key)
+
+
+def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    unset = [name for name in _VARIABLE.findall(text) if name not in environ]
+    if unset:
+        return (
+            text,
+            f"the environment variable {unset[0]} is not set; set it, or write the path out",
+        )
+
+    expanded = _VARIABLE.sub(lambda match: environ[match[1]], text)
+    if "\0" in expanded or not expanded:
+        return text, "a path is wanted; it is not empty and holds no null character"
+    # The result is written to checkpoints and read again, where it must mean the same.
+    if _VARIABLE.search(expanded):
+        return (
+            text,
+            (
+                "the value of a variable holds ${...} itself, which is not expanded again; write "
+                "the path out"
+            ),
+        )
+    return expanded, None

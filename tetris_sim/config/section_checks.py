@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union
 
@@ -19,14 +20,12 @@ import annotated_types
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from tetris_sim.config.sections.grid import GridSection
 from tetris_sim.config.sections.quantities import (
-    ANGLES,
     IntervalText,
     Quantity,
     Section,
-    split_unit,
 )
+from tetris_sim.config.sections.schema import EXAMPLES, FILMS, FOREIGN_KEYS
 from tetris_sim.config.sections.varying import Varying
 from tetris_sim.errors import Finding, KeyPath
 from tetris_sim.support.wording import describe, likely, listed, suggestion
@@ -331,14 +330,19 @@ def check_sections(
     right: dict[str, Any] = {}
     unknown = [key for key in values if key not in keys_of(whole)]
     findings = [_unknown_key((key,), whole, whole, k) for k, key in enumerate(unknown)]
+    meant = [finding.meant for finding in findings]  # so it is not missing, but misspelt
 
     for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
         # A section whose every line is commented out is empty text; it means the defaults, if
         # there are any.
         if values.get(key) is None and not field.is_required():
             right[key] = field.get_default(call_default_factory=True)
+        elif values.get(key) is None and key not in meant:
+            example = f", for example {EXAMPLES[key]}" if key in EXAMPLES else ""
+            said = f"missing; {wanted(keys_of(whole)[key])} is wanted{example}"
+            findings.append(Finding((key,), said))
         elif values.get(key) is None:
-            findings.append(Finding((key,), f"missing; {wanted(keys_of(whole)[key])} is wanted"))
+            continue
         else:
             try:
                 right[key] = _adapter(whole, key).validate_python(values[key])
@@ -487,7 +491,7 @@ def _finding(
 
 def _own_words(said: str, spot: Spot, kind: KeyKind, value: Any) -> str:
     """A sentence of our validators, extended by the other types that the value may have."""
-    if len(spot.path) not in spot.choices:
+    if len(spot.path) not in spot.choices or isinstance(value, Mapping):
         return said
     return f"{said.partition('; ')[0]}; {wanted(kind)} is wanted{_meant(value, kind)}"
 
@@ -495,7 +499,19 @@ def _own_words(said: str, spot: Spot, kind: KeyKind, value: Any) -> str:
 def _meant(value: Any, kind: KeyKind) -> str:
     if kind.tag is not None and isinstance(value, str) and value in tags_of(kind):
         return f"; write {{{kind.tag}: {value}}}"
+    if typing.get_origin(kind.base) is dict and isinstance(value, str):
+        # One word for a section of many parts, such as `boundaries: periodic`, is meant for all.
+        for member in _members(open_annotation(typing.get_args(kind.base)[1])):
+            if value in tags_of(member):
+                return f'; write {{"*": {{{member.tag}: {value}}}}}'
     return suggestion(value, words(kind))
+
+
+def _members(kind: KeyKind) -> Iterator[KeyKind]:
+    """A kind, and those that it may be instead."""
+    yield kind
+    for member in kind.members:
+        yield from _members(open_annotation(member))
 
 
 def _unknown_key(
@@ -505,8 +521,15 @@ def _unknown_key(
     if number >= _MOST_EXPLAINED:
         return Finding(path, "unknown key", at_key=True, unknown=True)
     key, allowed = str(path[-1]), [] if owner is None else list(keys_of(owner))
-    meant = likely(key, allowed)
+    foreign = FOREIGN_KEYS.get(key.lower(), ())
+    meant = next((it for it in foreign if it in allowed), "") or likely(key, allowed)
     places = homes(whole, key)
+    if re.fullmatch(r"[0-9]+\b.*", key):
+        said = f"unknown key; is {key!r} what follows a decimal comma? Write a point, as in 0.5"
+        return Finding(path, said, at_key=True, unknown=True)
+    if key.lower() in FILMS and "pictures" in allowed:
+        said = "unknown key; write fields, and after the run: tetris-sim export RESULTS -o film.gif"
+        return Finding(path, said, at_key=True, unknown=True)
 
     if places and not meant:
         # A key that belongs elsewhere, unless it rather looks like a misspelling of a key here.
@@ -523,77 +546,3 @@ def _value_at(values: Any, path: KeyPath) -> Any:
     for part in path:
         values = values[part]
     return values
-
-
-def check_axes(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
-    """Angles along axes of lengths, and lengths along angles.
-
-    Args:
-        sections: the sections that are valid by themselves, by key.
-        values: the configuration as written, since numbers do not show their units.
-    """
-    if "grid" not in sections:
-        return
-    grid: GridSection = sections["grid"]
-    for path, axis, value in _positions(values, grid.names):
-        unit = split_unit(value)[1] if isinstance(value, str) else ""
-        if unit and (axis == "theta") != (unit in ANGLES):
-            wanted = "an angle, for example '90 deg'," if axis == "theta" else "a length"
-            yield Finding(path, f"{value!r} was found; {wanted} is wanted along {axis}")
-
-
-def _positions(
-    values: Mapping[str, Any], names: Sequence[str]
-) -> Iterator[tuple[KeyPath, str, object]]:
-    """Everything that is written as a position, with its key path and axis."""
-
-    def keys(*path: str) -> Iterable[Any]:
-        # What is wrong otherwise is told by others.
-        found = _at(values, path)
-        if isinstance(found, list | tuple):
-            return range(len(found))
-        return found if isinstance(found, Mapping) else ()
-
-    lists: list[KeyPath] = [
-        *(("grid", "size"), ("grid", "spacing"), ("initial", "center")),
-        *(("output", "probes", number, "at") for number in keys("output", "probes")),
-        *(("model", "fields", name, "initial", "center") for name in keys("model", "fields")),
-    ]
-    tables: list[KeyPath] = [("grid", "origin"), ("grid", "graded")]
-    over = ("output", "statistics", "over")
-    tables += [(*over, name, "box") for name in keys(*over)]
-    for number in keys("output", "parts"):
-        tables += [("output", "parts", number, key) for key in ("box", "slice")]
-    for key in ("regions", "sources"):
-        tables += [("model", key, number, "box") for number in keys("model", key)]
-
-    for path in lists:
-        found = _at(values, path)
-        if isinstance(found, list | tuple):
-            along = zip(names, enumerate(found), strict=False)
-            yield from (((*path, number), name, value) for name, (number, value) in along)
-    for path in tables:
-        found = _at(values, path)
-        for name in found if isinstance(found, Mapping) else ():
-            for below, value in _leaves((*path, name), found[name]):
-                yield below, name, value
-
-
-def _at(values: Any, path: KeyPath) -> Any:
-    """The part of plain data at a key path; None if there is none."""
-    for key in path:
-        if isinstance(values, Mapping):
-            values = values.get(key)
-        elif isinstance(values, list | tuple) and isinstance(key, int) and key < len(values):
-            values = values[key]
-        else:
-            return None
-    return values
-
-
-def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:
-    if not isinstance(value, Mapping | list | tuple):
-        yield path, value
-        return
-    for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-        yield from _leaves((*path, key), part)

@@ -3,16 +3,15 @@
 Reads the events of ruamel.yaml's parser. The rules are those of the YAML 1.2 core schema, and only
 plain values come out: tags are refused, keys are text, and aliases count as if they were written
 out, so that a short text cannot expand to a huge one. There is no recursion while reading. The
-second half turns Python data into plain values, expands variables in paths, and writes YAML.
+second half turns Python data into plain values, and writes YAML.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.config.sections.units import as_text
-from tetris_sim.errors import ConfigMistakesError, Finding, KeyPath, Mistake, SourcePosition
+from tetris_sim.errors import ConfigMistakesError, KeyPath, Mistake, SourcePosition
 from tetris_sim.support.wording import describe
 
 # Limits of a configuration text, far above any real one: reading it must not exhaust memory.
@@ -67,6 +66,7 @@ _PLAIN_WORDS = {
 }
 _SECOND_COLON = "there is a second ': ' here; put text that holds ': ' into quotes"
 _CONTINUED = "this continues the text above: a ':' is missing there, or this is indented too deeply"
+_GLUED_KEY = re.compile(r"[\w*+-]+:[^\s/]")  # `type:heat`, but no address
 LONGEST_WHOLE = 40  # digits; longer ones lose nothing that a configuration needs by being floats
 
 
@@ -223,8 +223,14 @@ def _in_words(said: str, text: str, place: SourcePosition) -> str:
     """A message of the parser about a place, as what to do there."""
     lines = text.splitlines()
     line = lines[place.line - 1] if place.line and place.line <= len(lines) else ""
+    # The parser stops where the next key begins; what is wrong stands above it.
+    above = next((it for it in reversed(lines[: (place.line or 1) - 1]) if it.strip()), "").strip()
     if "mapping values are not allowed" in said:
+        if _GLUED_KEY.match(above):
+            return f"a blank is missing behind the ':' of {above.partition(':')[0]!r} above"
         return _CONTINUED if line[: (place.column or 1) - 1].count(": ") == 0 else _SECOND_COLON
+    if "could not find expected ':'" in said and above.startswith("*"):
+        return f"{_PLAIN_WORDS['scanning an alias']}, in the line above"
     for pattern, words in _PLAIN_WORDS.items():
         if match := re.search(pattern, said):
             # What no group caught is the character at the place.
@@ -379,36 +385,11 @@ class _Tree:
         )
 
 
-# Python data to plain values, variables in paths, and plain values to YAML.
+# Python data to plain values, and plain values to YAML.
 
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _LONG = 64  # entries of a list, from which on its numbers are written here
 # Text that needs no quotes in YAML.
 _PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
-
-# Keys that hold paths; "*" is any key or list entry. All but the last name input files.
-PATHS: tuple[KeyPath, ...] = (
-    ("model", "constants", "*", "path"),
-    ("initial", "path"),
-    ("initial", "from"),
-    ("model", "fields", "*", "initial", "path"),
-    ("model", "fields", "*", "initial", "from"),
-    ("model", "fields", "*", "initial_velocity", "path"),
-    ("model", "fields", "*", "initial_velocity", "from"),
-    ("boundaries", "*", "*", "table"),
-    ("boundaries", "*", "*", "file"),
-    ("boundaries", "*", "*", "*", "table"),
-    ("boundaries", "*", "*", "*", "file"),
-    ("model", "regions", "*", "labels"),
-    ("model", "materials", "*", "*", "table"),
-    ("model", "materials", "*", "*", "file"),
-    ("model", "sources", "*", "over_time"),
-    ("model", "sources", "*", "*", "table"),
-    ("model", "sources", "*", "*", "file"),
-    ("model", "sources", "*", "path", "*", "table"),
-    ("model", "sources", "*", "path", "*", "file"),
-    ("output", "directory"),
-)
 
 
 def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Any]:
@@ -478,70 +459,6 @@ def _whole_text(text: str, path: KeyPath, mistakes: list[Mistake]) -> str:
         mistakes.append(Mistake(path, "this text holds half of a character (a lone surrogate)"))
         return ""
     return str(text)
-
-
-def expand_paths(
-    values: Mapping[str, Any], *, environ: Mapping[str, str], base: Path
-) -> list[Finding]:
-    """Replace ${VAR} in paths, and resolve relative paths of input files against `base`.
-
-    Args:
-        values: plain values by key; changed in place.
-        environ: the variables.
-        base: the folder of the configuration file.
-
-    Returns:
-        Findings about paths that could not be expanded.
-    """
-    findings: list[Finding] = []
-    for pattern in PATHS:
-        for section, path in _matches(values, pattern):
-            expanded, trouble = _expand(section[path[-1]], environ)
-            if trouble is not None:
-                findings.append(Finding(path, trouble))
-            # Results go below the working directory, so `output.directory` stays relative.
-            elif pattern != PATHS[-1]:
-                expanded = os.path.normpath(base.absolute() / expanded)
-            section[path[-1]] = expanded
-    return findings
-
-
-def _matches(values: Any, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[Any, KeyPath]]:
-    """The texts that match a pattern of `PATHS`: the container of each, and its path."""
-    first, *rest = pattern
-    keys: Iterable[Any] = range(len(values)) if isinstance(values, list) else ()
-    if isinstance(values, dict):
-        keys = list(values)
-    for key in keys:
-        if first not in ("*", key):
-            continue
-        if rest:
-            yield from _matches(values[key], tuple(rest), (*path, key))
-        elif isinstance(values[key], str):
-            yield values, (*path, key)
-
-
-def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
-    unset = [name for name in _VARIABLE.findall(text) if name not in environ]
-    if unset:
-        return (
-            text,
-            f"the environment variable {unset[0]} is not set; set it, or write the path out",
-        )
-
-    expanded = _VARIABLE.sub(lambda match: environ[match[1]], text)
-    if "\0" in expanded or not expanded:
-        return text, "a path is wanted; it is not empty and holds no null character"
-    # The result is written to checkpoints and read again, where it must mean the same.
-    if _VARIABLE.search(expanded):
-        return (
-            text,
-            (
-                "the value of a variable holds ${...} itself, which is not expanded again; write "
-                "the path out"
-            ),
-        )
-    return expanded, None
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

@@ -119,7 +119,12 @@ class SweepTable:
             msg = f"no run of the sweep {self.name} has ended: there is nothing to draw yet"
             raise CheckpointError(msg)
         if variable is not None:
-            names = [it for it in self.results if variable in (it, it.rpartition(" [")[0])]
+            # With or without its unit; of a probe its name alone is enough.
+            names = [
+                it
+                for it in self.results
+                if variable in (it, it.rpartition(" [")[0], it.partition(": ")[0])
+            ]
             if not names:
                 msg = f"--variable {variable}: the table of {self.name} has {listed(self.results)}"
                 raise ConfigError(msg)

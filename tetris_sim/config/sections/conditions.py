@@ -492,7 +492,7 @@ class ControllerSection(Section):
     def _one_kind(self) -> ControllerSection:
         # Each kind has keys of its own; one that would do nothing is a mistake.
         if (self.sensor is None) == (self.output is None):
-            msg = "give a sensor, or an output that Python changes"
+            msg = "give a sensor, as {probe: NAME}, or an output that Python changes"
             raise ValueError(msg)
         if self.output is not None:
             if self.band or self.setpoint is not None or self.pid or self.hysteresis is not None:

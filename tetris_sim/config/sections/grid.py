@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from tetris_sim.config.sections.conditions import AxisFace, FaceCondition, PeriodicFace
-from tetris_sim.config.sections.quantities import Position, PositivePosition, Section
+from tetris_sim.config.sections.quantities import (
+    ANGLES,
+    Position,
+    PositivePosition,
+    Section,
+    split_unit,
+)
+from tetris_sim.errors import Finding, KeyPath
 from tetris_sim.model.grid import AXES, CARTESIAN, Coordinates, Kind
 from tetris_sim.support.wording import describe, listed
 
@@ -223,3 +230,77 @@ def closed_faces(
             elif grid.system.is_pole(name, at):
                 found[face] = AxisFace(type="neumann")
     return found
+
+
+def check_axes(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Angles along axes of lengths, and lengths along angles.
+
+    Args:
+        sections: the sections that are valid by themselves, by key.
+        values: the configuration as written, since numbers do not show their units.
+    """
+    if "grid" not in sections:
+        return
+    grid: GridSection = sections["grid"]
+    for path, axis, value in _positions(values, grid.names):
+        unit = split_unit(value)[1] if isinstance(value, str) else ""
+        if unit and (axis == "theta") != (unit in ANGLES):
+            wanted = "an angle, for example '90 deg'," if axis == "theta" else "a length"
+            yield Finding(path, f"{value!r} was found; {wanted} is wanted along {axis}")
+
+
+def _positions(
+    values: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[tuple[KeyPath, str, object]]:
+    """Everything that is written as a position, with its key path and axis."""
+
+    def keys(*path: str) -> Iterable[Any]:
+        # What is wrong otherwise is told by others.
+        found = _at(values, path)
+        if isinstance(found, list | tuple):
+            return range(len(found))
+        return found if isinstance(found, Mapping) else ()
+
+    lists: list[KeyPath] = [
+        *(("grid", "size"), ("grid", "spacing"), ("initial", "center")),
+        *(("output", "probes", number, "at") for number in keys("output", "probes")),
+        *(("model", "fields", name, "initial", "center") for name in keys("model", "fields")),
+    ]
+    tables: list[KeyPath] = [("grid", "origin"), ("grid", "graded")]
+    over = ("output", "statistics", "over")
+    tables += [(*over, name, "box") for name in keys(*over)]
+    for number in keys("output", "parts"):
+        tables += [("output", "parts", number, key) for key in ("box", "slice")]
+    for key in ("regions", "sources"):
+        tables += [("model", key, number, "box") for number in keys("model", key)]
+
+    for path in lists:
+        found = _at(values, path)
+        if isinstance(found, list | tuple):
+            along = zip(names, enumerate(found), strict=False)
+            yield from (((*path, number), name, value) for name, (number, value) in along)
+    for path in tables:
+        found = _at(values, path)
+        for name in found if isinstance(found, Mapping) else ():
+            for below, value in _leaves((*path, name), found[name]):
+                yield below, name, value
+
+
+def _at(values: Any, path: KeyPath) -> Any:
+    """The part of plain data at a key path; None if there is none."""
+    for key in path:
+        if isinstance(values, Mapping):
+            values = values.get(key)
+        elif isinstance(values, list | tuple) and isinstance(key, int) and key < len(values):
+            values = values[key]
+        else:
+            return None
+    return values
+
+
+def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:
+    if not isinstance(value, Mapping | list | tuple):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _leaves((*path, key), part)

@@ -36,6 +36,36 @@ from tetris_sim.config.sections.quantities import (
     WallTime,
 )
 
+# For messages about sections that are missing.
+EXAMPLES = {
+    "grid": "grid: {shape: [100], size: [1 m]}",
+    "boundaries": 'boundaries: {"*": {type: insulated}}',
+    "time": "time: {t_end: 60 s}",
+}
+# Keys as other programs and textbooks have them, in small letters, with ours: a message suggests
+# the first one that its section has.
+FOREIGN_KEYS: dict[str, tuple[str, ...]] = {
+    "melting_point": ("solidus",),
+    "rho": ("density",),
+    "cp": ("specific_heat",),
+    "c_p": ("specific_heat",),
+    "heat_capacity": ("specific_heat", "capacity"),
+    "k": ("conductivity",),
+    "lambda": ("conductivity",),
+    "alpha": ("diffusivity", "h"),
+    "htc": ("h",),
+    "t_inf": ("ambient",),
+    "t_ambient": ("ambient",),
+    "temperature": ("ambient", "value"),
+    "q": ("flux", "power"),
+    "dx": ("spacing",),
+    "time_step": ("dt",),
+    "duration": ("t_end",),
+    "boundary_conditions": ("boundaries",),
+    "initial_condition": ("initial",),
+}
+FILMS = ("film", "gif", "mp4", "movie", "video", "animation")  # which `export` makes of fields
+
 # Section `time`: duration, time step and integration scheme.
 
 
@@ -337,10 +367,7 @@ class FieldsSection(Section):
     def _some_time(self) -> FieldsSection:
         # An output without a time would be an empty request, most likely a forgotten key.
         if self.every is None and not self.at:
-            msg = (
-                "neither every nor at is given, so nothing would be written; give one of them, or "
-                "every: 1 step of a steady state"
-            )
+            msg = "neither every nor at is given, so nothing would be written; give one of them"
             raise ValueError(msg)
         return self
 

@@ -200,7 +200,9 @@ def _fitting(unit: str, text: str, target: str) -> Any:
     hint = _other_case(unit, text, target)
     if not known:
         raise _unknown(unit, text, hint)
-    noun = _dimension_nouns().get(known[0].dimensionality, "a quantity of another dimension")
+    # Engineers write W/mK for W/(m K), so a later reading may have a name where the first has none.
+    names = [_dimension_nouns().get(units.dimensionality) for units in known]
+    noun = next(filter(None, names), "a quantity of another dimension")
     msg = f"{text!r} is {noun}{hint}"
     raise UnitError(msg)
 
@@ -224,7 +226,11 @@ def _next_of(words: Iterator[str], _: re.Match[str]) -> str:
 
 
 def _other_case(unit: str, text: str, target: str) -> str:
-    """A hint to a spelling in other letters: MM for mm, w/mk for W/(m K)."""
+    """A hint to a spelling in other letters: MM for mm, w/mk for W/(m K), C for K."""
+    degrees = _COULOMB.sub("degC" if target == "degC" else "K", unit)
+    if any(_fits(reading, target) for reading in _readings(degrees)):
+        meant = f"{text.removesuffix(unit)}{degrees}"
+        return f" (did you mean {meant!r}? C is the coulomb)"
     runs = re.findall(r"[A-Za-z]+", unit)
     if len(runs) > 4:  # each has four spellings
         return ""
@@ -232,11 +238,15 @@ def _other_case(unit: str, text: str, target: str) -> str:
     for words in itertools.product(*spellings):
         following = iter(words)
         spelled = re.sub(r"[A-Za-z]+", functools.partial(_next_of, following), unit)
-        for units in map(_parsed, _readings(spelled)):
-            if units is not None and units.dimensionality == _dimension(target):
-                meant = f"{text.removesuffix(unit)}{spelled}"
-                return f" (did you mean {meant!r}? capitals and small letters differ)"
+        if any(_fits(reading, target) for reading in _readings(spelled)):
+            meant = f"{text.removesuffix(unit)}{spelled}"
+            return f" (did you mean {meant!r}? capitals and small letters differ)"
     return ""
+
+
+def _fits(reading: str, target: str) -> bool:
+    units = _parsed(reading)
+    return units is not None and bool(units.dimensionality == _dimension(target))
 
 
 # Units as engineers write them: exponents without a sign of their own, all that follows a stroke
@@ -256,6 +266,7 @@ _GAP = r"(?:\*(?!\*)|[·⋅ ]|(?<=[0-9²³)])\.(?=[A-Za-z°])|\.(?=K|°C))"
 UNIT = rf"{_UNIT_NAME}{_BARE}?(?:{_UNIT_NAME}{_BARE}?|\){_BARE}?|{_GAP}|[/(])*"
 _TOKEN = re.compile(rf"({_UNIT_NAME}|\))({_BARE})?|({_GAP}+|[/(])")
 _SMALL = str.maketrans("⁻¹²³⁴⁵⁶", "-123456")
+_COULOMB = re.compile(r"C(?![A-Za-z])")  # at the end of a word, as in W/mC
 _GLUED = re.compile(r"(m|[cm]m|k?g|mol|k?J|k?W|h|s|ft|in|lb)(K|°C|degC|°F|degF)")
 # Characters of word processors, and degrees apart from their scale.
 _SPELLED = str.maketrans("º˚−\xa0\u2009\u202f", "°°-   ")

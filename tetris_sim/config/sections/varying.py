@@ -6,6 +6,7 @@ Table files are read when the problem is built.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import io
@@ -36,7 +37,7 @@ from tetris_sim.config.sections.quantities import (
 from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, Operators, compile_expression
 from tetris_sim.model.grid import PLACES
 from tetris_sim.support.files import read_given
-from tetris_sim.support.wording import describe, listed
+from tetris_sim.support.wording import describe, listed, suggestion
 
 Rows = npt.NDArray[np.float64]
 
@@ -363,8 +364,12 @@ def _firsts(kinds: tuple[Quantity, Quantity]) -> str:
 
 
 def _unreadable(path: Path, kinds: tuple[Quantity, Quantity], error: Exception) -> ValueError:
+    # The error of the system would repeat the path.
+    reason = error.strerror if isinstance(error, OSError) else error
+    with contextlib.suppress(OSError, ValueError):
+        reason = f"{reason}{suggestion(path.name, [it.name for it in path.parent.iterdir()])}"
     return ValueError(
-        f"{path} cannot be read ({error}); a CSV file of {_firsts(kinds)} and values is wanted"
+        f"{path} cannot be read ({reason}); a CSV file of {_firsts(kinds)} and values is wanted"
     )
 
 
