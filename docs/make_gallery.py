@@ -23,8 +23,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from tetris_sim.commands.export import draw_record
 from tetris_sim.commands.init import TEMPLATES
-from tetris_sim.commands.plot import draw_record
 from tetris_sim.commands.sources import choose_variable, open_series
 from tetris_sim.support.files import atomic_file, atomic_text
 

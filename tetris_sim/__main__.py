@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import io
 import logging
 import os
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from tetris_sim.commands import VERBS, add_common_arguments
+from tetris_sim.commands import VERBS, add_common_arguments, home
 from tetris_sim.errors import (
     ConfigError,
     ElsewhereError,
@@ -176,9 +175,9 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
             verb, help=text, description=text[0].upper() + text[1:] + ".", parents=[_common()]
         )
         if verb == wanted:
-            module = importlib.import_module(f"tetris_sim.commands.{verb}")
-            module.add_arguments(child)
-            child.set_defaults(run=module.run)
+            module, add_arguments, run = home(verb)
+            getattr(module, add_arguments)(child)
+            child.set_defaults(run=getattr(module, run))
     return parser
 
 

@@ -22,7 +22,7 @@ import pytest
 
 import tetris_sim as ts
 from tetris_sim.__main__ import main
-from tetris_sim.commands import VERBS
+from tetris_sim.commands import VERBS, home
 from tetris_sim.config import read_config
 from tetris_sim.errors import ConfigError
 from tetris_sim.simulation.launch import launch
@@ -86,10 +86,10 @@ KINDS: dict[str, tuple[Callable[[], Any], int]] = {
 def test_every_verb_ends_in_a_sentence(
     verb: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = importlib.import_module(f"tetris_sim.commands.{verb}")
+    module, add_arguments, run = home(verb)
     thrown, code = KINDS[kind]
-    monkeypatch.setattr(module, "add_arguments", lambda parser: None)
-    monkeypatch.setattr(module, "run", lambda args: thrown())
+    monkeypatch.setattr(module, add_arguments, lambda parser: None)
+    monkeypatch.setattr(module, run, lambda args: thrown())
     assert main([verb]) == code
     told = capsys.readouterr()
     assert told.out == ""

@@ -1,9 +1,13 @@
-"""The verbs, one file each: HELP, add_arguments(parser), run(args) -> exit code."""
+"""The verbs: for each a function that adds its arguments to a parser, and one that runs it and
+returns the exit code. A module holds one verb, or two that are akin.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +39,25 @@ VERBS = {
     "doctor": "say what was found on this machine, for bug reports",
     "completion": "print a script that completes commands in a shell",
 }
+
+# A verb whose functions are in the module of another one, where their names have its own.
+AKIN = {
+    "restart": "run",
+    "preview": "validate",
+    "plot": "export",
+    "materials": "init",
+    "fit": "sweep",
+}
+
+
+def home(verb: str) -> tuple[ModuleType, str, str]:
+    """The module of a verb, imported now, and in it the names of the functions that add its
+    arguments and that run it.
+    """
+    module = importlib.import_module(f"tetris_sim.commands.{AKIN.get(verb, verb)}")
+    if verb in AKIN:
+        return module, f"add_{verb}_arguments", f"run_{verb}"
+    return module, "add_arguments", "run"
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,6 @@ from tetris_sim.support.files import atomic_text
 if TYPE_CHECKING:
     from tetris_sim.bench.result import BenchResult
 
-HELP = "measure how fast this machine is"
 
 _DTYPES = {
     "float64": ("float64",),

@@ -13,8 +13,6 @@ from tetris_sim.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
 
-HELP = "say in few numbers what a body is like: resistances, impedance, conductivity"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The number that is asked for, and the configuration of which."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Iterator
 
-from tetris_sim.commands import VERBS, add_common_arguments
+from tetris_sim.commands import VERBS, add_common_arguments, home
 from tetris_sim.errors import ExitCode
 
-HELP = "print a script that completes commands in a shell"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -35,7 +33,8 @@ def words_of_verbs() -> dict[str, list[tuple[str, str]]]:
     for verb in VERBS:
         parser = argparse.ArgumentParser()
         add_common_arguments(parser)
-        importlib.import_module(f"tetris_sim.commands.{verb}").add_arguments(parser)
+        module, add_arguments, _ = home(verb)
+        getattr(module, add_arguments)(parser)
         words: dict[str, str] = {}
         for action in parser._actions:
             means = (action.help or "").split("; ")[0].split(" (")[0]

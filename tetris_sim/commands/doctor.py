@@ -15,7 +15,6 @@ from tetris_sim.simulation.report import package_versions
 from tetris_sim.support.files import cache_directory, caching, why_not_kept
 from tetris_sim.support.wording import gib
 
-HELP = "say what was found on this machine, for bug reports"
 _OPTIONAL = ("mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x", "xarray", "h5netcdf")
 _VARIABLES = (
     "TETRIS_SIM_",

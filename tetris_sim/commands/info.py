@@ -182,7 +182,6 @@ def _describe_variables(series: Series) -> list[Facts]:
     return [{"name": v.name, "unit": v.unit, "long_name": v.long_name} for v in series.variables]
 
 
-HELP = "say what is in an output, a checkpoint or a results directory"
 _MOST_RECORDS = 12  # listed one by one
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from websockets.asyncio.server import ServerConnection
     from websockets.http11 import Request, Response
 
-HELP = "see and steer a run on a local page while it computes"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `live`."""

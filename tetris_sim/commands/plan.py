@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tetris_sim.model.problem import Problem
     from tetris_sim.simulation.preparation import PreparedRun
 
-HELP = "say what a run would do and cost, without running"
 _AT_ONCE, _LOOKED_AT = 1 << 22, 1 << 26  # points of the initial state: of a part, in all
 
 

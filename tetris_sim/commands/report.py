@@ -46,7 +46,6 @@ from tetris_sim.simulation.report import pace_of, read_report, sweeps
 from tetris_sim.support.files import atomic_text, read_given
 from tetris_sim.support.wording import format_duration, format_time, gib, listed
 
-HELP = "make a page about a run, about two beside each other, or about a sweep"
 _PHYSICS = ("model", "initial", "time")
 _DPI = 110  # of the preview
 

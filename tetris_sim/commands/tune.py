@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tetris_sim.scheduler.plan.find import Tuned
     from tetris_sim.scheduler.tuning.choice import Choice
 
-HELP = "find the fastest method and its parameters for a problem, and keep them for later runs"
 # seconds: who asks for it waits longer than at the start of a run, whose budget is
 # compute.tuning_budget
 _BUDGET = 60.0

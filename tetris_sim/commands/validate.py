@@ -1,10 +1,13 @@
-"""`validate`: is a configuration right, and what does it ask for?"""
+"""What can be said of a configuration before a run: `validate` finds its mistakes and says what it
+asks for; `preview` draws what it describes.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 from tetris_sim.commands import add_config_arguments, load
@@ -15,7 +18,6 @@ from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.model.problem import Problem
 from tetris_sim.support.wording import printable_lines
 
-HELP = "check a configuration: all mistakes at once, with line numbers"
 _MINUTES = 120.0  # intervals from here on [s] are told in minutes and more
 
 
@@ -130,3 +132,54 @@ def _pace(every: Every) -> str:
     if every.unit == "steps" or every.value < _MINUTES:
         return str(every)
     return f"{format_duration(every.value)}{' wall' if every.unit == 'wall' else ''}"
+
+
+def add_preview_arguments(parser: argparse.ArgumentParser) -> None:
+    """The configuration, where to cut it and where to draw it."""
+    from tetris_sim.commands import sources
+
+    add_config_arguments(parser)
+    sources.add_slice_argument(parser)
+
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PICTURE.png",
+        help="the picture (default: <configuration>_preview.png in the working directory)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a picture that is already there"
+    )
+    parser.add_argument(
+        "--interactive",
+        action="store_true",
+        help="open a view of a 3D body that can be turned, with PyVista, instead of the picture",
+    )
+
+
+def run_preview(args: argparse.Namespace) -> int:
+    """Draw the configuration; refuse what `validate` would refuse."""
+    # `validate` needs no painters, which take a while to import.
+    from tetris_sim.commands import sources
+    from tetris_sim.outputs.preview import draw_preview, view_3d
+    from tetris_sim.outputs.sampling import cuts_at, default_cuts
+
+    output = args.output or Path(f"{args.config.stem}_preview.png")
+    sources.refuse_other_suffix(output, (".png",))
+    # Building finds what only files and points show, so a wrong body is refused, not drawn.
+    config = load(args)
+    problem = config.build()
+    if args.interactive:
+        view_3d(config, problem).show()
+        return ExitCode.OK
+
+    sources.refuse_existing(output, overwrite=args.overwrite)
+    places = sources.read_places(problem.grid, args.slice)
+    cuts = cuts_at(problem.grid, places) if places else default_cuts(problem.grid)
+    draw_preview(config, problem, cuts=cuts).save(output)
+    if args.json:
+        print(json.dumps({"picture": str(output)}))
+    else:
+        print(printable_lines(f"{output}: {config.title or args.config.name}"))
+    return ExitCode.OK

@@ -282,8 +282,6 @@ def _document(case: PrecisionCase, rows: list[Deviation], seconds: float) -> dic
     }
 
 
-HELP = "check this machine's answers against analytic solutions"
-
 _COLUMNS = (
     f"{'case':<42} {'dim':>3}  {'method':<16} {'dtype':<8} {'error':>9} {'bound':>9}  {'order':>5} "
     " result"

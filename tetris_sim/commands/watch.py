@@ -26,7 +26,6 @@ from tetris_sim.simulation.report import Report, read_report
 from tetris_sim.support.files import open_given, read_given
 from tetris_sim.support.wording import format_duration, format_time, printable
 
-HELP = "show how far a run is, from its files alone"
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVES = 12  # lines of sparklines
 _WIDE = 40  # characters of one
