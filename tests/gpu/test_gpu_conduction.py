@@ -13,7 +13,7 @@ import pytest
 
 from tests.gpu.test_gpu_streamed import HostCopies, streamed
 from tests.support import exact
-from tests.support.body_samples import revolved
+from tests.support.body_samples import revolved, wheel
 from tests.support.conduction_cases import (
     CASES,
     RADIATION,
@@ -237,7 +237,9 @@ PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION)} | {
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
     "cylinder": revolved("r z", (9, 14)),
-    "disc": revolved("r theta", (13, 8)),
+    "ball": revolved("r theta", (13, 8)),
+    "disc": wheel(7, 12),
+    "rod around": wheel(5, 8, 6),
 }
 HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
     ("ring", ((6, 5),)),
@@ -245,6 +247,7 @@ HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
     ("plate, beam", ((5, 0), (5, 6))),
     ("block", ((0, 3), (3, 3), (3, 0))),
     ("graded, ring", ((5, 5), (0, 0))),
+    ("disc", ((4, 4), (0, 0))),
 ]
 
 
@@ -282,7 +285,7 @@ def cut(box: Ranges) -> tuple[slice, ...]:
     return tuple(slice(*span) for span in box)
 
 
-@pytest.mark.parametrize("name", ["rod", "graded", "disc"])
+@pytest.mark.parametrize("name", ["rod", "graded", "disc", "rod around"])
 def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> None:
     problem = PROBLEMS[name]
     gpu: Any = HostGpu()

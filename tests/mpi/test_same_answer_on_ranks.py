@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.body_samples import wheel
 from tests.support.cases import SHAPES, make_problem, mixed_boundaries
 from tests.support.conduction_cases import CASES
 from tests.support.thread_ranks import run_ranks
@@ -142,3 +144,17 @@ def test_a_body_of_materials_has_the_same_bits_on_ranks(
         (shared, plan), *_ = solve(problem, PLAIN, size, monkeypatch, time_block=min(size, 2))
         np.testing.assert_array_equal(shared, alone)
         assert len(plan.shares) == size
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("shape", [(9, 26), (6, 14, 11)], ids=["disc", "rod"])
+def test_a_body_around_an_axis_has_the_same_bits_on_ranks(
+    shape: tuple[int, ...], method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = replace(wheel(*shape), steps=STEPS)
+    if method.refusal(problem) is not None:
+        return
+    ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
+    (shared, plan), *_ = solve(problem, method, 3, monkeypatch, time_block=2)
+    np.testing.assert_array_equal(shared, alone)
+    assert len(plan.shares) == 3

@@ -163,3 +163,32 @@ def revolved(axes: str, shape: tuple[int, ...]) -> Problem:
         boundaries={name: face for name, face in faces.items() if name[:-1] in names},
         time={"dt": "auto", "steps": 10},
     )
+
+
+def wheel(*shape: int) -> Problem:
+    """A whole disc or rod in r, theta (and z): a sector of another material lies over the place
+    where theta begins, behind a contact, is heated, and is cooled on one side.
+    """
+    names = ["r", "theta", "z"][: len(shape)]
+    sector = {"r": [0.3, 0.6], "theta": ["-50 deg", "80 deg"]}
+    faces: dict[str, Any] = {"r+": {"type": "robin", "h": "2 + cos(theta)", "ambient": "sin(t)"}}
+    if "z" in names:
+        faces["z"] = {"type": "neumann", "flux": "r*sin(theta)"}
+    return build(
+        grid={
+            "coordinates": "cylindrical",
+            "axes": names,
+            "shape": list(shape),
+            "size": ["0.8 m", "360 deg", "0.5 m"][: len(shape)],
+        },
+        model=heat_model(
+            {"material": "brick"},
+            {"material": "board", "box": sector},
+            materials=ROUND,
+            contacts=[{"between": ["brick", "board"], "resistance": 0.2}],
+            sources=[{"density": "5*r + t", "box": sector}],
+        ),
+        initial={"type": "expression", "expression": "5*sin(9*r)*cos(theta)"},
+        boundaries=faces,
+        time={"dt": "auto", "steps": 10},
+    )
