@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.kernels.test_solve_sweeps import operator
+from tests.support.body_samples import wheel
 from tests.support.emulator.emulation import COMPILER, NO_COMPILER
 from tests.support.emulator.host_gpu import HostGpu
 from tests.support.thread_ranks import run_ranks
@@ -18,8 +19,10 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.solvers import distributed, krylov
+from tetris_sim.solvers.balance import balance
 from tetris_sim.solvers.distributed import PartArithmetic
 from tetris_sim.solvers.krylov import LeftOffError, Solved, conjugate_gradients, nobody
+from tetris_sim.solvers.multigrid import Rings
 from tetris_sim.solvers.solver import Aim, Together
 
 Fields = tuple[npt.NDArray[Any], ...]
@@ -155,6 +158,20 @@ def test_slabs_of_graded_axes() -> None:
     wanted, one = alone((*system, d), f, widths)
     found, several = together((*system, d), f, [0, 6, 13, 24], widths)
     assert several.iterations == pytest.approx(one.iterations, abs=2)
+    np.testing.assert_allclose(found, wanted, atol=1e-6 * abs(wanted).max())
+
+
+@pytest.mark.parametrize(("shape", "starts"), [((40, 64), [0, 25, 45]), ((24, 32, 18), [0, 10])])
+def test_slabs_of_rings(shape: tuple[int, ...], starts: list[int]) -> None:
+    problem = wheel(*shape)
+    system = balance(problem, 0.0, np.zeros(problem.grid.shape))
+    made = tuple(np.asarray(it, np.float64) for it in system.operator())
+    assert system.wide == Rings(len(shape) - 2)
+    f = np.random.default_rng(9).random(made[-1].shape)
+    wanted, one = alone(made, f, system.wide)
+    found, several = together(made, f, starts, system.wide)
+    assert several.iterations == pytest.approx(one.iterations, abs=1)
+    assert one.iterations <= 40
     np.testing.assert_allclose(found, wanted, atol=1e-6 * abs(wanted).max())
 
 

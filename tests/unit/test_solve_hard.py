@@ -187,3 +187,35 @@ def test_layers_on_a_graded_axis(device: Solver, monkeypatch: pytest.MonkeyPatch
         boundaries=COLD,
     )
     check(problem, device, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "shape", "size"),
+    [
+        ("cylindrical", ["r", "theta"], [160, 256], [0.05, "360 deg"]),
+        ("cylindrical", ["r", "theta"], [160, 192], [0.05, "90 deg"]),
+        ("cylindrical", ["r", "theta", "z"], [32, 64, 16], [0.05, "360 deg", 0.05]),
+        ("spherical", ["r", "theta"], [160, 192], [0.05, "180 deg"]),
+    ],
+    ids=["disc", "sector", "rod", "ball"],
+)
+def test_narrow_cells_around_r_0(
+    kind: str,
+    axes: list[str],
+    shape: list[int],
+    size: list[Any],
+    device: Solver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Geometric levels suffice: rings near the axis stay until theta is as coarse as they are."""
+    monkeypatch.setattr(solver, "AggregationCycle", None)
+    warm = {"box": {"theta": ["0 deg", "60 deg"]}, "power": 10}
+    problem = build(
+        grid={"coordinates": kind, "axes": axes, "shape": shape, "size": size},
+        model={"type": "heat", **metal(15), "sources": [warm]},
+        boundaries={"r+": {"type": "robin", "h": 10, "ambient": 20}, "*": {"type": "neumann"}},
+        time={"scheme": "steady"},
+    )
+    found = solve_steady(problem, start(problem)[0], device, tolerance=1e-8)
+    assert found.iterations <= 32
+    assert found.residual <= 1e-8

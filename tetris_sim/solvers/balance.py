@@ -40,7 +40,7 @@ from tetris_sim.solvers.assembly import (
     instant,
     rules_of,
 )
-from tetris_sim.solvers.multigrid import Operator
+from tetris_sim.solvers.multigrid import Operator, Rings, Widths
 from tetris_sim.solvers.surface_flows import SurfaceFlows, plane
 
 # Slopes and distances, in degrees, of the test whether a face is linear.
@@ -66,7 +66,7 @@ class LinearSystem:
         is_linear: whether the system is the same for every state.
         contents: enthalpies of a body whose state they are.
         state: that it is linearized at, with enthalpies.
-        widths: of cells by axis, where an axis is graded.
+        widths: of cells by axis, where an axis is graded, or rings where there are some.
         surfaces: the parts of d and f that lead out of the body.
         frozen: d and f as if sources stayed as they are at the state, where they depend on it.
         where: location of the arrays; those of a GPU belong to bodies without held cells or
@@ -81,7 +81,7 @@ class LinearSystem:
     is_linear: bool
     contents: Contents | None = None
     state: Numbers | None = None
-    widths: tuple[Numbers, ...] = ()
+    widths: Widths = ()
     surfaces: SurfaceFlows | None = None
     where: Where = HERE
     frozen: tuple[Numbers, Numbers] | None = None
@@ -99,8 +99,10 @@ class LinearSystem:
         return (self.exchange, self.heat) if self.frozen is None else self.frozen
 
     @property
-    def wide(self) -> tuple[Numbers, ...]:
+    def wide(self) -> Widths:
         """Cell widths along the three axes of `operator`; empty if no axis is graded."""
+        if isinstance(self.widths, Rings):
+            return self.widths
         return on_three(self.widths, np.ones(1), OUTER) if self.widths else ()
 
     @property
@@ -289,7 +291,11 @@ class _Parts:
         xp = self._where.xp
         # Widths matter to the multigrid hierarchy only if they differ much.
         widths = tuple(problem.grid.widths(axis) for axis in range(len(shape)))
-        self._widths = widths if any(np.ptp(it) > _UNEVEN * it.min() for it in widths) else ()
+        uneven = [np.ptp(it) > _UNEVEN * it.min() for it in widths]
+        self._widths: Widths = widths if any(uneven) else ()
+        # Rings take a graded r for what it is; along other axes thin planes go first.
+        if "theta" in (names := problem.grid.axis_names) and not any(uneven[:-1]):
+            self._widths = Rings(OUTER[len(shape)][names.index("theta")])
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
         self._given: tuple[Spans, Values] | None = None  # by the source
         self._faces: dict[tuple[int, Side], tuple[Values, Values]] = {}  # d and f of each

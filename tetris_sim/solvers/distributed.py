@@ -34,12 +34,14 @@ from tetris_sim.solvers.multigrid import (
     GridLevel,
     Operator,
     Places,
+    Rings,
     Shares,
     Values,
     Widths,
     carry_out,
     felt_by,
     find_ways,
+    sums_of,
     weighed,
 )
 
@@ -168,13 +170,15 @@ class PartArithmetic:
         (largest,) = self.ranks.largest((largest_of(operator),))
         small, starts, reached = in_single(operator, largest), self.starts, slice(None)
         shape = (int(starts[-1]), *small[-1].shape[1:])
-        if widths:
+        if not isinstance(widths, Rings) and widths:
             widths = felt_by(self._weighed(small, widths), widths)
 
         levels: list[LevelWork] = []
         # All ranks take the same branches: sums and shapes are global.
         while is_shared(shape, starts):
-            sums = self._total(*(float(it[_INNER].sum()) for it in small[:-1]))
+            own = sums_of([it[_INNER] for it in small[:-1]], widths)
+            totals = np.array(self._total(*np.concatenate(own).tolist()))
+            sums = np.split(totals, np.cumsum([len(it) for it in own])[:-1])
             ways, widths = find_ways(shape, sums, widths)
             kept = ways.get(0, np.arange(shape[0]))
             through, places = self._window(kept, starts)
@@ -244,7 +248,9 @@ class PartArithmetic:
         """Sum numbers over all ranks, bitwise identical on each."""
         return tuple(math.fsum(it) for it in zip(*self.ranks.collect(numbers), strict=True))
 
-    def _weighed(self, operator: Operator, widths: Widths) -> tuple[float, ...]:
+    def _weighed(
+        self, operator: Operator, widths: tuple[npt.NDArray[Any], ...]
+    ) -> tuple[float, ...]:
         own = slice(*self.starts[self.ranks.rank : self.ranks.rank + 2])
         near = (widths[0][own], *widths[1:])
         sums = (weighed(k[_INNER], axis, near, self.xp) for axis, k in enumerate(operator[:-1]))

@@ -10,7 +10,8 @@ multigrid, lumped: J. E. Dendy, J. Comput. Phys. 48 (1982) 366).
 
 Axes with much weaker coupling than others wait until these have caught up (semicoarsening). On
 graded axes single planes wait (docs/decisions/0039): only those between thin cells are eliminated,
-until all cells are about equally thick.
+until all cells are about equally thick. Around an axis or a centre rings wait: those in which cells
+are so narrow along theta that they are coupled much more strongly around than across.
 """
 
 from __future__ import annotations
@@ -27,10 +28,25 @@ Values = Any  # arrays of NumPy or CuPy
 Operator = tuple[Values, ...]  # k0, k1, k2, d, each (n0, n1, n2)
 Shares = tuple[Values, Values]  # of the lower and of the upper neighbour, of points between
 Places = npt.NDArray[np.int64]  # of planes that are kept; never are two in a row not
-Widths = tuple[npt.NDArray[Any], ...]  # of cells, by axis
+Numbers = npt.NDArray[np.float64]
 Coarsen = Callable[[Operator, int, Any, Places], tuple[Operator, Shares]]
 _WEAK = 0.25  # of the strongest axis' share in the conductances
+_ACROSS = 2  # the axis r among the three, the last one
 _THIN = 2.0  # times the thinnest cell: planes that may go
+
+
+@dataclass(frozen=True)
+class Rings:
+    """A grid with r and theta, whose cells are narrower around the nearer they are to r = 0.
+
+    Attributes:
+        around: the axis theta among the three.
+    """
+
+    around: int
+
+
+Widths = tuple[npt.NDArray[Any], ...] | Rings  # of cells, by axis
 
 
 def _everything() -> slice:
@@ -90,9 +106,9 @@ def make_hierarchy(
         widths: of cells, where an axis is graded.
     """
     levels = []
-    widths = felt(operator, widths, xp) if widths else ()
+    widths = felt(operator, widths, xp)
     while math.prod(operator[-1].shape) > 1:
-        sums = [float(it.sum()) for it in operator[:-1]]
+        sums = sums_of(operator[:-1], widths)
         ways, widths = find_ways(operator[-1].shape, sums, widths)
         moves, coarser = carry_out(operator, ways, xp, by or coarsen)
         levels.append(GridLevel(operator, moves, tuple(ways.values())))
@@ -101,19 +117,36 @@ def make_hierarchy(
     return levels
 
 
+def sums_of(conductances: Sequence[Values], widths: Widths) -> list[Numbers]:
+    """The sums of the conductances along each axis that `find_ways` looks at: (1,), or by ring."""
+    if not isinstance(widths, Rings):
+        return [np.array([float(it.sum())]) for it in conductances]
+    planes = [it.sum(axis=(0, 1), dtype=np.float64) for it in conductances]
+    return [it if isinstance(it, np.ndarray) else it.get() for it in planes]
+
+
 def find_ways(
-    shape: Sequence[int], sums: Sequence[float], widths: Widths
+    shape: Sequence[int], sums: Sequence[Numbers], widths: Widths
 ) -> tuple[dict[int, Places], Widths]:
     """Choose the coarsening: (kept planes by axis, widths of the coarser level).
 
     Args:
         shape: points per axis.
-        sums: of the conductances along each axis.
+        sums: of the conductances along each axis (`sums_of`).
         widths: of cells, scaled by conduction (`felt`), where an axis is graded.
     """
-    if widths:
+    if not isinstance(widths, Rings) and widths:
         return _thin(widths)
-    return {axis: every_other(shape[axis]) for axis in _axes(shape, sums)}, ()
+    ways = {axis: every_other(shape[axis]) for axis in _axes(shape, [*map(np.sum, sums)])}
+    if not isinstance(widths, Rings) or _ACROSS not in ways:
+        return ways, widths
+
+    kept = _rings_that_stay(sums[_ACROSS], sums[widths.around])
+    if len(kept) < shape[_ACROSS] or len(ways) == 1:
+        ways[_ACROSS] = kept if len(kept) < shape[_ACROSS] else every_other(shape[_ACROSS])
+    else:
+        del ways[_ACROSS]
+    return ways, widths
 
 
 def carry_out(
@@ -132,12 +165,28 @@ def every_other(n: int) -> Places:
     return np.arange(0, n, 2)
 
 
+def _rings_that_stay(across: Numbers, around: Numbers) -> Places:
+    """The rings that are kept, never two in a row not, by the sums of their conductances.
+
+    Point smoothers even out what is strongly coupled, here around a narrow ring; what differs from
+    such a ring to the next would be lost with every other one of them.
+    """
+    beside = np.maximum(across, np.append(0.0, across[:-1]))  # a ring's stronger side
+    waits = beside < _WEAK * around
+    gone = np.zeros(len(across), np.bool_)
+    for ring in range(1, len(across)):
+        gone[ring] = not (waits[ring] or waits[ring - 1] or gone[ring - 1])
+    return np.flatnonzero(~gone)
+
+
 def felt(operator: Operator, widths: Widths, xp: Any) -> Widths:
     """Scale widths by conduction: an axis that conducts better has smaller ones."""
+    if isinstance(widths, Rings) or not widths:
+        return widths
     return felt_by([weighed(k, axis, widths, xp) for axis, k in enumerate(operator[:-1])], widths)
 
 
-def weighed(k: Values, axis: int, widths: Widths, xp: Any) -> float:
+def weighed(k: Values, axis: int, widths: Sequence[npt.NDArray[Any]], xp: Any) -> float:
     """Sum the conductivities along an axis, K width / area, over all cells."""
     # Three weighted contractions, last axis first, instead of an array of weights.
     scales = [it if a == axis else 1 / it for a, it in enumerate(widths)]
@@ -145,7 +194,7 @@ def weighed(k: Values, axis: int, widths: Widths, xp: Any) -> float:
     return float(((k @ third) @ second) @ first)
 
 
-def felt_by(sums: Sequence[float], widths: Widths) -> Widths:
+def felt_by(sums: Sequence[float], widths: Sequence[npt.NDArray[Any]]) -> Widths:
     """Scale widths as `felt` does, from the sum of `weighed` for each axis."""
     found = []
     points = math.prod(len(it) for it in widths)
@@ -157,7 +206,7 @@ def felt_by(sums: Sequence[float], widths: Widths) -> Widths:
     return tuple(found)
 
 
-def _thin(widths: Widths) -> tuple[dict[int, Places], Widths]:
+def _thin(widths: Sequence[npt.NDArray[Any]]) -> tuple[dict[int, Places], Widths]:
     """Coarsen graded axes where cells are thinnest: (kept planes by axis, widths of the coarser
     level).
     """
