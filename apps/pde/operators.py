@@ -568,15 +568,21 @@ def cell_mistakes(
     bounds = dict(zip(grid.names, grid.bounds, strict=True))
     if not grid.system.is_curved or "theta" not in grid.names or bounds["r"][0] > 0:
         return
-    across = ("laplace", "div_grad", "biharmonic", "integral", "mean", "dtheta", "d_theta")
-    for path, name in called(lambda name: name.partition("(")[0] in across):
+    along_r = {"d" + "".join(it) for it in derivatives(grid.names) if "r" in it}
+    along_r |= {it.replace("d", "d_", 1) for it in along_r} | {"advect", "grad_squared"}
+    for path, name in called(lambda name: name not in along_r and not _is_limited(name)):
         told = f"{name} is a difference along r, which does not reach across r = 0"
-        yield (
-            path,
-            f"{told} to the opposite angle; let grid.origin.r be above 0, or leave theta out",
+        instead = (
+            "write it as flux(...), without a limiter" if name == "advect" else "leave theta out"
         )
+        if is_flux(name):
+            instead = "leave its limiter out"
+        yield path, f"{told} to the opposite angle; let grid.origin.r be above 0, or {instead}"
 
 
 def _is_even_only(name: str) -> bool:
-    limited = is_flux(name) and limiter_of(name) != "none"
-    return name in _catalogue_names() or limited
+    return name in _catalogue_names() or _is_limited(name)
+
+
+def _is_limited(name: str) -> bool:
+    return is_flux(name) and limiter_of(name) != "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,70 @@ def test_operators_are_those_of_the_coordinates(
     np.testing.assert_allclose(rate(problem)[inside], expected[inside], rtol=3e-3, atol=3e-3)
 
 
+WHOLE = [
+    ("r theta", "360 deg", 4),
+    ("r theta z", "360 deg", 4),
+    ("ball r theta", "180 deg", 6),
+]
+
+
+def whole(axes: str, n: int, angle: str) -> Section:
+    names = axes.removeprefix("ball ").split()
+    return round_grid(axes, [n, 2 * n, 3][: len(names)], [2.0, angle, 1.0][: len(names)])
+
+
+@pytest.mark.parametrize(("axes", "angle", "wanted"), WHOLE)
+@pytest.mark.parametrize("text", ["laplace(u)", "div_grad(1, u)"])
+def test_the_laplacian_of_r_squared_is_exact_at_all_angles(
+    axes: str, angle: str, wanted: float, text: str
+) -> None:
+    faces = {"r+": slope(4), **({"z": slope(0)} if "z" in axes else {})}
+    problem = equation(whole(axes, 8, angle), text, "r**2", faces, 2.0**-14)
+    np.testing.assert_allclose(rate(problem), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("axes", "angle", "_"), WHOLE)
+def test_a_straight_field_has_no_laplacian_but_of_second_order(
+    axes: str, angle: str, _: int
+) -> None:
+    faces = {"r+": slope(0), **({"z": slope(0)} if "z" in axes else {})}
+    errors = []
+    for n in (8, 16):
+        problem = equation(
+            whole(axes, n, angle), "laplace(u)", "r*cos(theta)", faces, 1e-6, allow_growth=True
+        )
+        volumes = problem.grid.volumes([(0, it) for it in problem.grid.shape])
+        # Not beside the surface, whose slope is another one.
+        error = (np.sqrt(volumes) * rate(problem))[..., :-1]
+        errors.append(np.linalg.norm(error))
+    assert errors[0] / errors[1] > 3.5
+
+
+def test_what_flows_across_the_axis_of_a_disc_is_kept() -> None:
+    """A spot moves along x through r = 0, with a flux of first order."""
+    spot = "exp(-((r*cos(theta) + 0.3)**2 + (r*sin(theta))**2)/0.02)"
+    text = "-flux(cos(theta)*u, -sin(theta)*u, u)"
+    off = []
+    for n in (12, 24):
+        grid = round_grid("r theta", [n, 4 * n], [1.0, "360 deg"])
+        problem = equation(grid, text, spot, {"r+": slope(0)}, "auto")
+        steps = round(0.4 / problem.dt)
+        weights = problem.grid.volumes([(0, 4 * n), (0, n)])
+        x = problem.grid.coordinates(1) * np.cos(problem.grid.coordinates(0))[:, None]
+        first, last = start(problem)[0], finish(replace(problem, steps=steps))
+        assert (weights * last).sum() == pytest.approx((weights * first).sum(), rel=2e-3)
+        off.append(steps * problem.dt - 0.3 - (weights * last * x).sum() / (weights * last).sum())
+    assert off[0] < 0.03
+    assert off[0] / off[1] > 1.7
+
+
+def test_derivatives_along_z_do_not_care_for_the_axis() -> None:
+    grid = round_grid("r theta z", [3, 8, 6], [1.0, "360 deg", 6.0])
+    problem = equation(grid, "d_z(u) + d_zz(u)", "z**2", {"r+": slope(0), "z": slope(0)}, 1e-7)
+    z = problem.grid.coordinates(0)[1:-1, None, None]
+    np.testing.assert_allclose(rate(problem)[1:-1], 2 * z + 2 + np.zeros((4, 8, 3)), rtol=1e-6)
+
+
 def test_an_automatic_step_of_a_disc_is_that_of_its_narrow_cells() -> None:
     grid = round_grid("r theta", [10, 12], [1.0, "360 deg"])
     problem = equation(grid, "laplace(u)", "cos(theta)*r", {"r+": slope(0)}, "auto")
@@ -126,6 +191,20 @@ def test_an_automatic_step_of_a_disc_is_that_of_its_narrow_cells() -> None:
             {"*": slope(0)},
             {},
             "does not reach across r = 0",
+        ),
+        (
+            round_grid("r theta", [8, 8], [1, "1 turn"]),
+            "advect(1, 2, u)",
+            {"*": slope(0)},
+            {},
+            "write it as flux",
+        ),
+        (
+            round_grid("r theta", [8, 8], [1, "1 turn"]),
+            "flux(u, 0*u, limiter: minmod)",
+            {"*": slope(0)},
+            {},
+            "leave its limiter out",
         ),
         (
             round_grid("r theta", [8, 8], [1, "90 deg"]),
