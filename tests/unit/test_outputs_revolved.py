@@ -17,6 +17,7 @@ from tests.unit.test_apps_pde_revolved import equation, slope
 from tests.unit.test_apps_revolved import ROUNDED, kept, round_grid
 from tetris_sim.api.running import run
 from tetris_sim.outputs.field_file import add_positions, read_grid
+from tetris_sim.outputs.figure_layout import length_unit
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.tables import StatisticsOutput, read_table
 
@@ -150,3 +151,25 @@ def test_info_says_angles_in_radians(tmp_path: Path, capsys: pytest.CaptureFixtu
     text = said("info", tmp_path / "out" / "fields.h5", capsys)
     assert "4 x 8 x 3 points (r, theta, z), 20 mm x 3.142 rad x 30 mm" in text
     assert "spacing 5 mm x 0.3927 rad x 10 mm" in text
+
+
+def test_a_plane_through_the_axis_of_a_rod_shows_both_sides() -> None:
+    grid = build(
+        grid=round_grid("r theta z", [4, 8, 2], [1.0, "360 deg", 1.0]), boundaries={"*": slope(0)}
+    ).grid
+    r, theta = grid.coordinates(2), grid.coordinates(1)[:, None]
+    field = np.broadcast_to(r * np.cos(theta), grid.shape)
+    planes = sample(lambda box: field[tuple(slice(*it) for it in box)], grid, default_cuts(grid))
+    (plane,) = (it for it in planes if it.axes == ("z", "r"))
+    assert plane.place is not None
+    assert plane.place[0] == "theta"
+    wanted = plane.positions[1] * math.cos(plane.place[1])
+    np.testing.assert_allclose(plane.values, np.broadcast_to(wanted, (2, 8)), atol=1e-14)
+    assert length_unit([0.05]).place(plane.place) == "theta = 202.5°"
+    assert length_unit([0.05]).place(("z", 0.02)) == "z = 20 mm"
+
+    half = build(
+        grid=round_grid("r theta z", [4, 8, 2], [1.0, "180 deg", 1.0]), boundaries={"*": slope(0)}
+    ).grid
+    planes = sample(lambda box: field[tuple(slice(*it) for it in box)], half, default_cuts(half))
+    assert [it.bounds[1] for it in planes if it.axes == ("z", "r")] == [(0, 1)]

@@ -484,9 +484,7 @@ def _frames(series: Series, variable: int, chosen: Sequence[int]) -> Facts:
         "planes": [
             {
                 "axes": list(plane.axes),
-                "title": ""
-                if plane.place is None
-                else f"{plane.place[0]} = {unit.text(plane.place[1])}",
+                "title": unit.place(plane.place),
                 "positions": [(it / unit.metres).round(9).tolist() for it in plane.positions],
                 "frames": [encode(planes[k].values, low, high) for planes in records],
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,14 @@ class LengthUnit:
     def text(self, position: float) -> str:
         """A position [m] as text in this unit."""
         return f"{position / self.metres:.4g} {self.name}"
+
+    def place(self, at: tuple[str, float] | None) -> str:
+        """Where a plane cuts an axis, in this unit or in degrees; empty without a cut."""
+        if at is None:
+            return ""
+        name, position = at
+        text = f"{math.degrees(position):.4g}°" if name == "theta" else self.text(position)
+        return f"{name} = {text}"
 
 
 _LENGTHS = (

@@ -128,10 +128,7 @@ def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
 def _places(planes: Sequence[Plane]) -> list[str]:
     """Position at which each plane cuts the box, in the unit of the axes; empty without a cut."""
     unit = length_unit([high - low for plane in planes for low, high in plane.bounds])
-    return [
-        "" if plane.place is None else f"{plane.place[0]} = {unit.text(plane.place[1])}"
-        for plane in planes
-    ]
+    return [unit.place(plane.place) for plane in planes]
 
 
 def _joined(*parts: str) -> str:

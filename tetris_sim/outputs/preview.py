@@ -114,7 +114,7 @@ def _layout(scene: Scene, planes: Sequence[Plane], *, bar: bool) -> FigureLayout
             f"initial {variable.long_name}{unit}" if variable else "",
             field_limits(planes),
             bar=bar,
-            title="" if plane.place is None else _title(plane, planes),
+            title=_title(plane, planes),
         )
         for plane in planes
     ]
@@ -127,9 +127,8 @@ def _layout(scene: Scene, planes: Sequence[Plane], *, bar: bool) -> FigureLayout
 def _title(plane: Plane, planes: Sequence[Plane]) -> str:
     from tetris_sim.outputs.figure_layout import length_unit
 
-    assert plane.place is not None
     unit = length_unit([high - low for it in planes for low, high in it.bounds])
-    return f"{plane.place[0]} = {unit.text(plane.place[1])}"
+    return unit.place(plane.place)
 
 
 @dataclass

@@ -107,10 +107,31 @@ def sample(
         turned: whether planes of a body of revolution look like it: mirrored at its axis, round
             where theta goes around.
     """
-    planes = (_sample_cut(read, grid, cut, most) for cut in cuts)
+    planes = [_sample_cut(read, grid, cut, most) for cut in cuts]
     if not (turned and grid.system.is_curved):
         return tuple(planes)
-    return tuple(_turned(plane, grid.system, min(most, _ROUND_POINTS)) for plane in planes)
+    found = []
+    for cut, plane in zip(cuts, planes, strict=True):
+        there = _opposite(grid, cut)
+        other = plane if there is None else _sample_cut(read, grid, there, most)
+        is_whole = there is not None or "theta" not in grid.system.axes
+        found.append(_turned(plane, other.values if is_whole else None, grid.system, most))
+    return tuple(found)
+
+
+def _opposite(grid: Grid, cut: CrossSection) -> CrossSection | None:
+    """The cut on the other side of the axis of a body that goes around it; None if there is
+    none.
+    """
+    if cut.axis is None or grid.axis_names[cut.axis] != "theta":
+        return None
+    low, high = grid.bounds(cut.axis)
+    if not grid.system.is_ring("theta", high - low):
+        return None
+    at = float(grid.coordinates(cut.axis, cut.index, cut.index + 1)[0])
+    # Of two cells at equal distances, the upper one.
+    there = low + (at + math.pi - low + 1e-9) % math.tau
+    return CrossSection(cut.axis, grid.cell_at(cut.axis, there))
 
 
 def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane:
@@ -142,10 +163,10 @@ def _sample_cut(read: Reader, grid: Grid, cut: CrossSection, most: int) -> Plane
     )
 
 
-def _turned(plane: Plane, system: Coordinates, most: int) -> Plane:
-    """A plane of r as it lies in space."""
+def _turned(plane: Plane, other: Values | None, system: Coordinates, most: int) -> Plane:
+    """A plane of r as it lies in space, with the values beyond the axis, if there are any."""
     if plane.axes == ("theta", "r"):
-        return _in_space(plane, system, most)
+        return _in_space(plane, system, min(most, _ROUND_POINTS))
     if plane.axes[-1] != "r":
         # Unrolled: arcs of the radius at which the body is cut.
         assert plane.place is not None
@@ -161,7 +182,7 @@ def _turned(plane: Plane, system: Coordinates, most: int) -> Plane:
 
     # A half plane; the other half is alike, if the body is the same at all angles.
     low, high = plane.bounds[-1]
-    if low != 0 or "theta" in system.axes:
+    if low != 0 or other is None:
         return plane
     places, ends = plane.positions[-1], plane.edges[-1]
     return replace(
@@ -169,7 +190,7 @@ def _turned(plane: Plane, system: Coordinates, most: int) -> Plane:
         positions=(*plane.positions[:-1], np.concatenate([-places[::-1], places])),
         edges=(*plane.edges[:-1], np.concatenate([-ends[:0:-1], [0.0], ends[1:]])),
         bounds=(*plane.bounds[:-1], (-high, high)),
-        values=np.concatenate([plane.values[..., ::-1], plane.values], axis=-1),
+        values=np.concatenate([other[..., ::-1], plane.values], axis=-1),
     )
 
 
