@@ -357,7 +357,7 @@ class CpuSubstepStepper(CpuStepper):
         self._team.wait()
         if part == 0:
             for name, of_box in self._problem.system.noises.items():
-                self._sweeps.give(name, at_step(of_box, self._step))
+                self._sweeps.give(name, at_step(of_box, self._step, self._problem.start))
         tables = self._sweeps.substep(time, length, part, found)
         operands = self._with_tables(tables, self._geometry.axes)
         if part + 1 == len(self._problem.system.parts):

@@ -66,8 +66,10 @@ class GpuSubstepStepper(GpuStepper):
         with self._device.use():
             if part == 0:
                 for name, of_box in equations_of(self._problem).noises.items():
-                    self._given.give(name, at_step(of_box, self._state.step))
+                    drawn = at_step(of_box, self._state.step, self._problem.start)
+                    self._given.give(name, drawn)
             self._given.hold(time, length, found)
+
             # Every row holds the numbers of this substep.
             self._state.row = 0
             stages.launch_stages(Extent(0), parts[part])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.config.sections.schema import ComputeSection
-from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.errors import ConfigError, NumericsError, TetrisError, UnsupportedError
 from tetris_sim.model.method import Method, Parameters, ReducedPrecision
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.slab import Slab
@@ -22,6 +22,7 @@ log = logging.getLogger("tetris_sim")
 # Bytes kept free for the interpreter, libraries and output buffers, beyond what is in use already.
 RESERVE = 256 << 20
 _LARGEST = 1 << 20  # parameter value: more than the steps of any block or the points of any tile
+_FAILED = "it failed with "  # begins what is said of a method that raised
 
 
 def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
@@ -135,11 +136,9 @@ def check_asked(problem: Problem, asked: TuningRequest) -> None:
         _with_asked(method, proposals, asked)
 
 
-def nothing_left(
-    asked: TuningRequest, refused: Mapping[str, str]
-) -> ConfigError | UnsupportedError:
-    """The error to raise if no candidate is left: it blames the user's parameters, or lists all
-    refusals.
+def nothing_left(asked: TuningRequest, refused: Mapping[str, str]) -> TetrisError:
+    """The error to raise if no candidate is left: it blames the user's parameters or numbers, or
+    lists all refusals.
     """
     if asked.parameters:
         reasons = "; ".join(f"{name}: {sentence}" for name, sentence in refused.items())
@@ -147,6 +146,11 @@ def nothing_left(
         return ConfigError(
             f"these parameters of {asked.method} cannot be used. {reasons}. {advice}"
         )
+    # What all methods say of the numbers of the problem is no fault of this machine.
+    mark = f"{_FAILED}{NumericsError.__name__}: "
+    said = {it.removeprefix(mark) for it in refused.values() if it.startswith(_FAILED)}
+    if len(said) == 1 and all(f"{mark}{it}" in refused.values() for it in said):
+        return NumericsError(said.pop())
     reasons = " ".join(f"Not {name}: {sentence}." for name, sentence in refused.items())
     return UnsupportedError(f"no method can advance this problem on this machine. {reasons}")
 
@@ -204,7 +208,7 @@ def describe_failure(error: Exception) -> str:
     message.
     """
     said = (str(error).strip().splitlines() or [""])[0]
-    return f"it failed with {type(error).__name__}{': ' if said else ''}{said.rstrip('.')}"
+    return f"{_FAILED}{type(error).__name__}{': ' if said else ''}{said.rstrip('.')}"
 
 
 def _with_asked(

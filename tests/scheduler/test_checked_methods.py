@@ -17,8 +17,11 @@ import pytest
 from tests.support.body_samples import settings
 from tests.support.check_samples import random_body, random_equations
 from tests.support.config_cases import read
+from tetris_sim import find_machine, make_plan
 from tetris_sim.config import make_config
+from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Medium, Parameter, Rule, RuledFace
 from tetris_sim.model.method import Method
 from tetris_sim.model.problem import Problem
@@ -367,3 +370,11 @@ def test_a_number_where_there_is_none_is_caught() -> None:
     wrong = checked(right, Mistaken(lambda it: dataclasses.replace(it, equations=other.equations)))
     assert wrong is not None
     assert "where the reference gives nan" in wrong
+
+
+def test_what_all_methods_say_of_the_numbers_is_said_once() -> None:
+    swinging = {"type": "neumann", "flux": "1e3*sin(1e4*t)"}
+    problem = body([8], "1 m", {"x-": swinging, "x+": INSULATED}, k=1)
+    compute = ComputeSection(devices="cpu", tuning_budget=0)
+    with pytest.raises(NumericsError, match=r"^what is given over time changes too fast"):
+        make_plan(problem, find_machine(), compute)

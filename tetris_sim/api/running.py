@@ -234,10 +234,12 @@ def _opened(
     progress: bool = False,
     overwrite: bool = False,
     adapt: Adapt | None = None,
+    before: Simulation | None = None,
     saves: bool = False,
 ) -> Iterator[Simulation]:
-    """Open what is asked for; with `saves`, a checkpoint of its first state is made at once, which
-    nothing in its configuration says.
+    """Open what is asked for, with what has been decided in the simulation `before`, if it goes on
+    from one; with `saves`, a checkpoint of its first state is made at once, which nothing in its
+    configuration says.
     """
     stopping = Stopping(aborts=False)
     with underway(
@@ -249,6 +251,9 @@ def _opened(
         stopping=stopping,
     ) as found:
         found.simulation.heard = stopping
+
+        if before is not None:
+            found.simulation.control.follow(before.control, before.time)
         if saves:
             found.simulation.leave()
         yield found.simulation
@@ -298,7 +303,10 @@ def _vary(
     data["output"].pop("directory", None)
     asked = ask_for(data, directory, None, changes, results_stay=False)
     return _opened(
-        asked, adapt=partial(_from_here, asked.config, simulation), saves=directory is not None
+        asked,
+        adapt=partial(_from_here, asked.config, simulation),
+        before=simulation,
+        saves=directory is not None,
     )
 
 

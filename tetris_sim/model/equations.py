@@ -385,8 +385,15 @@ def _largest(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]
     return tuple(map(max, first, second))
 
 
-def at_step(of_box: Callable[[Ranges, int], Numbers], step: int) -> Callable[[Ranges], Numbers]:
-    """Return a noise as it is in one step."""
+def at_step(
+    of_box: Callable[[Ranges, int], Numbers], step: int, start: tuple[int, float] = (0, 0.0)
+) -> Callable[[Ranges], Numbers]:
+    """Return a noise as it is in one step of a run with some start, as of `Problem.start`."""
+    first, begun = start
+    if first == 0 and begun > 0:
+        # A run that goes on from another one counts its steps anew. Its numbers are named by the
+        # time at which it begins, so that they are none of those that brought it there.
+        step += int(np.float64(begun).view(np.uint64)) << 32
     return lambda box: of_box(box, step)
 
 

@@ -488,6 +488,21 @@ class Control:
         if self._events and self._ends([event.holds for event in self._events]):
             self.reason = StopReason(ExitCode.OK, str(state["reason"]))
 
+    def follow(self, before: Control, time: float) -> None:
+        """Begin with what another simulation has decided until a time [s], at which this one goes
+        on from its state: outputs, temperatures of lumps, and what controllers of the same name and
+        kind remember.
+        """
+        for name, signal in self._problem.signals.items():
+            if (known := before._problem.signals.get(name)) is not None:
+                # What is decided for later belongs to the step that the other one makes next.
+                signal.restore(known.decisions[known.decisions[:, 0] <= time])
+        self._lumps.follow(time)
+        others = {it.text: it for it in before._watchers}
+        for watcher in self._watchers:
+            if type(other := others.get(watcher.text)) is type(watcher):
+                watcher.restore(other.state())
+
     def lines(self) -> tuple[str, ...]:
         """Sentences for the report: at what times limits were crossed."""
         # One line for each kind of event, however often it happened.

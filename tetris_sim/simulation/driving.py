@@ -385,6 +385,14 @@ def with_faces(fleet: WorkerGroup, boundary: Any) -> Problem:
         )
         raise ConfigError(msg)
     problem = fleet.problem
+    if problem.signals:
+        # Both would decide with the same signals.
+        msg = (
+            "this simulation of a bare problem has controllers, lumps or currents, which belong to "
+            "one simulation: open it with simulate(config) to go on with other faces"
+        )
+        raise ConfigError(msg)
+
     try:
         changed = dataclasses.replace(problem, boundary=boundary)
     except ValueError as error:

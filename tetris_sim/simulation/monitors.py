@@ -401,6 +401,12 @@ class LumpedParts:
         """Decide once more: the field is another one."""
         self._is_decided = False
 
+    def follow(self, time: float) -> None:
+        """Begin with the temperatures that signals have at a time [s]."""
+        pairs = () if self._network is None else self._network.signals
+        self._here = np.array([float(now.at(np.array([time]))[0]) for _, now in pairs])
+        self._step, self._is_decided, self._after = 0, False, self._here
+
     def state(self) -> dict[str, Any]:
         """Return temperatures before and after the step that begins, as plain data."""
         state = {"step": self._step, "decided": self._is_decided}
