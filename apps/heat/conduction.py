@@ -123,8 +123,8 @@ class GradedCoefficients:
         )
 
     def series(self, axis: int, box: Ranges) -> Numbers:
-        """The parts of the resistance of the same faces: below, above and of the contact
-        (..., 3) [K/W]; where the state is the enthalpy, as of a conductivity of 1.
+        """Resistances of the same faces: below, above, contact (..., 3) [K/W], where the state is
+        the enthalpy as of a conductivity of 1.
         """
         parts, areas = self._in_series(axis, box), self._areas(axis, box)
         # Through a face that is only a line, the axis, nothing flows.
@@ -155,13 +155,13 @@ class GradedCoefficients:
         return low, high, (int(min(low.min(), high.min())), int(max(low.max(), high.max())) + 1)
 
     def _in_series(self, axis: int, box: Ranges) -> tuple[Numbers, Numbers, Numbers]:
-        """Resistances below and above the faces, and of the contact [m^2 K/W]."""
+        """Resistances below and above the faces, and of the contact [m^2 K/W], to broadcast."""
         low, high, (first, last) = self._beside(axis, box)
-        along = np.moveaxis(self.medium.ids(with_span(box, axis, (first, last))), axis, 0)
-        wider = with_span(box, axis, (first, last))
+        a, b, wider = low - first, high - first, with_span(box, axis, (first, last))
         widths = np.moveaxis(self.grid.distances(axis, wider), axis, 0)
+        along = np.moveaxis(self._ids(wider), axis, 0)
+        along = np.broadcast_to(along, np.broadcast_shapes(along.shape, widths.shape))
         halves = self._halves(axis, along, widths)
-        a, b = low - first, high - first
         parts = halves[a], halves[b], self.resistance[axis][along[a], along[b]]
         below, above, contact = (np.moveaxis(it, 0, axis) for it in parts)
         return below, above, contact
@@ -177,7 +177,11 @@ class GradedCoefficients:
         """Rho c, or of enthalpies 1, times how full cells are and their volume, of the points of a
         box [J/K]; infinite where the state is held.
         """
-        return np.asarray(self.medium.capacity[self.medium.ids(box)] * self.grid.volumes(box))
+        return np.asarray(self.medium.capacity[self._ids(box)] * self.grid.volumes(box))
+
+    def _ids(self, box: Ranges) -> Ids:
+        """Of the points of a box, to broadcast: a single id is not written out."""
+        return self.medium.ids(box) if self.medium.n_ids > 1 else np.zeros([1] * len(box), np.uint8)
 
     def volume(self, box: Ranges) -> Numbers:
         """Of the cells of the points of a box [m^3]."""
