@@ -154,7 +154,7 @@ def pieces_of(time: TimeSection, times: Iterable[float]) -> int:
     return round(time.t_end / interval)
 
 
-_LOOKS = 100  # at a condition that ends a run of adaptive steps, if nobody says how many
+_LOOKS = 100  # at the condition that ends a run of adaptive steps, if `until.every` is not given
 
 
 def times_of(request: Request) -> list[float]:

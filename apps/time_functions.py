@@ -442,7 +442,7 @@ def read_condition(text: str, model: Any, axes: Sequence[str]) -> StopCondition:
     }
     tree = compile_expression(text, [*fields, *numbers, *axes, TIME], arity).tree
 
-    # "u > 1" might mean anywhere or everywhere, and nobody should have to guess.
+    # "u > 1" is ambiguous: it might mean anywhere or everywhere.
     if loose := sorted(loose_names(tree) & {*fields, *axes}):
         name = loose[0]
         msg = (

@@ -31,12 +31,12 @@ INTRODUCTION = """# Configuration
 
 A configuration is a YAML 1.2 file. Numbers are SI, temperatures in degC; text may carry a unit ("15 mm", "300 K",
 "2 h"), which is checked. Lists along axes are in the order x, y, z. Unknown keys are errors. `tetris-sim init --list`
-shows commented files to start from, `tetris-sim validate` says everything that is wrong at once.
+shows commented files to start from, `tetris-sim validate` reports all mistakes at once.
 
 Points are cell centres: spacing = size / shape, and the first point lies half a spacing inside the box. Along axes that
 are `graded` every cell has a width of its own. A face lies halfway between the outermost point and its ghost.
 
-A number that may vary is a number, an expression in quotes (`"10 + 8*sin(2*pi*t/86400)"`, lengths in m, t in s), or a
+A value that may vary is given as a number, an expression in quotes (`"10 + 8*sin(2*pi*t/86400)"`, lengths in m, t in s), or a
 table over time, straight lines between its rows and the first and last value beyond them: `{table: FILE.csv}`, two
 columns time [s] and value, whose first line may name them with units (`time [h], ambient [degC]`), or
 `{table: [[0, 20 degC], [1 h, 30 degC]]}`. Two rows of one time are a jump, and with `hold: true` each value holds until the next row, as

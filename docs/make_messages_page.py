@@ -1,4 +1,4 @@
-"""Make `guide/messages.md`: mistakes in configurations that people make, and what is said of each.
+"""Make `guide/messages.md`: mistakes in configurations that people make, and the message for each.
 
 python docs/make_messages_page.py
 """
@@ -94,12 +94,12 @@ MISTAKES = [
 ]
 
 
-INTRODUCTION = f"""# Mistakes and what is said of them
+INTRODUCTION = f"""# Mistakes and their messages
 
 <!-- written by docs/make_messages_page.py; do not edit -->
 
-Here are {len(MISTAKES)} mistakes that people make in configurations, and what `tetris-sim
-validate`, `plan` and `run` say of them. A message names the file, line, column and key, what was
+Here are {len(MISTAKES)} mistakes that people make in configurations, with the messages of
+`tetris-sim validate`, `plan` and `run`. A message names the file, line, column and key, what was
 found, what is wanted, and often what to write instead. All mistakes of a file are listed at
 once; the [exit code](running.md#exit-codes) is 2, or 4 for a time step that is too long. Each
 mistake is made in this file, which is right without it:
@@ -132,7 +132,7 @@ def message(body: str) -> str:
 
 def page() -> str:
     """The whole page."""
-    rows = [INTRODUCTION, "| Mistake | Written | Said |\n|---|---|---|\n"]
+    rows = [INTRODUCTION, "| Mistake | Written | Message |\n|---|---|---|\n"]
     for what, old, new in MISTAKES:
         written, said = (
             f"`{' '.join(text.split())}`" if text else "nothing"

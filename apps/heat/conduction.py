@@ -380,7 +380,7 @@ def examine(
 def _asked(
     model: HeatModel, request: Request, run: int, time: float, signals: Decided | None
 ) -> _Question:
-    # What currents are told of before a run begins at the temperature of its beginning.
+    # Before a run begins, currents are those at the initial temperature.
     begins = {"initial"} if model.electric else set()
     values = [
         model.model_dump(mode="json"),

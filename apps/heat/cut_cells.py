@@ -49,7 +49,7 @@ class CutCells:
     """Variants of fillings, and the sums that they stand for.
 
     Attributes:
-        fillings: what there is; variants are appended as they are found.
+        fillings: those known so far; variants are appended as they are found.
         bases: by filling, the number of the one that it is a variant of.
         stairs: sizes by the faces of cells; the gains are those of what is inclined.
         true: sizes by thinner lines; the same where there are none.

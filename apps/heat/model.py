@@ -449,7 +449,7 @@ class HeatModel(Section):
         kinds, gone = examine_all(self, request)[3], going(self.regions, problem.grid.shape)
         kinds = kinds if gone is None else tuple(-1 - it for it in kinds)
         phases = Phases([*self.moments], make, kinds, gone)
-        if dt is None:  # else nobody knows yet from which time on
+        if dt is None:  # else the time from which it holds is not known yet
             phases.refuse_between(problem)
         return make(0)
 

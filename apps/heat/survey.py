@@ -259,7 +259,7 @@ def conductances(
     to be stable for.
 
     Args:
-        fillings: what there is.
+        fillings: those of the body.
         resistance: of joints, by axis (ndim, n, n) [m^2 K/W].
         spacing: array order [m].
         shares: by filling and axis, the area of the surface per area of a face, (n, ndim).

@@ -84,7 +84,7 @@ class Drive:
         name: of its coefficient.
         axis: array order.
         side: 0 or 1.
-        course: what the face is given, a formula of t; None where nobody knows it.
+        course: what the face is given, a formula of t; None where it is not given.
         unit: the boundary of the field with 1 given on this face.
     """
 

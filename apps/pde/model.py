@@ -486,7 +486,7 @@ class PdeModel(Section):
             request: the configuration.
 
         Raises:
-            ConfigError: a field is read beyond a face where nobody knows it.
+            ConfigError: a field is read beyond a face where it is not defined.
         """
         language, _ = self._language(request)
         trees = {name: language.read(it.formula) for name, it in self.measured(request).items()}

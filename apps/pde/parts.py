@@ -231,7 +231,7 @@ class WholeNumbers:
             smallest values alone.
 
     Raises:
-        ConfigError: one of them reads a field beyond a face where nobody knows it.
+        ConfigError: one of them reads a field beyond a face where it is not defined.
     """
 
     def __init__(self, parts: Parts, trees: Mapping[str, Node]) -> None:

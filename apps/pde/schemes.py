@@ -355,7 +355,7 @@ def extended(
     """With the stages of one more evaluation of the right-hand sides.
 
     Args:
-        made: what there is before.
+        made: the assignments made so far.
         found: the right-hand sides.
         formulas: what they are used for, at the same points.
         copies: names among these that are fields in the middle of a step, and of which.

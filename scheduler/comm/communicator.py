@@ -310,7 +310,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
 
         try:
             yield ranks
-            # Nobody begins to finalize, where MPI cannot be interrupted, while others compute.
+            # No rank finalizes, which MPI cannot interrupt, while others still compute.
             ranks.meet()
         except BaseException as error:
             if not ranks.ending:

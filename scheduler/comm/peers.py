@@ -42,7 +42,7 @@ Card = tuple[bytes, int, Sequence[bytes], str]  # a secret, the port, addresses,
 _WORD = struct.Struct("=16siB")  # secret, rank, whether it leaves
 # Asks for the address of a network interface: of macOS and Linux.
 _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915
-# A message is not waited for, and no signal says that nobody reads: Linux's 0x4040.
+# A message is not waited for, and a missing reader raises no signal: Linux's 0x4040.
 _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 # What Hydra, the launcher of MPICH and Intel MPI, is told by a process that ends the job (PMI 1).

@@ -38,7 +38,7 @@ class Gpu:
         memory: bytes that are free.
         cache: bytes of its last-level cache.
         driver: highest CUDA version of the driver, for example "13.0".
-        multiprocessors: how many it has; 0 if nobody looked.
+        multiprocessors: how many it has; 0 if not looked up.
         clock: the highest of its cores [Hz]; 0 if the driver does not say.
         bandwidth: of its memory, from clock and width of the bus [bytes/s]; None if the driver does
             not say.
@@ -140,7 +140,7 @@ class Machine:
     memory_reason: str
     cache: int = 32 << 20
     gpus: tuple[Gpu, ...] = ()
-    gpus_reason: str = "nobody looked for one"
+    gpus_reason: str = "none was looked for"
     cores: tuple[int, ...] = ()
 
 

@@ -269,7 +269,7 @@ def seconds_per_step(cut: Decomposition, crew: WorkerTable, block: int) -> float
 
 BLOCK_SECONDS = 0.2  # between two checks of signals, progress bar and clock
 _MAX_BLOCK = 1 << 20
-_MOST_STEPS = 64  # of a block, where each is made of nobody knows how many substeps
+_MOST_STEPS = 64  # of a block whose steps are made of substeps, their number unknown
 # Largest share of redundant work for which the block is rounded to the method's depth.
 _REDUNDANT = 0.05
 

@@ -1,4 +1,4 @@
-"""Few numbers instead of fields: thermal resistances between sources, the thermal impedance of one
+"""Numbers for data sheets: thermal resistances between sources, the thermal impedance of one
 with its Foster and Cauer networks, effective conductivities, transmittance of details.
 """
 

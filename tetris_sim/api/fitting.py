@@ -48,7 +48,7 @@ _ENOUGH = 0.02  # of a standard error by which parameters may still move
 _MOST_STEPS = 12
 _SMALLEST = 1e-7  # of a range: the least step
 _SURE = 0.95  # of intervals
-_ALIKE = 0.999  # a correlation above which two parameters are told as one
+_ALIKE = 0.999  # a correlation above which two parameters cannot be told apart
 _MOST_GRADIENTS = 200  # of a quasi-Newton method
 _TOLD = 10  # of them, after which it is said how far it is
 _SOLVED = 1e-9  # of the first sum of squares: nothing is left that data could tell
@@ -316,7 +316,7 @@ def _estimated(
 
 
 def _checked(config: Source, overrides: Sequence[str | Override]) -> Config:
-    """The configuration, whose results nobody wants."""
+    """The configuration without outputs of its own."""
     nowhere = Override("", ("output", "directory"), None)
     if isinstance(config, str | Path):
         return load_config(Path(config), overrides=[*overrides, nowhere])

@@ -560,7 +560,7 @@ class _Reversal:
         return value if problem.steps else self._begin(self._go(state, 0, 0))
 
     def _go(self, state: Field, first: int, count: int) -> Field:
-        """Steps forwards; probes are read where nobody has come before."""
+        """Steps forwards; probes are read on the first visit of a step only."""
         # The way to the end goes over every step once, whatever is kept.
         last = first + count
         stops = [k for k in self._looks if max(first - 1, self._seen_until) < k <= last]

@@ -35,7 +35,7 @@ from tetris_sim.outputs.sampling import CrossSection, default_cuts, sample
 from tetris_sim.support.stopping import Stopping, StopReason
 
 _FRAME = 1 / 36  # seconds between two pictures; 30 a second are wanted, and blocks may take longer
-_UNSEEN = 0.25  # seconds between two looks at the queue while nobody sees
+_UNSEEN = 0.25  # seconds between two looks at the queue while no viewer is connected
 _CURVE = 2000  # points of a curve; every other one is dropped where there are more
 _MOST_SHOWN = 4096  # points of a picture per axis, whatever a page asks for
 
@@ -158,16 +158,16 @@ class Session:
         """Put a command into the queue; from any thread.
 
         Args:
-            viewer: who asks, and is told what is wrong with it.
+            viewer: who asks, and receives the message if it is wrong.
             command: `do` and what belongs to it, see `_obey`.
         """
         self._asked.put((viewer, command))
 
     def run(self) -> StopReason | None:
-        """Compute until the session is told to end; returns why the run has not come to its end.
+        """Compute until the session is asked to end; returns why the run has not come to its end.
 
         Raises:
-            TetrisError: as of a run, before it has begun; later, viewers are told.
+            TetrisError: as of a run, before it has begun; later errors go to the viewers.
         """
         try:
             return self._run()

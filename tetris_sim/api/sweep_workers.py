@@ -396,7 +396,7 @@ def _plane(snapshot: Snapshot, plane: int, run: _Member) -> StateSnapshot:
 #
 # Lines of JSON go both ways: a configuration in, what became of it out. The other end is
 # `python -m tetris_sim.api.sweep_workers`. When the line to it breaks, it saves its run and ends,
-# so that a sweep that is killed leaves nobody behind.
+# so that a sweep that is killed leaves no process behind.
 
 _STATES = 4  # times the state that a run takes, with what it is compiled by and written from
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -539,7 +539,7 @@ def _serve(cores: Sequence[int]) -> None:
         orders.put(None)
         if running.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
-        # Nobody reads what a run comes to any more, and nobody else would end one that hangs.
+        # The results are no longer wanted, and a run that hangs would otherwise never end.
         time.sleep(_LEAVING)
         os._exit(int(ExitCode.REQUEUE))
 

@@ -391,7 +391,7 @@ def _next_ended(
     ended: queue.SimpleQueue[tuple[Any, tuple[SweepCase, ...]]],
     waiting: Mapping[int, tuple[Any, tuple[SweepCase, ...]]],
 ) -> tuple[Any, tuple[SweepCase, ...]]:
-    """A future that has ended, with its runs; jobs of submitit, which call nobody, are asked."""
+    """A future that has ended, with its runs; jobs without callbacks (submitit) are polled."""
     asked = [it for it in waiting.values() if not hasattr(it[0], "add_done_callback")]
     while True:
         with contextlib.suppress(queue.Empty):

@@ -59,7 +59,7 @@ class WholeRun:
         rate: points per second.
         steady_rate: points per second in steady state, timed right after each run.
         runs: how many there were.
-        memory_seconds: of them, in which the machine handed over memory; None if nobody looked.
+        memory_seconds: of them, in which the machine handed over memory; None if not measured.
     """
 
     steps: int

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the template, or list what there is."""
+    """Write the template, or list all templates."""
     if args.list:
         print_list(as_json=args.json)
         return ExitCode.OK

@@ -155,7 +155,7 @@ class Server:
             )
             raise UnsupportedError(msg) from error
 
-        # The port is known, or refused, before anybody is told the address.
+        # The port is known, or refused, before the address is printed.
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
         self._thread.start()
         self._ready.wait()

@@ -190,7 +190,7 @@ def _sections(facts: Facts) -> str:
     """Everything about one run."""
     config, report = facts["config"], facts["report"]
     request = facts["request"]
-    if request is not None:  # without what nobody wrote
+    if request is not None:  # without the defaults, which the user has not written
         config = request.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude_none=True
         )

@@ -167,7 +167,7 @@ def check_model(sections: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _controlled(request: Request, model: Any) -> Iterator[Finding]:
-    """Sensors and controllers of what there is not."""
+    """Sensors and controllers of sources, faces or probes that do not exist."""
     if request.control and model.type != "heat":
         told = (
             "controllers act on sources and faces of model.type: heat; with other models use until"

@@ -37,7 +37,7 @@ from tetris_sim.solvers.surface_flows import SOURCES, held_name
 # through each surface is added up by the steps themselves where somebody counts it
 # (`Snapshot.moved`): implicit steps with the numbers that they are made of, so that the residual is
 # what their solver left over; explicit ones where `Meter` asks each of them, so that it is
-# rounding. Where nobody counts, sources are exact all the same (but for those that move), and flows
+# rounding. Where steps are not counted, sources that do not move are exact all the same, and flows
 # through surfaces are taken to change linearly from record to record: the residual is the error of
 # that, and the report says so.
 
@@ -152,7 +152,7 @@ class HeatBalance:
         powers = {column: powers.get(column, 0.0) for column in self._names}
         entry, before = BalanceEntry(step, heat, powers, dict.fromkeys(powers, 0.0)), self._latest
         # Without an earlier record, or after a step back, the balance begins anew here; so it does
-        # where nobody remembers what had been counted before the first record.
+        # where no record says what had been counted before the first record.
         lost = bool(counted) and (self._before is None or counted.get(SINCE) != self._begun)
         if before is None or self._first is None or lost or step < before.step:
             self._first, self._before = heat, dict(counted)

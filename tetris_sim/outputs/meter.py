@@ -80,7 +80,7 @@ class Meter:
         self._weights = None if implicit else find_weights(problem)
         self.asks = False
 
-        # Steps that nobody has to ask: they count themselves, or their states say all.
+        # Steps that need no counting here: they count themselves, or their states suffice.
         if implicit or self._weights or problem.grid.n_points * problem.steps > _MOST_ASKED:
             return
         if self._body is not None:
@@ -540,7 +540,7 @@ def _find_shores(body: BodyMaterials) -> list[_Shore]:
     grid, found = body.problem.grid, []
     whole = tuple((0, n) for n in grid.shape)
     ids = body.ids(whole)
-    # Of a cell without capacity nobody asks what flows in.
+    # A cell without capacity stores no heat, so its inflow does not matter.
     held = np.broadcast_to(body.capacity(whole, ids) == 0, ids.shape)
     if not held.any() or held.all():
         return []

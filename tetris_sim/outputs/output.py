@@ -152,7 +152,7 @@ class Snapshot(Protocol):
 
     problem: Problem
     step: int
-    moved: Mapping[str, float]  # by the steps so far, by surface [J]; empty where nobody counts
+    moved: Mapping[str, float]  # by the steps so far, by surface [J]; empty where it is not counted
 
     @property
     def time(self) -> float:

@@ -2,7 +2,7 @@
 copy of them while the run goes on, or at once where nothing goes on or there is no memory for a
 copy.
 
-Nobody talks to others while files are written: threads of ranks write, and once all values lie on
+Ranks do not communicate while files are written: their threads write, and once all values lie on
 the disk, which ranks find out where they agree on other things anyhow, rank 0 makes one file of
 them. Until then there is no such file, and a checkpoint before it stays.
 """
@@ -44,7 +44,7 @@ from tetris_sim.support.wording import PhaseClock, format_duration, format_time
 
 
 class _AbandonedError(Exception):
-    """Ends work that nobody waits for any more."""
+    """Ends work whose result is no longer needed."""
 
 
 class AsyncWriter:

@@ -1,7 +1,7 @@
 """Launch: a run from its configuration to its report, from the start or from a checkpoint.
 
 Every rank walks this way. What is found out or written in one place is found out and written by
-rank 0, and the others are told; where one fails, all end alike.
+rank 0 and passed on to the others; where one fails, all end alike.
 """
 
 from __future__ import annotations
@@ -448,7 +448,7 @@ def _first_state(config: Config, dt: float) -> InitialField:
 
 
 def _nothing() -> None:
-    """Nobody has to be waited for."""
+    """A stand-in where there is nothing to wait for."""
 
 
 def _end_if_asked(launched: Launched) -> None:

@@ -117,7 +117,7 @@ def _describe(box: Box, problem: Problem) -> str:
     return "points " + ", ".join(reversed(ranges))
 
 
-_LOOKS = 100  # in a run that goes on to its last step, if nobody says how many
+_LOOKS = 100  # in a run that goes on to its last step, unless `until.every` says otherwise
 
 
 class ChangeWatch:
@@ -253,7 +253,7 @@ def watch_for(
 
     Args:
         problem: what is advanced.
-        until: the section that says when; nobody ever does if not given.
+        until: the section that says when; without it the run never ends early.
         condition: that of the section, if it has one.
     """
     if condition is None:
@@ -287,15 +287,15 @@ def go_on_without(
     Args:
         fleet: whose worker failed; other workers are as they were.
         failure: what failed, and why.
-        recovery: what there is to go on from, and whether that is wanted.
+        recovery: the states to continue from, and whether continuing is wanted.
         first: where the run began, and with which problem.
 
     Returns:
         None if the run goes on, or why it is to end.
 
     Raises:
-        WorkerError: nobody is left who could go on.
-        UnsupportedError: nobody who is left has room for the grid.
+        WorkerError: no worker is left to continue.
+        UnsupportedError: the remaining workers have no room for the grid.
     """
     what = f"{failure} (in the block after step {fleet.step})"
     step, state = recovery.state(first[1], first[0])

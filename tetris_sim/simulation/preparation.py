@@ -38,7 +38,7 @@ from tetris_sim.support.wording import count_threads, format_duration, format_ti
 _LONG = 60.0  # seconds of steps after which other ways are looked for
 _SURELY: dict[Scheme, float] = {"spectral": 1.0, "implicit": 3.0}  # faster by prediction
 _OTHERS: dict[Scheme, str] = {"spectral": "jumps", "implicit": "implicit steps"}
-_NARROW = 0.2  # of the step of cells as wide as long: one that is shorter is told of
+_NARROW = 0.2  # of the step of cells as wide as long: a shorter one is reported
 _EVER = 1e300  # s: a limit that is none
 _MOST_COUNTED = 1 << 14  # steps that are wanted; of more, the rest is taken to lie as they do
 
@@ -156,7 +156,7 @@ def _faster(
     if not others or (asked == "explicit" and not able):
         return stepping.plan, (stepping, *others)
 
-    # Implicit steps have errors of their own, and nobody knows how many there will be.
+    # Implicit steps have errors of their own, and their number is not known in advance.
     worth = [it for it in able if it.seconds * _SURELY[it.scheme] < stepping.seconds]
     best = min(worth, key=lambda it: it.seconds, default=None)
     hint = ""

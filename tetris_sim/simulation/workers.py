@@ -142,8 +142,8 @@ def _settle(fleet: WorkerGroup, worker: Worker) -> None:
 def _end_exchange(fleet: WorkerGroup, steps: int, under_way: UnderWay) -> None:
     """Take halos in, beside what can be computed without them if the plan says so.
 
-    Where that takes longer, nobody has waited for halos. Otherwise all of the time counts as that
-    of the exchange, which is more than was waited.
+    Where that takes longer, no worker has waited for halos. Otherwise all of the time counts as
+    that of the exchange, which is more than was waited.
     """
     begin = perf_counter()
     if fleet.plan.overlapped:
@@ -417,7 +417,7 @@ class WorkerGroup:
         """
         with contextlib.suppress(LeftOffError):
             # Where heat is counted, every step says what it is going to move.
-            # Counting begins before the first step, also of a run that nobody writes down.
+            # Counting begins before the first step, even if the run has no outputs.
             self.begin_counting()
             for block in [1] * steps if self._asks else [steps]:
                 powers = self._powers() if self._asks else {}

@@ -592,5 +592,5 @@ def contents_of(problem: Problem, ids: Ids) -> Contents | None:
     drive, volumes = it.potential if has_one else it.temperature, conduction.medium.capacity[ids]
     if conduction.coefficients:
         volumes = conduction.coefficients.capacity(tuple((0, n) for n in ids.shape))
-    volumes = np.where(np.isinf(volumes), 1.0, volumes)  # of what is held nobody asks
+    volumes = np.where(np.isinf(volumes), 1.0, volumes)  # held cells have no balance
     return Contents(conduction, it, ids, drive, has_one, problem, volumes)

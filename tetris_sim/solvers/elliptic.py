@@ -257,7 +257,7 @@ class Constraints:
 
         names = ", ".join(self._unknowns)
         few = matrix.shape[0] <= _FACTORISED[self._problem.grid.ndim]
-        # An incomplete factorisation of a bordered matrix helps nobody.
+        # An incomplete factorisation of a bordered matrix is a poor preconditioner.
         if not few and singular:
             msg = (
                 f"0 = ... of {names} has faces that give no value and numbers that vary in space, "

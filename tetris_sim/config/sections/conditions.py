@@ -552,11 +552,11 @@ def sensors_in(request: Any) -> Iterator[tuple[tuple[str | int, ...], SensorSect
 def control_mistakes(
     request: Any, names: Mapping[str, tuple[str, ...]], solves_once: bool
 ) -> Found:
-    """Yield names that are nothing, and controllers of what nobody can control, with key paths.
+    """Yield names that do not exist, and controllers of what cannot be controlled, with key paths.
 
     Args:
         request: the configuration without its model.
-        names: what there is to name: fields, regions, sources.
+        names: the names that exist: fields, regions, sources.
         solves_once: whether the run makes no steps.
     """
     # Probes that are numbered have no name that anybody could have written.
@@ -580,7 +580,7 @@ def control_mistakes(
         for key in ("flux", "h")
         if hasattr(section, key)
     }
-    # Two controllers of one thing would multiply, which nobody means.
+    # The factors of two controllers of one source would multiply, surely by mistake.
     taken: dict[str, str] = {}
     for name, section in request.control.items():
         if solves_once:

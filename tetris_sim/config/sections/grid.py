@@ -255,7 +255,7 @@ def _positions(
     """Everything that is written as a position, with its key path and axis."""
 
     def keys(*path: str) -> Iterable[Any]:
-        # What is wrong otherwise is told by others.
+        # Other mistakes are reported by other checks.
         found = _at(values, path)
         if isinstance(found, list | tuple):
             return range(len(found))

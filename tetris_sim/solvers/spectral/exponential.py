@@ -358,7 +358,7 @@ class Tried:
     Attributes:
         v: coefficients of the new state.
         u: the new state.
-        error: estimate of its error, (n_fields, n0, ...); None if nobody asks.
+        error: estimate of its error, (n_fields, n0, ...); None if it is not wanted.
         slope: coefficients of N at the new state, where known.
         lumps: what is solved for beside the state.
         powers: of what gives heat to cells by itself, beside the new state [W], by name.
