@@ -421,10 +421,13 @@ def _planned(name: str, ndim: int, precision: str, config: Section) -> Section:
 
 @cache
 def commit() -> str:
-    """The commit that is measured: what TETRIS_COMMIT says where there is no repository."""
+    """The commit that is measured, which TETRIS_COMMIT says where the files lie without it."""
     words = ["git", "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(words, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or os.environ.get("TETRIS_COMMIT", "unknown")
+    found = (
+        os.environ.get("TETRIS_COMMIT")
+        or subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    )
+    return found or "unknown"
 
 
 def timed(device: str, name: str, ndim: int, precision: str, folder: Path) -> Section:

@@ -45,7 +45,7 @@ def matrix_rates(read: Read) -> TextTable:
             whole = rates.get(f"constant|{ndim}|{precision}")
             share = f"{found['GStencil/s'] / whole['GStencil/s']:.2f}" if whole else ""
             low, high = found["spread"]
-            numbers = (f"{found['GStencil/s']:.3g}", f"{low:.3g} to {high:.3g}", share)
+            numbers = (_rate(found["GStencil/s"]), f"{_rate(low)} to {_rate(high)}", share)
             starts = (f"{found['fresh s']:.1f}", f"{found['warm s']:.1f}")
             method = ", ".join(it.removeprefix(f"{device}.") for it in found["methods"])
             where = f"{found['hardware']}, {' x '.join(map(str, found['shape']))}"
@@ -57,6 +57,10 @@ def matrix_rates(read: Read) -> TextTable:
         *("start, fresh [s]", "warm [s]", "commit"),
     ]
     return TextTable("Whole runs through `tetris_sim.run`", header, cells, 3)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def matrix_reasons(read: Read) -> TextTable:
