@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 
 from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.initial import first_place
 from tetris_sim.config.sections.quantities import (
     Length,
     Moment,
@@ -37,7 +38,7 @@ from tetris_sim.config.sections.varying import PathSection
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import AXIS_NAMES, Coordinates, Grid
 from tetris_sim.support.wording import listed
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ class MovingPart:
 
 def motion_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
     """Yield velocities that do not fit the grid, or that nothing can have."""
-    curved, axes = request.grid.system.is_curved, request.grid.names
+    system, axes = request.grid.system, request.grid.names
     found = list[tuple[KeyPath, Velocity]]()
     if model.velocity is not None:
         found.append((("model", "velocity"), model.velocity))
@@ -340,7 +341,7 @@ def motion_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
 
     yield from coming_mistakes(model, request)
     for path, velocity in found:
-        yield from ((path, told) for told in _misfits(velocity, axes, curved=curved))
+        yield from ((path, told) for told in _misfits(velocity, axes, system))
     if found and request.compute.precision == "float16":
         told = "moving bodies are equations, in float64 or float32; not in float16"
         yield ("compute", "precision"), told
@@ -349,11 +350,14 @@ def motion_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPat
         yield ("time", "scheme"), told
 
 
-def _misfits(velocity: Velocity, axes: Sequence[str], *, curved: bool) -> list[str]:
+def _misfits(velocity: Velocity, axes: Sequence[str], system: Coordinates) -> list[str]:
     """Return what does not fit between a velocity and a grid, as sentences."""
     if isinstance(velocity, RotationSection):
+        if system.kind == "cylindrical" and "theta" in axes:
+            fits = velocity.axis == "z" and not any(velocity.centre)
+            return [] if fits else ["around an axis it turns about that: centre: [0, 0]"]
         plane = [name for name in AXIS_NAMES if name != velocity.axis]
-        if curved or not {*plane} <= {*axes}:
+        if system.is_curved or not {*plane} <= {*axes}:
             return [f"it turns in the plane of {plane[0]} and {plane[1]}, which the grid has not"]
         if len(velocity.centre) != len(axes):
             return [f"centre has {len(velocity.centre)} numbers; {listed(axes, 'and')} are wanted"]
@@ -364,8 +368,8 @@ def _misfits(velocity: Velocity, axes: Sequence[str], *, curved: bool) -> list[s
     found = []
     for name, it in zip(axes, velocity, strict=True):
         # Around an axis only what moves along it keeps its form.
-        if curved and name != "z" and it != 0:
-            found.append(f"around an axis a body moves along z, and it has a speed along {name}")
+        if system.is_curved and name != "z" and it != 0:
+            found.append(f"around an axis a body moves along z or turns (omega), not along {name}")
         if isinstance(it, str):
             try:
                 compile_expression(it, axes)
@@ -428,7 +432,7 @@ def _capacity_of_faces(part: MovingPart, capacity: Numbers, axis: int, flow: Num
 def _of_rotation(grid: Grid, part: MovingPart) -> list[Numbers] | None:
     """Flows of volume by the stream function of a rotation [m^3/s]."""
     given = part.velocity
-    if not isinstance(given, RotationSection):
+    if not isinstance(given, RotationSection) or grid.system.is_curved:
         return None
     names = grid.axis_names
     a, b = (k for k in range(grid.ndim) if names[k] != given.axis)
@@ -473,11 +477,8 @@ def _in_layers(
     known: dict[bytes, tuple[Numbers, Numbers]] = {}
 
     for layer in range(1 if third is None else grid.shape[third]):
-        place: list[Any] = [slice(None)] * grid.ndim
-        width = 1.0
-        if third is not None:
-            place[third] = layer
-            width = float(grid.widths(third, layer, layer + 1)[0])
+        place: list[Any] = [layer if axis == third else slice(None) for axis in range(grid.ndim)]
+        width = 1.0 if third is None else float(grid.widths(third, layer, layer + 1)[0])
         cells = part.cells[tuple(place)]
         key = np.packbits(cells).tobytes()
         if key not in known:
@@ -528,9 +529,11 @@ def _deflected(
 
 def _of_middles(grid: Grid, part: MovingPart) -> list[Numbers]:
     """Flows of volume by the velocity in the middle of every face [m^3/s]."""
-    flows = []
-    assert not isinstance(part.velocity, RotationSection)
-    for axis, given in enumerate(part.velocity[::-1]):
+    flows, velocity = [], part.velocity
+    if isinstance(velocity, RotationSection):  # about the axis of the coordinates
+        turning = f"{velocity.omega}*r"
+        velocity = tuple(turning if it == "theta" else 0.0 for it in grid.axis_names[::-1])
+    for axis, given in enumerate(velocity[::-1]):
         shape = _faces(grid.shape, axis)
         at = {}
         for other, name in enumerate(grid.axis_names):
@@ -558,12 +561,8 @@ def _check(grid: Grid, part: MovingPart, flows: Sequence[Numbers]) -> None:
 
     if not (abs(gathered) > _KEPT * largest).any():
         return
-    place = np.unravel_index(int(abs(gathered).argmax()), grid.shape)
-    pairs = [*zip(grid.axis_names, place, strict=True)][::-1]
-    at = ", ".join(
-        f"{name} = {grid.positions(grid.ndim - 1 - k, i):.4g} m"
-        for k, (name, i) in enumerate(pairs)
-    )
+    most = abs(gathered) == abs(gathered).max()
+    _, at = first_place(most, grid, tuple((0, n) for n in grid.shape))
     msg = f"{_leaving(part)}; around {at} material gathers or is lost"
     raise ConfigError(msg)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def balance(found: dict[str, float]) -> float:
 
 def named(found: dict[str, float], name: str) -> float:
     return next(number for key, number in found.items() if key.split(" [")[0] == name)
+
+
+def test_a_bare_sixth_of_a_steam_pipe_loses_most_of_the_heat(tmp_path: Path) -> None:
+    found = run("steam_pipe", tmp_path / "r", "compute.method=auto")
+    lost = {it: named(found, f"heat flow {it}") for it in ("r-", "r+", "steel to air")}
+    # Through a sixth of the wall, which is nearly as hot as the steam: h A (T - Tair).
+    bare = 12 * math.pi / 3 * 0.03 * 160
+    assert lost["steel to air"] == pytest.approx(bare, rel=0.01)
+    assert lost["steel to air"] > lost["r-"] / 2
+    given = lost["r-"] + lost["r+"] - lost["steel to air"]
+    assert named(found, "heat flow wool to air") == pytest.approx(given, rel=1e-6)
 
 
 def test_cores_of_a_chip_follow_their_load(tmp_path: Path) -> None:

@@ -369,3 +369,72 @@ def test_implicit_steps_of_what_moves_are_as_long_as_the_tolerance_allows(tmp_pa
     # One step of 4 s would overshoot by 7 K; the explicit steps are wrong by 0.01 K.
     found = moved({"scheme": "implicit", "tolerance": 1e-5})
     assert abs(found - moved({"scheme": "explicit", "dt": 2e-3})).max() < 0.02
+
+
+def test_a_ring_that_turns_in_a_fixed_heat_is_warm_behind_it() -> None:
+    """A thin ring: omega u' = k u'' / r^2 - h u / d + cos(theta), of which sines are the answer."""
+    thin, omega, loss, errors = 0.01, 2.0, 0.5, []
+    for n in (24, 48):
+        problem = built(
+            grid={
+                "coordinates": "cylindrical",
+                "axes": ["r", "theta"],
+                "shape": [2, n],
+                "size": [thin, "360 deg"],
+                "origin": {"r": 1 - thin / 2},
+            },
+            model=ONE
+            | {
+                "velocity": {"omega": omega, "centre": [0, 0]},
+                "advection": "central",
+                "sources": [{"density": "cos(theta)"}],
+            },
+            boundaries={
+                "r-": INSULATED,
+                "r+": {"type": "robin", "h": loss * thin, "ambient": 0},
+            },
+        )
+        theta, k = problem.grid.coordinates(0)[:, None], 1 + loss
+        exact = (k * np.cos(theta) + omega * np.sin(theta)) / (k**2 + omega**2)
+        errors.append(abs(steady(problem) - exact).max())
+    assert errors[1] < 4e-3
+    assert errors[0] > 2 * errors[1]
+
+
+@pytest.mark.parametrize(
+    ("axes", "velocity", "told"),
+    [
+        (["r", "theta"], {"omega": 1, "centre": [0.1, 0]}, "around an axis it turns about that"),
+        (["r", "theta"], [0, 1], "moves along z or turns"),
+        (["r", "z"], {"omega": 1, "centre": [0, 0]}, "which the grid has not"),
+    ],
+)
+def test_bodies_around_an_axis_turn_about_it(axes: list[str], velocity: Any, told: str) -> None:
+    grid = {"coordinates": "cylindrical", "axes": axes, "shape": [4, 8], "size": [1, 2]}
+    with pytest.raises(ConfigError, match=told):
+        built(grid=grid, model=ONE | {"velocity": velocity}, boundaries={"*": INSULATED})
+
+
+def test_a_sector_that_turns_would_leave_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"out of its own place; .* theta = .* rad"):
+        built(
+            grid={
+                "coordinates": "cylindrical",
+                "axes": ["r", "theta"],
+                "shape": [4, 12],
+                "size": [1, "360 deg"],
+            },
+            model={
+                "type": "heat",
+                "materials": {"a": {"conductivity": 1, "density": 1, "specific_heat": 1}},
+                "regions": [
+                    {"material": "a"},
+                    {
+                        "material": "a",
+                        "box": {"theta": ["-30 deg", "60 deg"]},
+                        "velocity": {"omega": 1, "centre": [0, 0]},
+                    },
+                ],
+            },
+            boundaries={"r+": INSULATED},
+        )

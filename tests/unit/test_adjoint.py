@@ -109,6 +109,26 @@ SYSTEMS = {
         INSULATED,
         {"dt": 1e-6, "steps": 5, "scheme": "rk2"},
     ),
+    "heat on a disc": {
+        **HEAT,
+        "grid": {
+            "coordinates": "cylindrical",
+            "axes": ["r", "theta"],
+            "shape": [6, 12],
+            "size": ["1 m", "360 deg"],
+        },
+        "model": {
+            **HEAT["model"],
+            "regions": [
+                {"material": "a"},
+                {"material": "b", "box": {"theta": ["-30 deg", "60 deg"]}},
+            ],
+            "sources": [{"box": {"r": ["0.2 m", "0.6 m"]}, "density": 100.0}],
+        },
+        "initial": {"type": "expression", "expression": "100*r*cos(theta)"},
+        "boundaries": {"r+": {"type": "convection", "h": 5.0, "ambient": 30.0}},
+        "output": {},
+    },
     "one linear step": pde(
         {"u": "laplace(u)"},
         [12, 10, 9],
