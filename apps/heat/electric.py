@@ -98,6 +98,7 @@ def electric_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyP
     electric = model.electric
     resisting = [(n, it) for n, it in enumerate(model.contacts) if it.electric_resistance]
     for number, contact in resisting:
+        # A contact resists currents only between two conductors.
         carries = {} if electric is None else electric.conductivities
         if lacks := [it for it in contact.between if it not in carries]:
             told = (
@@ -191,6 +192,7 @@ class _Law:
         """
         if isinstance(self.given, TemperatureTable):
             return self.given.at(temperatures)
+        # Formulas may leave the positive numbers; the first temperature at which they do is named.
         tree = compile_expression(self.given, (SURFACE,)).tree
         with np.errstate(all="ignore"):
             found = np.asarray(evaluate(tree, {SURFACE: temperatures}), np.float64)
@@ -208,6 +210,7 @@ class _Law:
 
     def rise(self, temperatures: Numbers) -> Numbers:
         """Return its logarithmic derivative [1/K]."""
+        # Central difference of the logarithm: exact for exponential laws, and free of scale.
         low, high = (np.log(self.at(temperatures + d)) for d in (-_APART, _APART))
         return np.asarray((high - low) / (2 * _APART))
 
@@ -258,6 +261,8 @@ class Circuit:
 
         # Pairs of unknowns with what makes resistances of conductivities on either side [1/m], and
         # half of what their contact resists [Ohm].
+        # One resistor per face between two conducting cells: half a cell on either side, and the
+        # contact.
         flat, pairs = np.arange(n).reshape(grid.shape), list[tuple[Any, Any, Any, Any, Any]]()
         joined = _joined(contacts, found)
         for axis in range(grid.ndim):
@@ -271,6 +276,7 @@ class Circuit:
             on = carries & carry & (area > 0) & np.isfinite(joint)
             if not periodic[axis] or grid.shape[axis] == 1:
                 on[(slice(None),) * axis + (-1,)] = False
+            # Length over area; divided by the conductivity of each side it is a resistance.
             own, other = half[on] / area[on], beyond[on] / area[on]
             pairs.append((flat[on], above[on], own, other, joint[on] / area[on] / 2))
         # An electrode is one unknown more, which touches the cells under it.
@@ -289,6 +295,7 @@ class Circuit:
         )
         ends = [n + k for k, it in enumerate(electric.electrodes) if it.voltage is not None]
         volts = [it.voltage for it in electric.electrodes if it.voltage is not None]
+        # Kirchhoff's law at every unknown: currents in are 0 in cells, and given at electrodes.
         drive = np.append(np.zeros(n), [it.current or 0.0 for it in electric.electrodes])
         self._network = ResistorNetwork(a, b, dict(zip(ends, volts, strict=True)), drive, grid.ndim)
         if (drive[self._network.apart] != 0).any():
@@ -339,6 +346,8 @@ class Circuit:
         """
         it, n = self._solved(conductivities), self.grid.n_points
         into = -it.into[n:]
+        # Tellegen's theorem: what electrodes give (V I) equals what resistors turn into heat. A
+        # difference means that the linear system was not solved well enough.
         power, heat = float((it.potential[n:] * into).sum()), float(it.heat.sum())
         if not abs(power - heat) <= _LOST * abs(heat):
             msg = (
@@ -363,6 +372,7 @@ class Circuit:
         own, other = self._own / s[a], self._other / s[b]
         flat, rise = np.asarray(state, np.float64).reshape(-1), np.zeros(len(s))
         for law in self._laws:
+            # d ln sigma/dT; resistances of half cells change by minus that, relatively.
             rise[law.cells] = law.rise(flat[law.cells])
 
         def along(v: Numbers) -> Numbers:
@@ -425,6 +435,7 @@ class JouleHeat:
             return  # the run ends by itself
         now = self.circuit.conductivities(state)
         if self._since is not None:
+            # Relative change in either direction, since conductivities span decades.
             ratio = now[varying] / self._since
             if np.maximum(ratio, 1 / ratio).max() <= 1 + CHANGED:
                 return
@@ -444,6 +455,7 @@ class JouleHeat:
         if self._since is not None:
             return self._kept
         if not np.isfinite(np.asarray(state).reshape(-1)[self.circuit.varying]).all():
+            # Newton's method sees NaN and takes a shorter step, instead of an error here.
             return np.full(state.shape, np.nan)
         return np.asarray(self._of(state).heat / self.joules)
 
@@ -531,6 +543,7 @@ def _covered(grid: Grid, it: ElectrodeSection, carries: Any, flat: Any) -> tuple
     at_face = -1 if end == 0 and it.face[-1] == "-" else end
     box = tuple((at_face, at_face + 1) if k == axis else (0, m) for k, m in enumerate(grid.shape))
     whole = tuple((0, m) for m in grid.shape)
+    # From the centre of a cell to the electrode on its outer face.
     half = np.broadcast_to(grid.distances(axis, whole), grid.shape)[plane] / 2
     area = np.broadcast_to(grid.areas(axis, box), half.shape)
     on = carries[plane] & (area > 0)

@@ -184,6 +184,7 @@ StreamSections = dict[ProbeName, StreamSection]
 
 def lump_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
     """Yield names of exchanges that are nothing, and what lumps cannot go with, with key paths."""
+    # Each finding names the key and says what to write; all are collected, none ends the check.
     yield from _fluid_mistakes(model)
     yield from _stream_mistakes(model, request)
     if not lumps_in(model):
@@ -249,6 +250,7 @@ def _fluid_mistakes(model: HeatModel) -> Iterator[tuple[KeyPath, str]]:
 def _stream_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
     """Yield paths that lie elsewhere, names that are nothing, and flows from nowhere."""
     curved, taken = request.grid.system.is_curved, {*lumps_in(model), *request.control}
+    # Streams wet voids, not solids: the wall of a void is where heat passes.
     voids = {it.name: bool(it.void) for it in model.regions if it.name is not None}
     streams, feeds = model.streams, dict.fromkeys(model.streams, 0.0)
     for name, it in streams.items():
@@ -280,6 +282,7 @@ def _stream_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPa
             yield (*path, "inlet"), f"{told}; known are {there}"
             continue
 
+        # Mass is conserved at junctions: a branch may take less than what arrives, never more.
         comes = sum(streams[other].flow for other in it.inlet.names)
         if it.flow > comes * (1 + _ROUNDED):
             told = (
@@ -288,6 +291,7 @@ def _stream_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPa
             yield (*path, "flow"), f"{told}; let it be as much at most"
         elif len(it.inlet.names) == 1:
             feeds[it.inlet.names[0]] += it.flow
+    # The same seen from the stream that is divided: all its branches together.
     for name, flow in feeds.items():
         if flow > streams[name].flow * (1 + _ROUNDED):
             told = (
@@ -301,6 +305,7 @@ def _stream_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPa
 
 def downstream(streams: Mapping[str, StreamSection]) -> list[str]:
     """Return the names of streams, each after those that feed it; nothing if they make a ring."""
+    # Topological order (Kahn's algorithm); what is left over at the end forms a ring.
     found, left = list[str](), dict(streams)
     while left:
         ready = [
@@ -322,6 +327,7 @@ def lumps_in(model: HeatModel) -> dict[str, LumpSection]:
         fluid = region.fluid
         if fluid is None or fluid.capacity is None or fluid.initial is None:
             continue
+        # A fluid with a capacity is a lump whose only exchange is with its own region.
         exchange = ExchangeSection(region=region.name or "")
         own = LumpSection(capacity=fluid.capacity, initial=fluid.initial, exchanges=(exchange,))
         found[region.name or ""] = own
@@ -360,6 +366,7 @@ def read_lumps(
     """
     lumps = []
     for name, section in sections.items():
+        # Conductance of each cell with this lump; exchanges add up where a cell has several.
         gives = np.zeros(walls.grid.shape)
         for number, it in enumerate(section.exchanges):
             if it.lump is not None or it.ambient is not None:
@@ -369,6 +376,7 @@ def read_lumps(
                 key = f"model.lumps.{name}.exchanges.{number}"
                 raise ConfigError(_nothing(it, key, regions))
             gives += own / joules
+        # Decided step by step while the run goes on, and kept in checkpoints like controllers.
         mean, now = (Signal(f"{name} {what}", section.initial) for what in ("mean", "now"))
         lumps.append(Lump(name, gives, gives, mean, now))
     return tuple(lumps)
@@ -381,6 +389,7 @@ def _exchanged(
     if it.face is not None:
         at = walls.at_face(it.face)
         return walls.by_cell(at, at.conductance(it.h or 0.0))
+    # In a region: through its fluid, spread over its volume, or over its free surface.
     number, fluid = regions[it.region or ""]
     cells = walls.seen(number)
     if fluid is not None:
@@ -417,6 +426,7 @@ def still_fluids(model: HeatModel, times: Numbers) -> tuple[RegionSection, ...]:
     Raises:
         ConfigError: a table cannot be read, or a number is not finite.
     """
+    # The solid part of the problem is built without these fluids; the exchange is added by `Lump`.
     claimed = {it.region for lump in model.lumps.values() for it in lump.exchanges}
     found = []
     for number, region in enumerate(model.regions):
@@ -478,6 +488,8 @@ def make_network(
         powers.append(_read(section.power, Varying(POWER, ("t",)), f"{key}.power", times))
         ambients.append([])
         for number, it in enumerate(section.exchanges):
+            # No resistance here means that the exchange is with cells, which `_exchanged` has
+            # counted.
             g = 1 / (it.resistance or np.inf)
             if it.lump is not None:
                 other = names.index(it.lump)
@@ -490,6 +502,7 @@ def make_network(
                 ambients[-1].append((g, course))
                 outside[k] += g
 
+    # On the diagonal: what a lump loses to cells and surroundings per degree.
     outside += joules * np.array([it.gives.sum() for it in lumps])
     capacity = np.array([it.capacity for it in sections.values()])
     return LumpNetwork(lumps, capacity, between, outside, powers, ambients, joules)
@@ -522,6 +535,8 @@ def read_streams(
         return None
     from scipy.sparse import csr_matrix
 
+    # Passages of all streams are numbered in one sequence, upstream before downstream, so that one
+    # sweep along them finds all temperatures.
     each, given = list[Stream](), list[Parameter]()
     links, feeds, inlets = list[Any](), list[tuple[int, int, float]](), list[tuple[int, int]]()
     begin, regions = 0, [it.name for it in model.regions]
@@ -530,6 +545,7 @@ def read_streams(
         cells, middles, lengths = walls.along(section.path, f"{key}.path")
         n = len(cells)
         if section.region is None:
+            # A bore inside solid cells: h times wetted wall of each piece of the path.
             own = np.flatnonzero(walls.solid.reshape(-1)[cells])
             links.append((own, cells[own], section.h * (section.perimeter or 0.0) * lengths[own]))
         else:

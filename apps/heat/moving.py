@@ -120,7 +120,10 @@ def carry(
     """
     whole: Ranges = tuple((0, n) for n in grid.shape)
     ids = body.medium.ids(whole)
+    # Of a cell: degrees per second that a heat of 1 changes it by.
     rates = body.rates(1.0, whole)
+    # By cell: heat capacity that leaves per second, and Hindmarsh's F^2/(K C), summed over its
+    # faces.
     peclet, leaving, steep = 0.0, np.zeros(grid.shape), np.zeros(grid.shape)
     for axis, flow in enumerate(flows):
         n = grid.shape[axis]
@@ -136,6 +139,8 @@ def carry(
     advection = wanted
     if wanted == "auto":
         advection = "central" if peclet <= OSCILLATES else "van_leer"
+    # The reciprocal of a step is a sum: conduction, what moves, and what surroundings take each
+    # claim a share of it.
     most = _SHORTER.get(advection, 2.0) * float(leaving.max()) + 1 / still
     most = max(most, float(steep.max()) if advection == "central" else 0.0)
     most += sum(float((takes * rates).max()) for takes in around.takes)
@@ -167,6 +172,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         solution = LumpSolution(around.network, rest.body.rates(1.0, whole))
         around = replace(around, solution=solution)
     moving = Moving(rest.body, rest.boundary, carrying.flows, central, around)
+    # From here on the body is a problem of equations, so every kernel of equations can advance it.
     made = _Terms(rest, moving)
     tree = made.right_side(carrying.advection)
     name, rates, before, apart = _NEW, None, list[Stage](), dict[str, Any]()
@@ -177,6 +183,7 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
         made.parameters.append(Parameter("dt", np.array([rest.dt])))
         if around.looked_at:
             # What surfaces see of each other, and streams take along, is looked at between stages.
+            # A copy first: the exchange is looked at when all points of the state are there.
             before = [Stage({_SEEN: formula("u + 0", u=made.here)})]
             solve = Elliptic({_RADIATED: _SEEN}, {}, lambda seen, _, __: [around.heat(seen[0])])
             apart = {"elliptic": (solve,), "substeps": made.one_step}
@@ -309,6 +316,8 @@ class _Terms:
 
         def between(box: Ranges) -> Numbers:
             low, high = box[axis]
+            # Conductance of the upper face of each cell; the lower face is that of the neighbour,
+            # so both cells agree on it.
             up = (*box[:axis], (low + 1, high + 1), *box[axis + 1 :])
             return rest.body.between(axis, box, rest.padded_ids(box), rest.padded_ids(up))
 
@@ -343,12 +352,14 @@ class _Terms:
 
     def _face_value(self, axis: int, shift: int, name: str, advection: str) -> Node:
         """Temperature of the face above the neighbour at a shift."""
+        # Left and right of the face; `f` is positive where what moves goes to the right.
         parts = {"l": self._beside(axis, shift), "r": self._beside(axis, shift + 1)}
         parts["f"] = self._at(name, axis, shift)
         if advection == "upwind":
             return formula("where(f > 0, l, r)", **parts)
         if advection == "central":
             return formula("l + w*(r - l)", w=self._middle(axis, shift), **parts)
+        # Limited slope of the upstream cell: ratio of the difference behind it and across the face.
         before, after = self._beside(axis, shift - 1), self._beside(axis, shift + 2)
         slope = formula(
             SLOPES[advection],
@@ -363,6 +374,7 @@ class _Terms:
         if not grid.is_graded:
             return Constant(0.5)
         widths = grid.widths(axis)
+        # Linear between two centres of cells of different widths.
         shares = widths / (widths + np.roll(widths, -1))
 
         def share(box: Ranges) -> Numbers:

@@ -122,6 +122,8 @@ class Surface:
         """Convert temperatures (n,) into states that drive heat, (n, 1) or by id (n, n_ids)."""
         if (it := self.enthalpy) is None:
             return temperatures[:, None]
+        # Each material has its own curve, so one temperature is as many potentials as there are
+        # ids.
         shape = (len(temperatures), len(it.kinds))
         ids = np.broadcast_to(np.arange(shape[1]), shape)
         state = it.from_temperature(np.broadcast_to(temperatures[:, None], shape), ids)
@@ -137,6 +139,7 @@ def held(value: TimeFunction, surface: Surface, *, on_ghost: bool = False) -> Ru
         return _finished(
             surface.ghost(tree), [clock(value.knots)] if "t" in value.names else [], surface
         )
+    # Linear through the face: (ghost + mirror)/2 = value; held on the ghost itself, ghost = value.
     factor, b = (1.0, 0.0) if on_ghost else (2.0, -1.0)
     return _affine(lambda times: factor * surface.values(value.at(times)), np.array([b]), [value])
 
@@ -167,6 +170,8 @@ def flowing(
     h, ambient = h or TimeFunction(), ambient or TimeFunction()
     surroundings = [(TimeFunction(Constant(emissivity)), ambient)] * (emissivity != 0)
     surroundings += radiation
+    # Three kinds of balance: linear with numbers for the whole face (a table), linear with formulas
+    # of place (one expression), and not linear (Newton's method).
     curved = bool(correlations) or any(it.by_temperature for it in (*flux, h)) or surroundings
     given, flows = [*flux, h, ambient], h.value == 0 and not curved
     linear = (surface.enthalpy is None or flows) and (not surface.by_radius or _is_nothing(flux, h))
@@ -183,17 +188,21 @@ def flowing(
     for name, course in named.items():
         parts[name], more = in_program(course, name)
         parameters += more
+    # Sun, beams and given fluxes add up to one before the balance is solved.
     total = [parts.pop(f"flux_{n}") for n in range(len(flux))]
     for tree, more in beams:
         total.append(tree)
         parameters += more
     parts["flux"] = functools.reduce(_sum, total) if total else Constant(0.0)
 
+    # A flux alone needs no temperature of the face: in the variable that drives heat, potential or
+    # temperature, the ghost is the mirror point plus flux d/k.
     if flows:
         parts |= {"mirror": Variable(MIRROR), "k": Variable("k")}
         tree = formula("mirror + d/k*flux", **{k: parts[k] for k in ("mirror", "d", "k", "flux")})
         return _finished(tree, parameters, surface)
     if not curved:
+        # Convection: half a distance of conduction in series with h, solved for the ghost.
         text = "((2*k - h*d)*mirror + 2*d*(h*ambient + flux))/(2*k + h*d)"
         return _finished(surface.ghost(formula(text, **parts)), parameters, surface)
     terms = []
@@ -220,6 +229,8 @@ def _linear(
     surface: Surface, flux: Sequence[TimeFunction], h: TimeFunction, ambient: TimeFunction
 ) -> Rule:
     """A flux and convection that are the same everywhere."""
+    # ghost = a + b mirror, with a = 2 d (flux + h ambient)/(2 k + h d), b = (2 k - h d)/(2 k + h
+    # d).
     k, d = surface.conductivity[None, :], surface.distance
 
     def a(times: Numbers) -> Numbers:
@@ -265,10 +276,13 @@ def _exchanging(
     t, b, w, s = _radiating(first, [(substitute(s, at_mirror), around) for s, around in terms])
     if not own and not correlations:
         for _ in range(_NEWTON_STEPS):
+            # Newton's step for s t^4 + w t = b; the function is convex and increasing, so from
+            # above it converges without overshooting.
             cube = formula("s*t**3", s=s, t=t)
             t = formula("(3*c*t + b)/(w + 4*c)", c=cube, t=t, b=b, w=w)
         return formula("2*(t - zero) - mirror", t=t, zero=_KELVIN, mirror=parts["mirror"])
 
+    # The balance g (mirror - t) + gain(t) = 0, with the derivative of gain taken from its formula.
     gain = formula("flux + h*(ambient - here)", here=here, **parts)
     for its, around in terms:
         text = "gain + s*((around + zero)**4 - (here + zero)**4)"

@@ -154,6 +154,7 @@ class Place:
         """Whether each cell of a box belongs; None if none does."""
         inside = np.zeros(shape_of(box), np.bool_)
         for spans, which in self._parts:
+            # The overlap with each part, in global indices; a part without any is passed over.
             common = tuple(
                 (max(a, low), min(b, high)) for (a, b), (low, high) in zip(spans, box, strict=True)
             )
@@ -173,6 +174,7 @@ class Place:
         """
         assert self.is_aligned
         for spans, _ in self._parts:
+            # An aligned box is a product of intervals, so each axis is compared by itself.
             marks = [(it >= low) & (it < high) for it, (low, high) in zip(axes, spans, strict=True)]
             if all(it.any() for it in marks):
                 yield np.ix_(*marks)
@@ -218,6 +220,7 @@ def _around(box: BoxSection, grid: Grid) -> list[BoxSection]:
     begin, end = box.theta
     if end - begin >= (1 - _TURN_ROUNDED) * math.tau:
         return [box.model_copy(update={"theta": None})]
+    # All turns at which the box, moved by a multiple of 2 pi, still reaches into the grid.
     first, last = math.floor((low - end) / math.tau) + 1, math.ceil((high - begin) / math.tau)
     turns = [k * math.tau for k in range(first, last)]
     return [box.model_copy(update={"theta": (begin + it, end + it)}) for it in turns]
@@ -313,6 +316,8 @@ class Condition:
                 self._grid.axis_names, self._coordinates, box, strict=True
             )
         }
+        # If bounds exclude 0 (true) or are exactly 0 (false), the whole box is decided without
+        # evaluating it.
         found = bounds_of(self._expression.tree, ends)
         if found is not None and (found[0] > 0 or found[1] < 0 or found == (0.0, 0.0)):
             into[...] = found != (0.0, 0.0)
@@ -324,6 +329,7 @@ class Condition:
             except ConfigError:
                 return False
             return True
+        # Halve the longest axis, so that boxes stay compact and bounds tight.
         axis = int(np.argmax(into.shape))
         (low, _), half = box[axis], into.shape[axis] // 2
         parts = np.split(into, [half], axis)
@@ -353,6 +359,7 @@ class Condition:
         share, place, weight, turning = np.zeros((4, len(below)))
         for sign, difference in self._differences:
             with np.errstate(all="ignore"):
+                # The difference at both centres; the surface lies where the line between them is 0.
                 ends = [self._value(difference, at) for at in (low, high)]
                 turns = np.not_equal(*(COMPARISONS[sign](it, 0.0) for it in ends))
                 if not turns.any():
@@ -372,6 +379,8 @@ class Condition:
                     self._slope(difference, point, k) / self._grid.scale_at(k, below)
                     for k in range(len(low))
                 ]
+            # The gradient is the normal; its share along the axis is the true area per area of the
+            # face.
             cut = crossings_of(np.stack(slopes), axis, at)
             share += np.where(turns, cut.share, 0.0)
             place += np.where(turns, cut.place, 0.0)
@@ -401,6 +410,7 @@ class Condition:
         self, sign: str, tree: Operation, ends: tuple[list[Numbers], Numbers], axis: int
     ) -> Numbers:
         """Find where a comparison turns between two ends along an axis, by bisection."""
+        # Invariant: the comparison holds at one end and not at the other.
         point, high = [*ends[0]], ends[1]
         low = point[axis]
         first = COMPARISONS[sign](self._value(tree, point), 0.0)
@@ -414,6 +424,7 @@ class Condition:
         step = _STEP * self._grid.spacing[axis]
         sides = []
         for sign in (1, -1):
+            # Central difference with a step far below the spacing, so kinks nearby do not matter.
             moved = [*point]
             moved[axis] = point[axis] + sign * step
             sides.append(self._value(tree, moved))
@@ -476,6 +487,7 @@ def _bounds_of_comparison(sign: str, a: Interval | None, b: Interval | None) -> 
         # Rounding keeps order, so the corners decide.
         compare = COMPARISONS[sign]
         return float(compare(a[1], b[0])), float(compare(a[0], b[1]))
+    # Equality is certain only between equal points, impossible only between disjoint intervals.
     same, apart = a[0] == a[1] == b[0] == b[1], a[1] < b[0] or b[1] < a[0]
     equal = (float(same), float(not apart))
     return equal if sign == "==" else _turned(equal)
@@ -503,6 +515,7 @@ def _corners(of: Callable[[float, float], float]) -> Callable[[Interval, Interva
     """Bounds of what is monotone in each of two numbers."""
 
     def bounds(a: Interval, b: Interval) -> Interval:
+        # A function that is monotone in each argument has its extremes at the corners.
         values = [of(x, y) for x in a for y in b]
         return min(values), max(values)
 
@@ -527,6 +540,8 @@ def _quotient(a: Interval, b: Interval) -> Interval:
 def _power(a: Interval, b: Interval) -> Interval:
     if b[0] != b[1]:
         raise ValueError
+    # A constant exponent: even powers by magnitude, roots of nonnegative numbers only, negative
+    # ones as a quotient, which refuses intervals that hold 0.
     exponent = b[0]
     if exponent < 0:
         return _quotient((1.0, 1.0), _power(a, (-exponent, -exponent)))

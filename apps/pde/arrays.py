@@ -109,8 +109,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         self.node = node
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        # np.add.reduce and out=... work on arrays, which a stand-in has none of.
         if method != "__call__" or more:
             _refuse(f"np.{ufunc.__name__} with {method if not more else ', '.join(more)}")
+        # Functions that are written with others of the formula language.
         if ufunc is np.square:
             return self * self
         if ufunc is np.reciprocal:
@@ -206,6 +208,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
         ConfigError: it has other parameters, or does what cannot be traced.
     """
     usable = language.operators
+    # Arguments are chosen by the names of the parameters, in any order.
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         arity = usable.get(name)
@@ -218,6 +221,7 @@ def trace(function: Callable[..., Any], language: Language) -> list[Node]:
             msg = f"the function has a parameter {name!r}: {said}"
             raise ConfigError(msg)
 
+    # One call: branches cannot depend on values, so what it writes down holds everywhere.
     result = function(**given)
     several = result if isinstance(result, tuple | list) else (result,)
     return [substitute(_node(it), language.named) for it in several]
@@ -301,8 +305,11 @@ def equations_problem(
         ConfigError: something does not fit.
         UnstableStepError: dt is larger than the largest stable step, and may not be.
     """
+    # The same path as a configuration takes: formulas, scheme, stages, problem; only names and
+    # shapes come from arrays.
     second = second or {}
     language = language_of(names, constants, grid.ndim)
+    # A field of second order is two of first order; its velocity has no equation of its own.
     velocities = {velocity_of(name) for name in second}
     first = [name for name in names if name not in {*second, *velocities}]
     given = {} if callable(equations) else _constraints(equations)
@@ -417,6 +424,7 @@ def language_of(
         msg = f"constants: {error}"
         raise ConfigError(msg) from error
 
+    # All that is wrong with names and constants is collected and said at once.
     language, mistakes = read_constants(given, tuple(names), ndim)
     wrong += [f"constants, {path[-1]}: {told}" for path, told, _ in mistakes]
     if wrong:

@@ -92,6 +92,8 @@ def read_constant(value: object) -> float | str | FileConstant:
         return _NUMBER.read(value)
     if not looks_like_quantity(value):
         return value
+    # A text like `2 k` might be a quantity or a product without its sign; a unit that does not
+    # exist is refused with a hint to write `*`.
     number, _, unit = value.strip().partition(" ")
     if not unit:
         try:
@@ -169,6 +171,8 @@ class Language:
         Raises:
             ExpressionError: it cannot be used.
         """
+        # Definitions that use definitions multiply: a bound on nodes keeps a short text from
+        # becoming a formula that no compiler finishes.
         whole = self._real(self.compiled(text), text)
         if sum(1 for _ in walk(whole)) > _MOST_NODES:
             msg = "the formula becomes too long with its parts put in"
@@ -246,6 +250,8 @@ def read_constants(
             except ExpressionError as error:
                 mistakes.append(((*path, name), str(error), error.column))
 
+    # Substitute constants whose parts are known, round by round, until nothing new is ready; what
+    # is left depends on itself.
     named: dict[str, Node] = {}
     while ready := [
         name
@@ -272,6 +278,7 @@ def read_constants(
             known[name] = named.pop(name), imaginary
 
     for name, tree in named.items():
+        # Constants of numbers alone are evaluated now, so that a division by 0 has its key.
         if not names_in(tree) - numbers.keys():
             value = scalar_value(tree, numbers)
             if not abs(value) < float("inf"):

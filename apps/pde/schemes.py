@@ -115,6 +115,8 @@ class System:
             ConfigError: noise stands where it cannot.
         """
         given = {**self.first, **self.second, **self.elliptic}
+        # Each number of the whole grid becomes a name, computed between stages when all points are
+        # known.
         trees, wholes = taken_out(given, even=grid.is_even)
         if any(noise_in(it.tree) for it in wholes.values()):
             msg = "model: noise in integral, mean, max or min is not a number of the grid"
@@ -127,6 +129,7 @@ class System:
         if noisy:
             moved = {name: trees[name] for name in (*self.first, *self.second)}
             trees |= with_noise(moved, self.values, grid, calculus=calculus, milstein=milstein)
+        # On uneven grids integrals and noise need the volume of every cell.
         volumes: Arrays = {} if grid.is_even or not (wholes or noisy) else {VOLUME: grid.volumes}
         return replace(
             self,
@@ -187,6 +190,7 @@ class System:
             ]
             for name, every in self.closures.items()
         }
+        # Faces that change are evaluated at the time of the stage, as right-hand sides are.
         drives = self.driven(late)
         return Discretiser(
             self.space, hoist, names, self.values, prefix, drives, closures, self.walls
@@ -204,6 +208,7 @@ class System:
         """d/dt of the fields and of their velocities; 0 of those that constraints give."""
         found = {**self.first, **dict.fromkeys(self.elliptic, Constant(0.0))}
         for name, tree in self.second.items():
+            # d2u/dt2 = f becomes du/dt = v, dv/dt = f.
             found[name] = Variable(velocity_of(name))
             found[velocity_of(name)] = tree
         return {name: found[name] for name in self.order or found}
@@ -284,13 +289,18 @@ def make_stages(system: System, scheme: Scheme) -> SchemeStages:
     if scheme == "euler":
         return _stage(system, made, "'", scale=DT)
     if scheme == "rk2":
+        # The explicit midpoint rule.
         half = _stage(system, made, ".m", until=0.5, scale=formula("dt/2", dt=DT))
         return _stage(system, half, "'", start=".m", late=0.5, scale=DT)
     if scheme == "ssprk3":
+        # Shu and Osher's third-order method as convex combinations of Euler steps, so that it keeps
+        # what an Euler step keeps (S. Gottlieb, C.-W. Shu, E. Tadmor, SIAM Rev. 43 (2001) 89).
         made = _stage(system, made, ".a", scale=DT)
         made = _stage(*(system, made, ".b"), start=".a", late=1.0, until=0.5, scale=DT, share=0.25)
         return _stage(system, made, "'", start=".b", late=0.5, scale=DT, share=2 / 3)
 
+    # The classical method of fourth order, without storing slopes: they are differences of the
+    # stages, k1 = (a - u)/(dt/2), k2 = (b - u)/(dt/2), k3 = (c - u)/dt.
     early, whole = formula("dt/2", dt=DT), DT
     made = _stage(system, made, ".a", until=0.5, scale=early)
     made = _stage(system, made, ".b", start=".a", late=0.5, until=0.5, scale=early)
@@ -334,6 +344,8 @@ def _stage(
     formulas = {}
     for name, sums in found.sums.items():
         here = tap(name, (0,) * system.space.ndim)
+        # New value = u + scale times the right-hand side; terms are added in this order by all
+        # devices.
         terms = [Term(ONE, here)]
         if weighted:
             a, b, c = (tap(name + it, (0,) * system.space.ndim) for it in (".a", ".b", ".c"))
@@ -411,7 +423,9 @@ def _with_numbers(
     wholes: Mapping[str, Whole],
 ) -> SchemeStages:
     """With the stages of numbers of the whole grid that there are not yet."""
+    # Each is computed once per instant, however many equations read it.
     left = {name: it for name, it in wholes.items() if name + start not in made.reductions}
+    # Numbers may be made of others (a mean of squares of deviations), so groups follow one another.
     for group in in_order(left):
         trees = {name + start: _later(left[name].tree, late) for name in group}
         trees = {name: _at(system, tree, start) for name, tree in trees.items()}
@@ -501,6 +515,9 @@ def _later(tree: Node, late: float) -> Node:
 
 def _leapfrog(system: System, made: SchemeStages) -> SchemeStages:
     nowhere = (0,) * system.space.ndim
+    # Velocities live half a step before their fields. The kick v' = v + dt f(u) comes first, then
+    # the drift u' = u + dt v'. A term -s v is taken as the mean of v and v', which is solved for at
+    # each point: v' = ((1 - s dt/2) v + dt f) / (1 + s dt/2), stable for any s.
     trees, dampings = {}, {}
     for name, tree in system.second.items():
         velocity = velocity_of(name)

@@ -161,6 +161,7 @@ class Plan:
             )
             for share in self.shares
         ]
+        # What holds for all workers.
         rows += [
             ("scheme", self.scheme),
             ("steps between exchanges", f"{self.time_block:,}"),
@@ -195,6 +196,7 @@ def names_of(plan: Plan) -> list[str]:
     """Names of the workers: "cpu:0", or with the rank in front, "3/cpu:0", where a plan spans
     several ranks.
     """
+    # The rank is left out where it says nothing.
     if len({share.rank for share in plan.shares}) == 1:
         return [share.worker for share in plan.shares]
     return [f"{share.rank}/{share.worker}" for share in plan.shares]
@@ -273,6 +275,7 @@ class WorkEstimate:
     @classmethod
     def of(cls, problem: Problem) -> Self:
         """The estimate for a problem."""
+        # Fields count as points: a plane of two fields takes twice the work and twice the message.
         n = problem.grid.shape[0]
         points = problem.grid.n_points // n * problem.n_fields
         n_bytes = points * problem.dtype.itemsize
@@ -293,6 +296,8 @@ class WorkEstimate:
 
     def cuts(self, place: int, count: int) -> int:
         """Number of neighbours of worker `place` among `count` workers in a row."""
+        # A single worker has no neighbour, not even itself: periodic ghosts are filled within the
+        # slab.
         if count == 1:
             return 0
         return 2 if self.periodic else (place > 0) + (place < count - 1)

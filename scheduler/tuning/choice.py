@@ -228,6 +228,8 @@ def describe_competition(
     entries: Sequence[TunerEntry], chosen: TunerEntry, trial_problem: Problem, seconds: float
 ) -> list[str]:
     """Sentences about what was chosen, how it was found, and the alternatives."""
+    # One sentence for what was chosen, then one for each other method, so that a user sees what the
+    # choice was made from.
     tried = sum(entry.tried for entry in entries)
     count = "1 candidate" if len(entries) == 1 else f"{len(entries)} candidates"
     # "3 of 12 candidates" if some were skipped, "12 candidates" otherwise.

@@ -89,6 +89,7 @@ class Recovery:
         """
         if not plan.copy_for_recovery or plan.profile is None:
             return False
+        # Until a state was kept, its cost is guessed from bytes and bandwidth.
         guessed = plan.profile.work.n_planes * plan.profile.work.plane_bytes / _GATHERED
         return time.perf_counter() - self._last >= max(
             self._every, (self._pause or guessed) / _COST
@@ -110,6 +111,7 @@ class Recovery:
             problem: problem that is advanced.
             first_step: step of its initial state.
         """
+        # By age: initial field, memory, disk. The newest one loses the fewest steps.
         there = [(first_step, problem.initial), self._kept, self.latest()]
         return max((kept for kept in there if kept is not None), key=lambda kept: kept[0])
 
@@ -124,6 +126,8 @@ class Recovery:
         Raises:
             UnsupportedError: the CPU cannot do it either.
         """
+        # First choice: the same methods with larger slabs, so that results keep their bits where
+        # methods are exact.
         left = [k for k, share in enumerate(plan.shares) if share.worker not in failed]
         rest = _divided_anew(problem, plan, left)
         if rest is not None:
@@ -227,6 +231,7 @@ def measured_rate(
     for steps, seconds in blocks:
         # Halos shrink by a radius per step: (steps - 1) / 2 radii per neighbour are computed on
         # average.
+        # Points that were updated per step, redundant ones included.
         points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
         copies = 2 * cuts * capacity.copying.seconds(steps * work.radius * work.plane_bytes)
         rate = points * steps / max(seconds - capacity.start - copies, seconds / 2, 1e-9)
@@ -301,6 +306,7 @@ def with_division(
     kept = [k for k, planes in enumerate(division.planes) if planes]
     ends = [sum(division.planes[: k + 1]) for k in kept]
     pieces = list(zip([0, *ends[:-1]], ends, strict=True))
+    # A step reaches a radius further; a block of n steps needs n radii of halo.
     halo = division.time_block * plan.profile.work.radius
     slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=halo)
 
@@ -370,6 +376,7 @@ def move(problem: Problem, workers: Sequence[Worker], plan: Plan, step: int) -> 
         The workers of the plan, in its order, with all points loaded; halos are not exchanged
         yet.
     """
+    # Reading before releasing keeps the state whole whatever fails in between.
     by_name = {worker.name: worker for worker in workers}
     # All planes from other workers are read before any slab is released.
     arriving = {share.worker: _from_others(share, workers) for share in plan.shares}
@@ -413,6 +420,7 @@ def restore(
     Raises:
         WorkerError: another worker fails.
     """
+    # Failed workers first: their memory is needed by those that stay.
     named = {share.worker for share in plan.shares}
     for worker in workers:
         if worker.name in failed or worker.name not in named:

@@ -134,6 +134,7 @@ def look_once(values: Mapping[str, Any]) -> None:
         return
 
     for key in ("fields", "parts", "probes", "statistics"):
+        # `fields` and `statistics` are sections, `parts` and `probes` lists of them.
         found = output.get(key)
         for section in found if isinstance(found, list) else [found]:
             # What is no section is a mistake, which the checks report later.
@@ -338,6 +339,7 @@ def _matches(values: Any, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tupl
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    # Only paths are expanded: elsewhere ${...} would be a part of a formula or a name.
     unset = [name for name in _VARIABLE.findall(text) if name not in environ]
     if unset:
         return (

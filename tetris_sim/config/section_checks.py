@@ -329,6 +329,7 @@ def check_sections(
     """
     right: dict[str, Any] = {}
     unknown = [key for key in values if key not in keys_of(whole)]
+    # Unknown sections first: one that is a misspelt section explains why that is missing.
     findings = [_unknown_key((key,), whole, whole, k) for k, key in enumerate(unknown)]
     meant = [finding.meant for finding in findings]  # so it is not missing, but misspelt
 
@@ -521,6 +522,7 @@ def _unknown_key(
     if number >= _MOST_EXPLAINED:
         return Finding(path, "unknown key", at_key=True, unknown=True)
     key, allowed = str(path[-1]), [] if owner is None else list(keys_of(owner))
+    # A word of another program wins over a word that merely looks alike: `rho` is no `r`.
     foreign = FOREIGN_KEYS.get(key.lower(), ())
     meant = next((it for it in foreign if it in allowed), "") or likely(key, allowed)
     places = homes(whole, key)

@@ -38,6 +38,8 @@ _UNEVEN = 1e-12  # of the largest weight: by how much equal weights may differ b
 
 
 def _add(a: Node | None, b: Node | None) -> Node | None:
+    # Sums and products with 0 and 1 vanish here: derivatives are mostly zeros, and later passes
+    # would have to find them.
     if a is None or a == _ZERO:
         return b
     return a if b is None or b == _ZERO else Operation("add", (a, b))
@@ -62,6 +64,7 @@ def _node(it: Instruction, arguments: Sequence[Node]) -> Node:
             return Variable(it.name)
         case "constant":
             return Constant(it.value)
+        # Derivatives need no single rounding, so the fused operation is taken apart.
         case "fma":
             a, b, c = arguments
             return _call("add", _call("multiply", a, b), c)
@@ -80,6 +83,7 @@ def _truncated(a: Node) -> Node:
 
 def nodes(programs: Programs) -> list[Node]:
     """Return the formula of every register; formulas share their parts."""
+    # Registers in their order: arguments come before the instructions that read them.
     found: list[Node] = []
     for it in programs.instructions:
         found.append(_node(it, [found[k] for k in it.arguments]))
@@ -149,6 +153,8 @@ def gradients(programs: Programs, names: Collection[str] = ()) -> list[dict[str,
     >>> float(evaluate(slope, {"u[0]": np.float64(0.0)}))
     1.0
     """
+    # Reverse mode: one walk backwards from each result gives its derivatives by all inputs.
+    # Registers that no tap reaches are passed over.
     registers, formulas = programs.instructions, nodes(programs)
     active: list[bool] = []
     for it in registers:
@@ -310,6 +316,7 @@ def _sum_of(it: Instruction, of: Sequence[_Sum], numbers: Mapping[str, float]) -
             return _plus(a, _scaled(b, -1.0))
         case "negative", [a]:
             return _scaled(a, -1.0)
+        # Only products with a known number stay linear.
         case "multiply", [a, b]:
             return _product(a, b)
         case "divide", [a, b] if b.number:

@@ -123,6 +123,8 @@ def radiated(
         contact: resistance beside the radiation; infinite for none.
         radiance: effective emissivity times the Stefan-Boltzmann constant; all for the same area.
     """
+    # Implicit differentiation of the flow: with x and y the slopes of both surfaces, own x + other
+    # y + 1 is the factor by which resistances in series weaken them.
     given = (here, there, own, other, contact, radiance)
     flow = np.asarray(evaluate(RADIATING.tree, dict(zip(RADIATING_INPUTS, given, strict=True))))
     surfaces = here + KELVIN + own * flow, there + KELVIN - other * flow
@@ -174,12 +176,15 @@ class Enclosure:
     @functools.cached_property
     def exchange(self) -> Numbers:
         """A M, (n, n) [m^2]: one dense factorisation."""
+        # J = e E + (1 - e) F J for all unit vectors E at once; then A M = A (1 - F) J.
         factors = self.seen / self.areas[:, None]
         one = np.eye(len(self.areas))
         radiosity = np.linalg.solve(
             one - (1 - self.emissivity)[:, None] * factors, np.diag(self.emissivity)
         )
         found = self.areas[:, None] * ((one - factors) @ radiosity)
+        # Exact properties are restored after rounding: symmetry (reciprocity), and rows that add up
+        # to 0 (what all surfaces of one temperature exchange).
         found = (found + found.T) / 2
         np.fill_diagonal(found, 0.0)
         np.fill_diagonal(found, -found.sum(axis=1))
@@ -201,6 +206,9 @@ class Enclosure:
         matrix = self.exchange / self.areas[:, None]
         diagonal = np.diag(matrix)
 
+        # Fixed-point iteration on the fluxes q: faces are cooler than their cells by resistance
+        # times q. A few patches are solved for by Newton's method, many by the diagonal of the same
+        # matrix.
         share = self.area / self.areas[self.patch]
         for number in range(_ROUNDS):
             surface = np.maximum(kelvin - self.resistance * q[self.patch], 0.0)
@@ -235,6 +243,7 @@ class Enclosure:
             )
             raise NumericsError(msg)
         _, surface = self.fluxes(temperatures)
+        # d(sigma t^4)/dt of each face, averaged over its patch by area.
         weights = self.area / self.areas[self.patch] * 4 * STEFAN_BOLTZMANN * surface**3
         steep = np.bincount(self.patch, weights * self.resistance, len(self.areas))
         matrix = self.exchange / self.areas[:, None]
@@ -314,6 +323,7 @@ class Enclosures:
         for it in self.each:
             k, weights = it.slopes(flat[it.cells])
             shape = (len(it.areas), flat.size)
+            # Sign: what leaves a patch is lost by the cells behind it.
             given = -it.area * self.rates.reshape(-1)[it.cells] / self.joules
             left.append(csr_matrix((given, (it.patch, it.cells)), shape))
             right.append(csr_matrix((weights, (it.patch, it.cells)), shape))

@@ -129,6 +129,7 @@ class SweepTable:
                 msg = f"--variable {variable}: the table of {self.name} has {listed(self.results)}"
                 raise ConfigError(msg)
             return tuple(names)
+        # Results that are the same in all runs would make empty panels.
         spread = [it for it in self.results if len(_distinct(self.values(it))) > 1]
         return tuple(spread) or self.results
 

@@ -89,6 +89,8 @@ class Turn:
                 inside of a call of the user.
         """
         self.refuse_child()
+        # Reentrant, so that a call of the user may use the simulation it was made from; a second
+        # thread is refused instead of queued, since it would find another state than it expects.
         if not self._lock.acquire(blocking=False):
             msg = (
                 "another thread is using this simulation: one thread at a time may advance, read "
@@ -112,6 +114,7 @@ class Turn:
 
     def call(self, user: Callable[[Any], object], simulation: Any) -> None:
         """Make a call of the user from inside a run, between two blocks."""
+        # Between two blocks the state is that of one step, so the user may read and set it.
         before = self.sound, self.calling
         self.sound = self.calling = True
         try:
@@ -195,6 +198,7 @@ def _step_at(problem: Problem, step: int, until: str | float) -> int:
         msg = f"until: {error}"
         raise ConfigError(msg) from error
 
+    # Rounding of `until / dt` must not add a step: a billionth of one counts as reached.
     first, begun = problem.start
     place = first + (time - begun) / problem.dt
     wanted = math.ceil(place - 1e-9 * max(1.0, abs(place) * 1e-3))
@@ -230,6 +234,7 @@ def state_of(
         NumericsError: a value is not finite.
     """
     given = as_array("values", values)
+    # Where the state is heat content, users set temperatures: the first variable that they see.
     names = [variable.name for variable in problem.variables]
     if problem.view is not None and problem.view.keep is not None:
         names = [problem.view.variables[0].name]
@@ -238,6 +243,7 @@ def state_of(
         raise ConfigError(msg)
 
     grid = problem.grid
+    # Accepted are one field of the grid's shape, or all fields in one array.
     one = given.shape == grid.shape and (name is not None or len(names) == 1)
     if given.dtype.kind not in "fiub" or not (one or given.shape == (len(names), *grid.shape)):
         several = f" with a name, or {(len(names), *grid.shape)}" if len(names) > 1 else ""
@@ -260,6 +266,7 @@ def state_of(
         whole[names.index(str(name))] = state[0]
         state = whole
 
+    # From what people see to what is advanced, for example temperature to heat content.
     initial = reading(state)
     if problem.view is not None and problem.view.keep is not None:
         initial = problem.view.keep(initial, problem.dtype)
@@ -339,6 +346,7 @@ def onward(fleet: WorkerGroup, problem: Problem) -> Problem:
         ConfigError: the state is not one of this problem.
     """
     before, step = fleet.problem, fleet.step
+    # Steps are counted anew, and the clock goes on: tables and formulas of t continue.
     problem = dataclasses.replace(problem, start=(0, before.time(step)))
     if (phases := problem.phases) is not None:
         if before.phases is not None and before.phases.gone is not None:

@@ -79,6 +79,7 @@ class FiniteWatch:
             bad = _first([worker.stepper.find_nonfinite() for worker in fleet.workers])
             bad = _first(fleet.ranks.collect(bad))
 
+        # `collect` gives every rank the same box, so all of them leave here or none does.
         if bad is not None:  # no rank comes back from this
             self._settle(fleet)  # what is being written is the last good one
             fleet.exchange.lead(fleet.workers, partial(self._refuse, fleet, bad))
@@ -112,6 +113,7 @@ def _first(boxes: list[Box | None]) -> Box | None:
 
 
 def _describe(box: Box, problem: Problem) -> str:
+    # Array order is z, y, x; users count x first.
     names = problem.grid.axis_names
     ranges = [f"{name} = {low}..{high - 1}" for name, (low, high) in zip(names, box, strict=True)]
     return "points " + ", ".join(reversed(ranges))
@@ -139,6 +141,7 @@ class ChangeWatch:
     def __init__(self, problem: Problem, until: Until | None) -> None:
         self._schedule: StepSchedule | None = None
         if until is not None and until.change is not None:
+            # Counted in steps, not seconds: a step number is the same for any division and restart.
             every = until.every or Every(max(1, math.ceil(problem.steps / _LOOKS)), "steps")
             self._schedule = StepSchedule(every, problem.dt, problem.steps, problem.start)
             self._largest = until.change
@@ -155,6 +158,7 @@ class ChangeWatch:
         looked = None if self._schedule is None else self._schedule.next_step(step)
         if looked is None:
             return None
+        # A pair of steps is compared: the one before the look has to be kept as well.
         return looked if looked == step + 1 else looked - 1
 
     def forget(self) -> None:
@@ -166,6 +170,8 @@ class ChangeWatch:
         if self._schedule is None:
             return
         step, last = fleet.step, fleet.problem.steps
+        # Second step of a pair: compare. The result goes into checkpoints, so that a run which is
+        # continued from exactly this step ends as well.
         if self.holds and self._schedule.is_due(step):
             fleet.change = (step, self._change(fleet))
             self.forget()
@@ -173,6 +179,7 @@ class ChangeWatch:
             change = fleet.change[1]
             if change < self._largest:
                 self.reason = StopReason(ExitCode.OK, self._sentence(change))
+        # First step of the next pair: keep a copy of what people see.
         if self.reason is None and step < last and self._schedule.is_due(step + 1):
             with fleet.clock.phase("check"):
                 self._before = _seen(fleet)
@@ -229,6 +236,8 @@ class ConditionWatch:
         """Evaluate, if it is time; all ranks call this alike."""
         step = fleet.step
         begins = step == fleet.problem.start[0]
+        # The last step ends the run anyhow; the first is looked at because the condition may hold
+        # already.
         if step >= fleet.problem.steps or not (begins or self._schedule.is_due(step)):
             return
 
@@ -297,6 +306,8 @@ def go_on_without(
         WorkerError: no worker is left to continue.
         UnsupportedError: the remaining workers have no room for the grid.
     """
+    # Blocks advance all workers together, so the others may be ahead of the failed one: all of them
+    # return to the newest state that is known for the whole grid.
     what = f"{failure} (in the block after step {fleet.step})"
     step, state = recovery.state(first[1], first[0])
     fleet.set_back(step)
@@ -318,6 +329,8 @@ def _replace(
     fleet: WorkerGroup, failure: WorkerError, recovery: Recovery, state: InitialField
 ) -> tuple[Plan, Sequence[Worker]]:
     """The plan to go on with and its workers, opened; others may fail at this moment too."""
+    # Each round excludes one more worker, so the loop ends after as many rounds as there are
+    # workers.
     failed: set[str] = set()
     while failure.worker not in failed:
         failed.add(failure.worker)
@@ -345,6 +358,8 @@ class LumpedParts:
         around = NOTHING_AROUND if problem.moving is None else problem.moving.around
         self._network = around.network
         self._currents = around.currents if around.currents and around.currents.signals else None
+        # `_here` belongs to step `_step`, `_after` to the one after it; a step is decided once,
+        # however often the field is looked at.
         self._step, self._is_decided = 0, False
         self._here = np.zeros(0) if self._network is None else self._network.initial
         self._after = self._here

@@ -98,12 +98,14 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     """
     time = setting.config.time
     asked = time.scheme
+    # Right-hand sides of stiff schemes: nothing else can advance them, so nothing is compared.
     if setting.problem.rates is not None:
         only = _propose_rates(setting)
         assert only.plan is not None
         return only.plan, (only,)
     if setting.problem.equations is not None or asked == "euler":
         asked = "explicit"  # how a step is made is in the equations, or in their stencil
+    # A solver by name: no other scheme gives the same answer.
     if asked in ("steady", "implicit"):
         only = _propose_solving(setting, asked)
         if only.plan is None:
@@ -121,6 +123,7 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
 
     begun = setting.begun_with
     if asked == "auto" and jumping is not None and jumping.plan is not None:
+        # A continued run keeps its scheme, since its bits must not change.
         kept = begun is not None and is_spectral(begun.method)
         short = jumping.seconds < setting.compute.tuning_seconds and not compare
         # Steps would have an error in time that a jump of the equation itself does not have.
@@ -140,6 +143,8 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
             why = "time.scheme: auto makes implicit steps, as the run was begun."
             return _saying(solving.plan, why), (solving,)
 
+    # Explicit steps last: their rate has to be measured, which takes time and so is done only if
+    # nothing cheaper has decided.
     stepping = _propose_steps(setting)
     others = [] if jumping is None else [jumping]
     if setting.problem.equations is None and (compare or stepping.seconds > _LONG):
@@ -152,6 +157,7 @@ def _faster(
 ) -> tuple[Plan, tuple[Proposal, ...]]:
     """The plan of steps, or with auto of another scheme that is faster, saying why."""
     assert stepping.plan is not None
+    # Other schemes must be faster by a factor (`_SURELY`): predictions err.
     able = [it for it in others if it.plan is not None]
     if not others or (asked == "explicit" and not able):
         return stepping.plan, (stepping, *others)
@@ -251,6 +257,7 @@ def _propose_solving(
         except UnsupportedError as error:
             return str(error)
 
+    # Every rank offers what its devices can do; rank 0 chooses among all of them.
     by_rank = ranks.collect(everywhere(ranks, offer))
     link = measure_link(ranks) if ranks.size > 1 else None
 
@@ -286,6 +293,7 @@ def find_jumps(config: Config, problem: Problem, first: int = 0) -> SpectralPlan
     ]
     schedules += [OutputTimes(it.at, problem.dt, last, problem.start) for it in fields]
 
+    # Walk from one wanted step to the next; long runs are counted in part and extrapolated.
     count, longest, step = 0, 1, first
     while step < last and count < _MOST_COUNTED:
         wanted = [due for it in schedules if (due := it.next_step(step)) is not None]
@@ -354,9 +362,12 @@ def prepare(
         TetrisError: it cannot be done here, or does not fit.
     """
     problem = built or _build_the_same(config, checkpoint, ranks)
+    # The order matters: the problem decides which methods exist, the machine which are possible,
+    # time which may be measured.
     if adapt is not None:
         problem = adapt(problem)
     machine = everywhere(ranks, find_machine)
+    # The least time of all ranks counts, since all of them stop together.
     compute = spare_time(config.compute, min(ranks.collect(seconds_left)))
     begun = begun if checkpoint is None else checkpoint.state
     begun_with, first = method_of(begun), 0 if begun is None else begun.step
@@ -428,6 +439,8 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
     if ranks.size == 1:
         return build_problem(config, checkpoint)
     _compare_requests(config, checkpoint, ranks)
+    # Rank 0 finds dt and the others take it: logarithms and roots may round differently on other
+    # processors, and a step that differs by a bit gives another run.
     dt = on_root(ranks, lambda: build_problem(config, checkpoint).dt)
     problem = everywhere(ranks, lambda: build_problem(config, checkpoint, dt=dt))
     digests = ranks.collect((problem_digest(problem), problem.steps))
@@ -448,6 +461,7 @@ def _compare_requests(config: Config, checkpoint: Checkpoint | None, ranks: Comm
         asked["the checkpoint"] = (state.run_id, state.step, state.created, state.problem_digest)
 
     # Of the same computer, files of one place and time are the same without being read.
+    # Reading files to compare them is slow, so on one computer identity and time of change suffice.
     here = len(ranks.neighbours()) == ranks.size
     found = {key: _stamp(path) for key, path in files.items()}
     if not here or len({repr(it) for it in ranks.collect(found)}) > 1:

@@ -63,6 +63,7 @@ def newest_checkpoint(directory: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
+    # Both are accepted: the results directory, and the folder of checkpoints inside of it.
     within = (
         directory.name == results.CHECKPOINTS and not (directory / results.CHECKPOINTS).is_dir()
     )
@@ -100,6 +101,7 @@ def find_start(
         )
         raise CheckpointError(msg)
     if isinstance(resume, Path):
+        # A checkpoint of another directory begins a new run here, which must not replace results.
         if not is_within(resume, directory):
             results.refuse_to_overwrite(directory)
         with open_checkpoint(resume) as checkpoint:
@@ -121,6 +123,7 @@ def _find_newest_start(config: Config, directory: Path) -> Start:
             said = f"Continuing from {newest.path} at step {newest.state.step}."
             return Start(newest.path, newest.state, tuple(sentences), said)
 
+    # Checkpoints exist but none is good: starting anew would replace them silently.
     if sentences:
         msg = (
             f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or "
@@ -169,6 +172,8 @@ def _ending_in_time(config: Config, problem: Problem, state: RunState) -> Proble
     if config.time.t_end is None:  # the number of steps counts
         return problem
     dt, steps = steps_left(config.time.t_end, state.time, state.dt)
+    # A shorter last stretch: time is counted from the checkpoint on, because t = start + n dt would
+    # otherwise move.
     if dt != state.dt:
         state = dataclasses.replace(state, start=(state.step, state.time))
         problem = resumed(config.build(dt=dt), state)
@@ -180,6 +185,7 @@ def method_of(state: RunState | None) -> TuningRequest | None:
     workers = None if state is None else state.methods.get("workers")
     if not isinstance(workers, dict) or not workers:
         return None
+    # All workers of a run use one method where bits matter; that of the first stands for all.
     first = next(iter(workers.values()))
     return TuningRequest(first["method"], dict(first["parameters"]), by="the checkpoint's method")
 
@@ -234,6 +240,8 @@ class RunStates:
     ) -> None:
         self._problem, self._clock, self._run_id = problem, clock, run_id
         self._text = text
+        # Every configuration that the run had so far, so that a result can be traced to all of
+        # them.
         self._history: tuple[str, ...] = ()
         self._wall_before = 0.0
         if earlier is not None:

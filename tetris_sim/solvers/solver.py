@@ -136,6 +136,7 @@ class OneDevice:
     ) -> tuple[Numbers, Solved]:
         """Iterate on the device."""
         xp = self._arithmetic.xp
+        # No copy if the arrays are on the device already, so the guess is overwritten.
         right, unknown = xp.asarray(f), xp.asarray(u)
         solved = _iterate(
             self._arithmetic,
@@ -199,6 +200,7 @@ class Together:
     ) -> tuple[Numbers, Solved]:
         """Iterate on all ranks."""
         # Every rank enters the same loop; its reductions keep the iterations in step.
+        # Shapes travel first, then planes, so that ranks can allocate before they receive.
         self._ranks.tell(("solve", (f.shape, astuple(aim))))
         fields = self._spread(f), self._spread(u)
         solved = _iterate(self._part, operator, fields, cycle, aim, self._heard_by_any(heard))
@@ -230,6 +232,8 @@ class Together:
         """Send every rank its planes of an array; return those of rank 0."""
         starts = self._part.starts
         for rank in range(1, self._ranks.size):
+            # Blocking sends in rank order: rank 0 holds the whole array anyhow, and messages are
+            # few.
             planes = np.ascontiguousarray(whole[starts[rank] : starts[rank + 1]])
             self._ranks.send(planes, rank, _PLANES).wait()
         return whole[: starts[1]]
@@ -392,10 +396,13 @@ def settle(
     changes = made.contents is not None or (kept is not None and kept.loose)
     if kept is not None:
         own = made.exchange if storage is None else made.exchange + storage
+        # What decides whether a kept preconditioner serves: storage and exchange, and where
+        # conductances follow the state, their sums.
         parts = (own,) if made.contents is None else (own, made.whole)
     kept = kept or Kept()
 
     def solve(cycle: Preconditioner) -> tuple[Numbers, Solved]:
+        # A fresh copy for each try, since iterating overwrites it.
         guess = np.where(held, 0.0, u) if made.any_held else u.copy()
         aim = Aim(tolerance, scale, limit)
         return solver.solve(operator, right, guess.reshape(shape), cycle, aim, heard)
