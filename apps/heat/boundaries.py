@@ -106,6 +106,7 @@ def make_beam(
     parameters = [_parameter(name, strength, [power, factor])]
 
     # Squared distance from the centre of the beam, which moves with time.
+    # Unrolled by axis, so the formula is the same in 1D, 2D and 3D.
     square: Node = Constant(0.0)
     for axis in axes:
         middle = course_along(beam.path, axis, grid, f"{key}.path")
@@ -206,6 +207,8 @@ def aligned(
     that these steps have to divide [s].
     """
     time = request.time
+    # Steps must end at all of these times, so `align` shortens dt until each is a whole number of
+    # steps.
     looks = [it.goes.every for it in regions if it.goes is not None and it.goes.every is not None]
     if time.align or time.is_adaptive or time.t_end is None:
         return time, [*times_of(request), *moments, *looks]
@@ -229,6 +232,7 @@ def phase_notes(regions: Sequence[Presence]) -> tuple[str, ...]:
     told: dict[float, list[str]] = {}
     for number, it in enumerate(regions):
         name = getattr(it, "name", None) or f"model.regions.{number}"
+        # A bead of hundreds of pieces is one sentence, not hundreds.
         pieces, times = it.pieces, it.copies
         if it.bead is not None:
             copies = f", {len(times)} times until {pieces[-1] + times[-1]:g} s" * (len(times) > 1)
@@ -270,6 +274,8 @@ def correlation_notes(request: Request) -> Iterator[str]:
 
 
 def _range_of(given: Correlation, ambient: float, initial: InitialSection | None) -> str:
+    # Degree by degree: validity ranges are of Rayleigh and Reynolds numbers, which are no simple
+    # functions of the temperature.
     faces = np.arange(-270.0, 3000.0)
     air = np.array([ambient])
     known = [not outside(given, {"surface": it, "ambient": air}) for it in faces[:, None]]
@@ -347,6 +353,7 @@ class FaceMaker:
         rules = []
         for number, section in enumerate(sections):
             at = f"boundaries.{key}" + (f".{number}" if patches is not None else "")
+            # Points at which the numbers of this entry count; elsewhere they may be anything.
             marked = np.ones(shape_of(plane), bool) if patches is None else patches == number
             rules.append(self._rule(section, axis, name, (at, plane, marked)))
         face = join(rules, patches, axis, len(self._found.occurring))
@@ -406,6 +413,8 @@ class FaceMaker:
     def _rule(
         self, section: FaceSection, axis: int, name: str, patch: tuple[str, Box, Any]
     ) -> Rule:
+        # Courses are read first and checked together, so that all mistakes of a face are said at
+        # once.
         at = patch[0]
         courses = _courses(section, at)
         terms = [
@@ -460,6 +469,7 @@ class FaceMaker:
         key, plane, marked = patch
         course = course.mild
         if not course.in_space:
+            # h and emissivities below 0 would create energy.
             least = 0.0 if key.endswith((".h", ".emissivity")) else -np.inf
             check_course(course, self._times, key, least)
             return

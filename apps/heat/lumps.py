@@ -379,6 +379,7 @@ def read_lumps(
         # Decided step by step while the run goes on, and kept in checkpoints like controllers.
         mean, now = (Signal(f"{name} {what}", section.initial) for what in ("mean", "now"))
         lumps.append(Lump(name, gives, gives, mean, now))
+
     return tuple(lumps)
 
 

@@ -112,6 +112,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         # np.add.reduce and out=... work on arrays, which a stand-in has none of.
         if method != "__call__" or more:
             _refuse(f"np.{ufunc.__name__} with {method if not more else ', '.join(more)}")
+
         # Functions that are written with others of the formula language.
         if ufunc is np.square:
             return self * self

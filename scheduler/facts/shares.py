@@ -161,6 +161,7 @@ class Plan:
             )
             for share in self.shares
         ]
+
         # What holds for all workers.
         rows += [
             ("scheme", self.scheme),

@@ -91,6 +91,7 @@ def couple(
             f"dimensions, the grid {problem.grid.ndim} axes; they have to be as many"
         )
         raise ConfigError(msg)
+    # Grids begin at 0; the corner says where that is on the mesh of the others.
     shift = np.array(corner or [0.0] * problem.grid.ndim)
     vertices = participant.set_mesh_vertices(link.mesh, side.vertices + shift)
 
@@ -101,11 +102,15 @@ def couple(
         participant.write_data(link.mesh, link.write, vertices, side.extrapolated(state))
     participant.initialize()
 
+    # Implicit coupling repeats a window until both sides agree: preCICE asks to keep a state and to
+    # go back to it.
     kept, windows, iterations = (state, time), 0, 0
     while participant.is_coupling_ongoing():
         if participant.requires_writing_checkpoint():
             kept = state, time
 
+        # One window of preCICE is as many stable steps of equal length as needed; what is given is
+        # linear in time between its ends.
         length = participant.get_max_time_step_size()
         begin, end = (
             np.asarray(participant.read_data(link.mesh, link.read, vertices, at))
@@ -184,6 +189,8 @@ def _prepare(
 ) -> tuple[Problem, Plan]:
     """The problem with a face to be coupled, and the plan for it."""
     # A condition that changes over time; what it says is replaced.
+    # The face has to be one that changes with time, so that the plan takes methods which allow
+    # that.
     stand_in = {"type": "dirichlet", "value": "t"}
     overrides = [
         Override("face=", ("boundaries", face), stand_in),
@@ -280,6 +287,7 @@ class Interface:
             time: when the window begins [s].
             length: of the window [s].
         """
+        # Ghosts by material: half a cell of it lies between the face and the centre.
         by_id = self._through(np.arange(self._medium.n_ids))
 
         def values(times: Numbers) -> Numbers:
@@ -303,6 +311,7 @@ class Interface:
 
     def answer(self, state: Field, given: Numbers) -> Numbers:
         """Return the other quantity at the coupled face: outward fluxes, or temperatures."""
+        # Half a cell conducts twice as well as the distance of two centres, hence the factor 2.
         inside, through = self._layer(state, 0), self._through(self._ids)
         if self.reads == "temperature":
             return 2 * through * (inside - given)

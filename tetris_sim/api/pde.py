@@ -185,6 +185,8 @@ def solve_pde(  # type: ignore[misc]
             "allow_growth": allow_growth,
         }
         model |= {"constants": {**(constants or {})}, "definitions": {**(definitions or {})}}
+        # Until a time: written as a configuration, so that every check, scheme and output of these
+        # holds here as well.
         sides, start = _told_apart(fields, equations, initial)
         asked = _Posed(sides, second_order or {}, start, initial_velocity or {}, model)
         compute = {"method": method, "threads": "auto" if threads is None else threads}
@@ -196,6 +198,7 @@ def solve_pde(  # type: ignore[misc]
             "time": _time_section(time, every),
             "compute": compute,
         }
+        # Arrays of constants travel as files, as they would in a configuration.
         with tempfile.TemporaryDirectory(prefix="tetris_sim_") as folder:
             config["model"]["constants"] = _in_files(model["constants"], Path(folder))
             return run_in_memory(config, asked.arrays, every=every, call=call)
@@ -209,6 +212,7 @@ def solve_pde(  # type: ignore[misc]
     fields = initial if fields is None else fields
     second = dict(second_order or {})
     arrays = _with_velocities(same_shape(fields), second, initial_velocity or {})
+    # Single precision only if nothing given is more precise.
     single = all(np.asarray(it).dtype == np.float32 for it in fields.values())
     wanted = dtype if dtype is not None else np.float32 if single else np.float64
     state = np.stack([checked_field(it, wanted) for it in arrays.values()])
@@ -290,6 +294,7 @@ def _time_section(given: Mapping[str, Any], every: float | str | None) -> dict[s
         return section
     # A step of adaptive schemes is the time between two looks; others are looked at where a step
     # ends, so their length need not fit.
+    # Their interval has to divide all times at which something looks.
     adaptive = "tolerance" in section or section.get("scheme") in ("etdrk4", "imex", "implicit")
     if not adaptive or section.get("scheme") == "steady":
         return section
@@ -325,6 +330,8 @@ class _Posed:
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The fields that are given as arrays, by their keys."""
+        # Anything but numbers, formulas and sections is taken as an array; `as_array` refuses what
+        # is none.
         given = {**self.start, **{f"{k}.initial_velocity": it for k, it in self.velocities.items()}}
         found = {}
         for name, it in given.items():
@@ -343,6 +350,8 @@ class _Posed:
     def boundaries(self, faces: Mapping[str, Any] | None, boundary: Any) -> dict[str, Any]:
         """The section `boundaries`: what holds for all fields."""
         # A mapping of `Boundary` objects is by field, which `model` reads.
+        # Order of precedence: faces of a field, faces by name, one boundary for all, no diffusion
+        # (neumann).
         found = self._faces_of(boundary) if not isinstance(boundary, Mapping) else {}
         given = faces or {}
         found |= {key: _section(it) for key, it in given.items() if key not in self.start}
@@ -386,6 +395,7 @@ class _Posed:
         # Mistakes in definitions are said once, by the check of the configuration.
         states = [*self.start, *map(velocity_of, self.second)]
         ndim = next(iter(self.arrays.values())).ndim
+        # Functions are traced with the names of the configuration and written out as formulas.
         language, _ = with_definitions(
             language_of(states, self.more["constants"], ndim), self.more["definitions"]
         )

@@ -77,12 +77,15 @@ class _Lazy(BackendArray):  # type: ignore[misc]
 
     def _read(self, key: tuple[Any, ...]) -> Values:
         """The values at integers and slices, from the smallest box around them."""
+        # Resolved to plain indices, so that negative steps and single numbers need no cases of
+        # their own.
         wanted = [np.arange(n)[part] for n, part in zip(self.shape, key, strict=True)]
         shape = tuple(it.size for it in wanted if it.ndim)
         records, *places = (np.atleast_1d(it) for it in wanted)
         if not all(it.size for it in (records, *places)):
             return np.empty(shape, self.dtype)
 
+        # The smallest box that holds all of them is read, then thinned out in memory.
         box = tuple((int(it.min()), int(it.max()) + 1) for it in places)
         inside = np.ix_(*(it - low for it, (low, _) in zip(places, box, strict=True)))
         with self._opened() as series:
@@ -156,11 +159,13 @@ class _Units:
 
         unit = self._data["time"].attrs.get("units", "s")
         times = np.array([convert(repr(float(t)), unit, "s") for t in self._data["time"].values])
+        # Times of records are multiples of a step in floating point, so equality needs room.
         slack = 1e-9 * max(abs(wanted), float(np.abs(times).max(initial=0.0)))
         if not times.min(initial=np.inf) - slack <= wanted <= times.max(initial=-np.inf) + slack:
             msg = f"time {time!r}: the records are from {times.min():g} s to {times.max():g} s"
             raise ConfigError(msg)
 
+        # The record at or after the time; the one before it is its neighbour in the interpolation.
         after = min(int(np.searchsorted(times, wanted - slack)), len(times) - 1)
         later = self._data.isel(time=after)
         if abs(times[after] - wanted) <= slack:
@@ -206,6 +211,7 @@ def _converted(array: xarray.DataArray, unit: str) -> xarray.DataArray:
     """An array in another unit; all conversions are affine."""
     have = str(array.attrs.get("units", "1"))
     try:
+        # Two points define an affine conversion: degC to K has an offset, mm to m has none.
         zero = convert("0", "dimensionless" if have == "1" else have, unit)
         one = convert("1", "dimensionless" if have == "1" else have, unit)
     except UnitError as error:

@@ -93,6 +93,7 @@ def run(
         ) as done,
     ):
         done.reason = done.simulation.run()
+        # Without fields on the disk the result keeps the last state in memory.
         last = _last(done.simulation) if asked.config.output.fields is None else None
 
     assert done.report is not None
@@ -300,6 +301,7 @@ def _vary(
     # A time of the end stays what it is, for the clock goes on; steps are counted anew.
     if data["time"].get("steps") is not None:
         data["time"]["steps"] = simulation.problem.steps - simulation.step
+    # A simulation that varies another one must not write over its results.
     data["output"].pop("directory", None)
     asked = ask_for(data, directory, None, changes, results_stay=False)
     return _opened(
@@ -343,6 +345,7 @@ def ask_for(
     overrides = _overrides(changes)
     if directory is not None:
         overrides.append(Override("directory=", ("output", "directory"), os.fspath(directory)))
+    # Made in any case: `initial` needs a file even where results have a place of their own.
     temporary = Path(tempfile.mkdtemp(prefix="tetris_sim_"))
     folder = Folder(temporary, temporary=True)
     initial = _by_field(initial, config)

@@ -115,6 +115,7 @@ def sweep(
     cases = make_cases(config, lists, place, zipped=zipped, overrides=overrides)
     settle(place, lists, cases, zipped=zipped, overwrite=overwrite)
 
+    # A row beside the results says that a run has ended, so a sweep that was stopped goes on here.
     left = [case for case in cases[k - 1 :: n] if read_row(case) is None]
     told: dict[int, Row] = {}
 
@@ -123,11 +124,15 @@ def sweep(
         write_table(place, rows)
         return rows
 
+    # The table is rewritten at most so often that this takes a tenth of the time, however many runs
+    # there are.
     due = 0.0
     if left:
         bar = _bar(len(cases), len(left), progress)
         if executor is None:
             seats = find_seats([case.config for case in left], processes)
+            # Seats are GPUs or groups of cores; runs that may advance together form a batch for one
+            # seat.
             batches, how = make_batches(left, len(seats))
             at_once = "one" if len(seats) == 1 else str(len(seats))
             replies = _run_all(batches, seats, bar)
@@ -151,6 +156,7 @@ def sweep(
     # Until nothing is new: the fuller table of a job that ended meanwhile may have been replaced.
     while n > 1 and before != (before := [it[ENDED] for it in rows].count("Done")):
         rows = tabulate()
+    # The first run that failed decides about the exit code; all of them are in the table.
     codes = (int(told[number].get("exit_code", 0)) for number in sorted(told))
     return SweepResult(place, lists, zipped, rows, next(filter(None, codes), 0))
 
@@ -183,6 +189,7 @@ def make_cases(
         msg = f"a sweep of {count} runs was asked for; at most {_MOST_RUNS} are allowed"
         raise ConfigError(msg)
 
+    # Every run is checked before the first begins, and equal mistakes of many runs are told once.
     cases: list[SweepCase] = []
     wrong: dict[tuple[KeyPath, str], Mistake] = {}
     every = zip(*over.values(), strict=True) if zipped else itertools.product(*over.values())
@@ -225,6 +232,7 @@ def _configure(
     else:
         made = load_config(Path(config), overrides=changes)
 
+    # Building finds what only the whole problem shows, such as a step that is too long.
     made.build()
     output = made.output.model_copy(
         update={

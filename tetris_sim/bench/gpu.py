@@ -87,6 +87,7 @@ def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> MachineLi
 def copy_work(device: GpuDevice) -> TimedWork:
     """Copies in memory; units are bytes, read plus written."""
     with device.use() as cupy:
+        # Random bits: some memories compress zeros.
         source = cupy.random.default_rng(0).random(_COPY_BYTES // 8)
         target = cupy.zeros_like(source)
 
@@ -126,6 +127,7 @@ def measured_gpu(
         limits: dict[When, MachineLimits] = {
             "before": measure(device, rounds=rounds, seconds=seconds)
         }
+        # Memory of the limits must not be missing for the grid.
         device.release()
         about = provenance()
         yield (
@@ -257,6 +259,7 @@ def _choose(
     problem: Problem, method: Method, device: GpuDevice, seconds: float
 ) -> tuple[Parameters, tuple[BenchTrial, ...]]:
     """The fastest parameters, on a piece of the problem that is quickly loaded."""
+    # Shortened along the slowest axis only, so that rows, planes and tiles stay as they are.
     shape = list(problem.grid.shape)
     if problem.grid.n_points > _CHOICE_POINTS:
         shape[0] = max(1, shape[0] * _CHOICE_POINTS // problem.grid.n_points)
@@ -401,6 +404,7 @@ def _bench_set(
     machine = everywhere(ranks, find_machine)
     plan = plan_together(problem, machine, compute, ranks, begun_with=None, use_cache=True)
     with open_simulation(problem, plan, clock=(clock := PhaseClock()), ranks=ranks) as simulation:
+        # The slower of two: the first block may still load kernels.
         one = max(_timed(simulation, plan, 1), _timed(simulation, plan, 1))
         blocks = max(1, int(ranks.largest([seconds / one])[0]))
 

@@ -47,6 +47,7 @@ class TextTable:
     def as_text(self) -> str:
         """Columns for the terminal."""
         lines = (self.header, *self.rows)
+        # Words to the left, numbers to the right.
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         aligned = [
             "  ".join(
@@ -160,6 +161,7 @@ def bounds_of(case: BenchCase, limits: Mapping[When, MachineLimits]) -> Bounds:
 
 def fma_rate(limits: Mapping[When, MachineLimits], dtype: str) -> float:
     """Multiply-adds per second of all threads, the better of before and after."""
+    # The better of before and after: clocks drop under load, and a limit must not be exceeded.
     rates = [measured.fma[dtype].median for measured in limits.values() if dtype in measured.fma]
     return max(rates, default=float("inf"))
 
@@ -176,6 +178,7 @@ def share_of_fma(row: BenchRow, case: BenchCase, bounds: Bounds) -> float:
     """A rate as a share of the multiply-add rate: of the same moment if that was measured, else of
     the bound.
     """
+    # A yardstick timed in the same rounds sees the same clock as the candidate.
     of_yardstick = row.steady.of_yardstick
     return row.rate / bounds.fma if of_yardstick is None else of_yardstick * case.n_terms
 
@@ -369,6 +372,7 @@ def bounds_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits
 
 def precisions_table(cases: Sequence[BenchCase]) -> TextTable:
     """float64 and float32 beside each other, for every stencil and candidate that has both."""
+    # Rows exist where a candidate was timed in both.
     rates = {(case.stencil, row.name, case.dtype): row.rate for case in cases for row in case.rows}
     rows = []
     for (stencil, name, dtype), rate in rates.items():
@@ -451,7 +455,9 @@ def scaling_table(rows: Sequence[ScalingRow]) -> TextTable:
         *("GStencil/s", "spread", "times one", "of ideal", "predicted", "off by", "exchange"),
         *("to first step s", "files s", "same bits"),
     )
+    # Reference of a problem: one device, the whole grid.
     alone = {row.problem: row for row in rows if row.devices == 1 and row.mode == "strong"}
+    # Reversed, so that the first row of a grid, that of fewest devices, stays in the dictionary.
     states = {(row.problem, row.shape): row.digest for row in reversed(rows) if row.digest}
 
     cells = []

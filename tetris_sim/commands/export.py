@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     sources.refuse_existing(output, overwrite=args.overwrite)
     _refuse_idle_flags(args)
 
+    # CSV of results means their probes; of a line, the values along it.
     tables = find_probes(args.source) if output.suffix == ".csv" and not args.slice else {}
     if tables:
         _write_probes(args, tables)
@@ -96,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     with sources.open_series(args.source) as series:
         if args.variable is not None:
             series = sources.only_variable(series, args.variable)
+        # Pictures cut while they are drawn, and other formats get a field of fewer axes.
         if args.slice and output.suffix not in PICTURES:
             series = sources.cut_series(series, args.slice)
         one = sources.choose_records(series, args)
@@ -126,6 +128,7 @@ def find_probes(source: Path) -> dict[str, Path]:
 def _refuse_idle_flags(args: argparse.Namespace) -> None:
     """Raise for a flag that would have no effect, or has no meaning."""
     suffix = args.output.suffix
+    # A flag that does nothing is refused: it was meant to do something.
     chosen = args.last or args.step is not None or args.time is not None
 
     if args.slice and suffix == ".xdmf":
@@ -186,6 +189,7 @@ def _write_xdmf(choice: ExportSelection, output: Path) -> None:
     # A checkpoint has no file of maps, and an XDMF file only points.
     maps = {}
     if (geometry := series.geometry) is not None:
+        # Relative paths, so that a folder of results can be moved as a whole.
         beside = os.path.relpath(geometry, output.absolute().parent)
         shape = series.grid.shape
         maps = {it.name: Source(beside, it.name, shape, it.dtype) for it in series.maps}

@@ -130,9 +130,11 @@ def describe_results(directory: Path) -> Facts:
     facts["parts"] = [describe_fields(path) for path in indices if path.exists()]
     found = [*sorted((directory / tables.FOLDER).glob("*.csv")), directory / tables.FILE]
     facts["tables"] = [describe_table(path) for path in found if path.exists()]
+    # Only what is there: a run may have been asked for no pictures.
     names = (pictures.INITIAL, pictures.FINAL, pictures.DIFFERENCE, pictures.OVERVIEW)
     facts["pictures"] = [str(directory / name) for name in names if (directory / name).exists()]
 
+    # The folder of checkpoints itself may have been given.
     places = (directory, directory / results.CHECKPOINTS)
     saved = [path for place in places for path in good_checkpoints(place)]
     facts["checkpoints"] = [{"path": str(path), "bytes": path.stat().st_size} for path in saved]
@@ -354,6 +356,7 @@ def _grid_text(facts: Facts) -> str:
 
     def texts(key: str) -> list[Callable[[float], str]]:
         """How numbers along each axis are written: lengths in one unit, angles in radians."""
+        # One unit for all lengths of a row, chosen by their sizes, so that they compare.
         lengths = [it for it, own in zip(facts[key], of_axes, strict=True) if own == "m"]
         unit = length_unit(lengths or [1.0])
         return [unit.text if own == "m" else _radians for own in of_axes]

@@ -78,6 +78,8 @@ def open_series(path: Path) -> Iterator[Series]:
     Raises:
         CheckpointError: there are none, or the file is damaged.
     """
+    # In this order: the fields of a run, else its newest checkpoint, which every run has at its
+    # end.
     if path.is_dir() and not (path / INDEX).exists():
         with find_newest_checkpoint(path) as checkpoint:
             yield _checkpoint_series(checkpoint)
@@ -101,6 +103,7 @@ def is_checkpoint(path: Path) -> bool:
     """Whether a file is a checkpoint or a crash dump, by its name or seal, without HDF5."""
     from tetris_sim.outputs.checkpoint.seal import read_seal
 
+    # The name decides for files of ours; the seal, a few bytes at the end, for renamed ones.
     if path.name.startswith(("checkpoint_", "crash_")):
         return True
     with contextlib.suppress(CheckpointError):
@@ -117,6 +120,7 @@ def find_newest_checkpoint(directory: Path) -> Checkpoint:
     """
     from tetris_sim.outputs.checkpoint import find_checkpoint
 
+    # A user may name either folder.
     for place in (directory, directory / results.CHECKPOINTS):
         newest, sentences = find_checkpoint(place, tidy=False)
         for sentence in sentences:
@@ -212,6 +216,7 @@ def cut_series(series: Series, slices: list[str]) -> Series:
     if len(places) == grid.ndim:
         msg = f"--slice {' '.join(slices)}: no axis is left; a probe is for a single place"
         raise ConfigError(msg)
+    # Along an axis that is cut the two planes around the position, with their weights.
     near: list[Neighbours | None] = [None] * grid.ndim
     for name, position in places.items():
         axis = axis_of_slice(grid, name, position)
@@ -220,6 +225,7 @@ def cut_series(series: Series, slices: list[str]) -> Series:
 
     def read(record: int, variable: int, box: Box) -> Values:
         wanted = iter(box)
+        # From a box of what is left to one of the whole grid.
         whole = [next(wanted) if it is None else (it.indices[0], it.indices[-1] + 1) for it in near]
         values = series.read(record, variable, tuple(whole))
         for axis, it in reversed(list(enumerate(near))):
@@ -252,6 +258,7 @@ def _between(values: Values, near: Neighbours, axis: int) -> Values:
     """The values between two planes, and beside a void those of the plane that is closer; of two
     that are equally close, of the one that is there.
     """
+    # NaN of a void would spread to the mean; the closer plane is taken there instead.
     found = np.tensordot(values, np.array(near.weights), axes=(axis, 0))
     if not (blank := np.isnan(found)).any():
         return np.asarray(found)

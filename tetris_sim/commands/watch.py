@@ -62,6 +62,8 @@ class WatchState:
         """Until the end, at the pace since an earlier look or since the run began; infinite if
         nothing is known of that.
         """
+        # The pace since the last look if there was one: that since the beginning holds planning and
+        # compilation.
         step, moment = (self.first, self.begun)
         if earlier is not None and earlier.step < self.step:
             step, moment = earlier.step, earlier.written
@@ -132,6 +134,7 @@ def look(directory: Path) -> WatchState:
     if not config.exists():
         msg = f"{directory} holds no results of tetris_sim, or its run has not begun to compute yet"
         raise CheckpointError(msg)
+    # Whatever was written last says how far the run is at least; no file is opened twice.
     rows, curves = _read_tables(directory)
     step, time_s, written = max([*rows, *_records(directory)], default=(0, 0.0, _written(config)))
     report, first = _read_report(directory, since=_written(config))
@@ -189,6 +192,7 @@ def _read_report(directory: Path, *, since: float) -> tuple[Report | None, int]:
     """The report of this run, once it has ended; and the step at which this run began."""
     path = directory / results.REPORT_JSON
     try:
+        # A report older than the configuration beside it is that of the run before.
         report, newer = read_report(path), _written(path) >= since
     except (OSError, CheckpointError):
         return None, 0
@@ -207,6 +211,7 @@ def _is_locked(directory: Path) -> bool:
     """Whether a process is writing there."""
     try:
         with open_given(directory / results.LOCK) as file:
+            # A shared lock that is not waited for: it is refused only while a run holds its own.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -29,6 +29,7 @@ class _Numbers:
     """A face condition whose attributes must all be finite numbers."""
 
     def __post_init__(self) -> None:
+        # All conditions hold finite numbers only; NaN would spread silently from the first step on.
         for name, value in vars(self).items():
             if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 msg = f"{type(self).__name__}({name}=) takes a finite number, got {value!r}"

@@ -73,6 +73,7 @@ def _node(it: Instruction, arguments: Sequence[Node]) -> Node:
             return _call("subtract", a, _call("multiply", b, _truncated(_call("divide", a, b))))
         case sign if sign in COMPARISONS:
             return Comparison((sign,), tuple(arguments))
+
     return Operation(it.operation, tuple(arguments))
 
 

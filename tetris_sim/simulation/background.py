@@ -76,10 +76,13 @@ class AsyncWriter:
         Raises:
             Exception: of the thread.
         """
+        # Several files of one step share one copy.
         if self._copy is not None and self._copy.step == snapshot.step:
             return self._copy
         self.wait()
         whole = tuple((0, n) for n in snapshot.problem.grid.shape)
+        # A copy in GPU memory is fetched by the thread, so the GPU computes meanwhile; otherwise
+        # the state is copied to the host now.
         fetch = snapshot.keep()
         if fetch is None:
             read = self.reader(snapshot.field(), whole)
@@ -99,6 +102,7 @@ class AsyncWriter:
         def read(box: Box) -> Field:
             if self._abandoned.is_set():
                 raise _AbandonedError
+            # Global indices to those of the copy.
             inside = (
                 slice(low - start, high - start)
                 for (low, high), (start, _) in zip(box, place, strict=True)
@@ -109,6 +113,7 @@ class AsyncWriter:
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do it after all that was handed in before; returns at once."""
+        # Two counters, each written by one side only, need no lock.
         self._handed_in += 1
         self._work.put(work)
         if self._thread is None:
@@ -121,6 +126,8 @@ class AsyncWriter:
 
     def settle(self) -> None:
         """Return when all work is done, or cannot be; an error is kept for `wait`."""
+        # The thread ends with its work and is started again when there is more: an idle process
+        # holds none, so it can be forked.
         thread, self._thread = self._thread, None
         if thread is not None:
             self._work.put(None)
@@ -145,6 +152,8 @@ class AsyncWriter:
         self._error = None
 
     def _run(self) -> None:
+        # After an error later work is skipped but counted, and the error is raised where the run
+        # waits.
         while (work := self._work.get()) is not None:
             try:
                 if self._error is None and not self._abandoned.is_set():
@@ -290,9 +299,12 @@ class CheckpointJob:
     def make(self, said: list[tuple[str | None, dict[int, CheckpointPart]]]) -> None:
         """The same, without a warning."""
         assert self.saving is not None
+        # A single part that is missing makes the checkpoint useless: no file is made of the others.
         failures = [failure for failure, _ in said if failure is not None]
         written = {number: part for _, parts in said for number, part in parts.items()}
         parts = failures[0] if failures else [written[number] for number in sorted(written)]
+        # Files of the outputs first: a checkpoint must not know of records that are not on the
+        # disk.
         self.before()
         try:
             self.saving.publish(self.problem, self.step, parts)
@@ -394,6 +406,7 @@ class CollectiveWriter:
         """
         self.wait()
         saving, step = self._saving, fleet.step
+        # Only rank 0 knows the settings, so it tells the others.
         wanted = saving is not None and saving.wants_last(step, early=early)
         if not self._ranks.tell(wanted):
             if saving is not None:
@@ -425,6 +438,7 @@ class CollectiveWriter:
         Raises:
             Exception: of the thread of a rank.
         """
+        # The list is taken first: if a rank fails here, no file is published twice.
         jobs, self._jobs, self._copies = self._jobs, [], []
         if not jobs or self._beside is None:
             return
@@ -445,6 +459,7 @@ class CollectiveWriter:
             everywhere(self._ranks, self._beside.wait)
 
     def _do(self, fleet: WorkerGroup, job: Job) -> None:
+        # Without memory for a copy the run waits until all ranks have written.
         beside = self._beside
         if beside is None:
             everywhere(self._ranks, lambda: job.write(_slabs(fleet, self._ranks)))
@@ -482,6 +497,7 @@ class CollectiveWriter:
 
 def _slabs(fleet: WorkerGroup, ranks: Communicator) -> list[Slab]:
     """Each slab of this rank."""
+    # Slabs are numbered over all ranks, in the order of the plan.
     first = sum(share.rank < ranks.rank for share in fleet.plan.shares)
     return [
         (number, box_of(worker), worker.stepper.interior)
@@ -540,6 +556,7 @@ class Progress:
     def update(self, step: int) -> None:
         """Show that `step` was reached."""
         now = time.perf_counter()
+        # A window over the last seconds: the rate at the beginning holds compilation.
         self._recent.append((now, step))
         while len(self._recent) > 2 and now - self._recent[1][0] > _RECENT_SECONDS:
             self._recent.popleft()

@@ -220,7 +220,9 @@ def _begin(
     heard: Stopping | None,
 ) -> Iterator[Launched]:
     """Find out where to begin, and inside the block hear signals and keep other runs away."""
+    # From here on a lost rank ends the others within this time.
     ranks.timeout = config.run.mpi_timeout
+    # Time that imports and planning took counts as well: limits of a job begin with the process.
     deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
     stopping = heard or Stopping(speaks=ranks.rank == 0)
     stopping.deadline = deadline
@@ -228,6 +230,7 @@ def _begin(
     with contextlib.ExitStack() as stack:
         if heard is None:
             stack.enter_context(stopping.listening())
+        # The lock is held until the run ends, so that no second run writes into the same folder.
         on_root(ranks, lambda: stack.enter_context(results.locked(directory)))
         start = on_root(ranks, lambda: find_start(config, directory, resume, overwrite=overwrite))
 
@@ -283,6 +286,7 @@ def _or_standstill(
     launched: Launched, simulation: Simulation, reason: StopReason | None
 ) -> StopReason | None:
     """Why a run ended; with another exit code if neither it nor the one before made a step."""
+    # A step that was made resets the count.
     still = simulation.step == launched.start.step
     requeued = reason is not None and reason.exit_code == ExitCode.REQUEUE
     why = _count_standstills(launched, moved=not (still and requeued))
@@ -310,6 +314,8 @@ def _prepare(
             begun=launched.start.state,
             built=built,
         )
+
+    # Before anything of an earlier run is removed.
     on_root(launched.ranks, lambda: _refuse_full_disk(launched, prepared.problem))
     launched.stopping.margin = _saving_seconds(prepared.problem, prepared.plan)
     return prepared
@@ -358,6 +364,7 @@ def _attach(
         vary=vary,
         control=make_control(launched.config, prepared.problem),
     )
+    # The plan has checked that a second copy of the state fits into memory.
     beside = AsyncWriter() if prepared.plan.copy_for_checkpoints else None
     divided = _writes_apart(launched)
     meter = everywhere(ranks, lambda: _make_meter(launched, prepared) if ranks.rank == 0 else None)
@@ -372,6 +379,7 @@ def _attach(
         return
 
     outputs, saving = writers
+    # After a failed device the run may go back to what is on the disk.
     recovery.latest = saving.newest
     progress = Progress(prepared.problem, launched.start.step, bar=bar)
     with contextlib.ExitStack() as stack:

@@ -179,6 +179,7 @@ class ChangeWatch:
             change = fleet.change[1]
             if change < self._largest:
                 self.reason = StopReason(ExitCode.OK, self._sentence(change))
+
         # First step of the next pair: keep a copy of what people see.
         if self.reason is None and step < last and self._schedule.is_due(step + 1):
             with fleet.clock.phase("check"):

@@ -76,6 +76,7 @@ def half_precision_notes(config: Config, problem: Problem, plan: Plan) -> tuple[
     """
     if problem.dtype != np.float16:
         return ()
+    # Steps that are fused are summed in float32 and rounded once.
     together = min(steps_per_block(share.parameters) for share in plan.shares)
     rounded = f"every {together} steps" if together > 1 else "every step"
     try:
@@ -90,6 +91,7 @@ def first_step(problem: Problem) -> FirstStep:
     """Look at the first step of a problem in float64."""
     largest, ghosts, change, seen = _pulled_to(problem), 0.0, 0.0, 0
     for before, after, n_planes in _slabs(problem):
+        # The problem on the points that were looked at.
         there = problem.on_shape(before.shape[1:])
         largest = max(
             largest, *(float(np.abs(field).max(initial=0.0)) for field in (before, after))
@@ -104,6 +106,7 @@ def first_step(problem: Problem) -> FirstStep:
 
 def _pulled_to(problem: Problem) -> float:
     """The largest magnitude that a face pulls to: its own ghost, u = a + b u."""
+    # In the steady state of u = a + b u the ghost equals its mirror point: a/(1 - b).
     limits = [0.0]
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if not problem.boundary.periodic(axis):
@@ -136,6 +139,7 @@ def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
     if problem.conduction is not None:
         yield _first_planes(problem, min(n, max(2, _SLAB_POINTS // plane)))
         return
+    # A sample, spread evenly from the first plane to the last, bounds the work on large grids.
     thickness = min(n, max(1, _SLAB_POINTS // plane))
     count = min(_MOST_SLABS, -(-n // thickness))
 
@@ -178,6 +182,7 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
     near = f"{first.largest:.4g}{unit}"
     part = ", as far as was looked" if first.partly else ""
 
+    # Half the distance of two float16 numbers: smaller changes round to nothing.
     largest = max(first.largest, first.ghosts)
     if largest >= _TOO_LARGE:
         field_itself = first.largest >= _TOO_LARGE
@@ -206,6 +211,7 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
 def _difference(problem: Problem, first: FirstStep, together: int, unit: str) -> str:
     """How far from float64 the result may be."""
     stencil = problem.stencil
+    # Weights whose magnitudes add up to 1 form means and cannot amplify an error.
     grows = sum(map(abs, stencil.weights)) > 1 + _GROWS and stencil.spectral_radius > 1 + _GROWS
     if grows or (problem.conduction is not None and problem.dt > problem.dt_limit):
         return (

@@ -114,6 +114,7 @@ class Report:
 
     def as_text(self) -> str:
         """A page for people."""
+        # Rates count the steps of this run alone; those before a restart are in its own report.
         done = self.step - self.first_step
         rates = [
             f"  {self.points_per_second / 1e9:.3g} GStencil/s while computing, "
@@ -138,11 +139,14 @@ class Report:
             f"  wall time {format_duration(self.wall_s)}:",
         ]
 
+        # What no phase claims: imports, compilation outside of planning, waiting for other
+        # programs.
         rest = self.wall_s - sum(self.phases_s.values())
         for name, seconds in [*self.phases_s.items(), ("rest", rest)]:
             if seconds > 0:
                 lines.append(f"    {name:<10} {seconds:9.3f} s  {seconds / self.wall_s:6.1%}")
 
+        # Advice only where it would save a noticeable time.
         written = self.phases_s["output"] + self.phases_s["checkpoint"]
         if written > self.phases_s["compute"] and written > _WORTH_SAYING and done:
             lines.append(
@@ -153,6 +157,7 @@ class Report:
     def _lines_of_ranks(self) -> list[str]:
         if not self.ranks:
             return []
+        # A wide range between ranks means that the load is not balanced.
         computing, exchanging = (
             [rank[key] for rank in self.ranks] for key in ("compute_s", "exchange_s")
         )
@@ -170,6 +175,8 @@ def sweeps(report: Mapping[str, Any]) -> bool:
     Args:
         report: as of `as_json`.
     """
+    # Solvers and transforms do another amount of work per point, so points per second would compare
+    # nothing.
     transforms = any(it.endswith(".spectral") for it in report.get("methods", {}).values())
     return report.get("scheme", "explicit") == "explicit" and not transforms
 
@@ -207,6 +214,7 @@ def lines_of_heat(heat: Mapping[str, float]) -> list[str]:
     parts: list[str] = []
 
     for column, value in heat.items():
+        # Columns carry their unit in brackets; powers begin with W, energies with J.
         name, _, unit = column.rpartition(" [")
         # What was asked of parts of the body has their names.
         if not column.startswith(AUDITED):
@@ -283,11 +291,13 @@ def make_report(
         events: at what times what was crossed or switched.
         heat: flows of heat and the balance at the end, by column of the statistics.
     """
+    # A point of two fields counts twice, as in the literature on systems.
     points = problem.grid.n_points * problem.n_fields
     updates = points * (step - first_step)
     computing = clock.seconds["compute"] + clock.seconds["exchange"]
     wall = clock.elapsed
     rate = updates / computing if computing > 0 else 0.0
+    # Collective: every rank has to come here, also if it has nothing to say.
     rows = (ranks or Alone()).collect(_describe_rank(machine, clock, traffic or Traffic()))
 
     return Report(

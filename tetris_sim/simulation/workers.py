@@ -152,6 +152,7 @@ def _end_exchange(fleet: WorkerGroup, steps: int, under_way: UnderWay) -> None:
                 worker.stepper.advance_inner(steps, under_way.axis)
     under_way.end()
 
+    # If workers still compute now, halos came in time, and the time counts as computing.
     there = perf_counter()
     for worker in fleet.workers:
         if fleet.plan.overlapped and not isinstance(worker.stepper, RunsAhead):
@@ -214,6 +215,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
         _advance_in_parts(fleet, steps)
         return
 
+    # One stepper with all points sees its own errors, and needs no look from here between substeps.
     only = fleet.workers[0].stepper if len(fleet.workers) == fleet.ranks.size == 1 else None
     alone = only if isinstance(only, Divider) and only.divides else None
     controllers = [
@@ -232,6 +234,7 @@ def advance_adaptive(fleet: WorkerGroup, steps: int) -> None:
 
     for controller in controllers:
         controller.counted = fleet.counted
+        # Errors are relative to the largest magnitude of each field, as it was before the substep.
         before = _peaks(fleet)[0]
         stale = True  # halos, which a substep leaves as they are
         while not controller.ended:
@@ -275,6 +278,8 @@ def _substep(fleet: WorkerGroup, time: float, length: float) -> None:
     for number, part in enumerate(equations.parts):
         for worker in fleet.workers:
             _substepper(worker).substep(time, length, number, {**found})
+        # Numbers of the whole grid are known when all workers have made the part that they are read
+        # from.
         made = [name for stage in equations.stages[slice(*part)] for name in stage.formulas]
         if names := [name for name in made if name in equations.reductions]:
             found |= reduced(fleet.workers, fleet.ranks, equations.reductions, names)
@@ -287,6 +292,7 @@ def _peaks(fleet: WorkerGroup) -> npt.NDArray[np.float64]:
     """Largest magnitudes of fields and of their errors, of all workers and ranks; infinite where
     something is no number.
     """
+    # A maximum has the same bits in any order, so the substeps do not depend on the division.
     own = np.max([_substepper(worker).peaks() for worker in fleet.workers], axis=0)
     finite = np.where(np.isnan(own), np.inf, own)
     return np.array(fleet.ranks.largest(tuple(finite.ravel().tolist()))).reshape(own.shape)
@@ -328,6 +334,7 @@ def cause_of(problem: Problem, state: Callable[[], Field], steps: int, first: in
     # Steps of right-hand sides are no steps of the reference.
     if problem.why_not_one_stencil is None or problem.rates is not None:
         return ""
+    # Bounded, since this runs when a user waits for the error message.
     operations = problem.equations.n_operations if problem.equations else _BODY_OPERATIONS
     steps = min(steps, _REPEATED // (problem.grid.n_points * operations))
     found = first_failure(state(), problem, steps, first) if steps > 0 else None

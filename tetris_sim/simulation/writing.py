@@ -64,6 +64,7 @@ class Writing:
         """The next step at which somebody wants the state, the last one at the latest."""
         if self._ranks.rank != 0:
             return 0  # less than what rank 0 says
+        # The loop stops at the earliest of these, so no output is ever passed over.
         wanted = [output.next_step(step) for output in self._outputs]
         if self._saving is not None:
             wanted.append(self._saving.next_step(step))
@@ -219,6 +220,8 @@ class Writing:
 
     def _hand_out(self, snapshot: StateSnapshot, wanting: Sequence[Output]) -> None:
         """Let outputs write, those that read little at once, and the others from a copy."""
+        # Probes and statistics read little, so copying the state would cost more than waiting for
+        # them.
         apart = [it for it in wanting if it.reads_all and self._beside is not None]
         seen = snapshot.seen()
         for output in wanting:

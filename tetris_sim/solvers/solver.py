@@ -147,6 +147,7 @@ class OneDevice:
             heard,
             lambda: AggregationCycle(operator, self._arithmetic),
         )
+
         # The result returns to the host only if the guess came from there.
         there = isinstance(unknown, np.ndarray) or not isinstance(u, np.ndarray)
         return unknown if there else unknown.get(), solved

@@ -130,6 +130,8 @@ def likely(word: object, allowed: Collection[str]) -> str:
     """The allowed word most like `word`, which is not allowed itself; empty if none is similar."""
     if not isinstance(word, str) or len(word) > _LONGEST:
         return ""
+    # Compared in small letters, so that `Copper` finds copper; a word that differs in nothing else
+    # is suggested too.
     lower = {name.lower(): name for name in allowed}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
     return lower[close[0]] if close and lower[close[0]] != word else ""
@@ -214,6 +216,7 @@ def format_time(seconds: float) -> str:
     >>> format_time(0.01922), format_time(0.0), format_time(86400.0), format_time(1.9e6)
     ('19.22 ms', '0 s', '86400 s', '21.99 days')
     """
+    # Units as people say them: days for long simulated times, seconds up to that, then SI prefixes.
     if 2 * _DAY <= seconds < math.inf:
         return f"{seconds / _DAY:.4g} days"
     if seconds >= 1e4:

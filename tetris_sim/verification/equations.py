@@ -53,6 +53,7 @@ class Differences:
     def _padded(self, u: Array) -> Array:
         if self._ghosts != "odd":
             return np.pad(u, 1, mode=self._ghosts)  # type: ignore[call-overload,no-any-return]
+        # A face at 0 half a cell beyond the last point: the ghost is minus that point.
         wide = np.pad(u, 1, mode="edge")
         for axis in range(u.ndim):
             along = np.moveaxis(wide, axis, 0)
@@ -63,6 +64,7 @@ class Differences:
     def beside(self, u: Array, axis: int) -> tuple[Array, Array]:
         """The points before and after along an axis, counted from x."""
         wide, along = self._padded(u), u.ndim - 1 - axis
+        # Arrays are z, y, x; axes are counted from x.
         inner = [slice(1, -1)] * u.ndim
         low, high = list(inner), list(inner)
         low[along], high[along] = slice(None, -2), slice(2, None)
@@ -210,6 +212,7 @@ class PosedSystem:
         # All waves take part: those of two points are not in smooth states.
         start = start * (1 + 1e-2 * np.random.default_rng(0).uniform(-1, 1, start.shape))
         known = self.trajectory(start, until, looks=12)
+        # Bisection in the logarithm of the step; the automatic one must be within a factor of four.
         low, high = automatic / 4, automatic * 4
         for _ in range(_HALVINGS):
             middle = math.sqrt(low * high)
@@ -220,6 +223,8 @@ class PosedSystem:
 
     def _stays(self, start: Array, dt: float, known: list[Array], until: float) -> bool:
         """Whether steps of one length neither blow up nor make a zigzag."""
+        # Two signs of instability: growth beyond the true solution, and zigzags from point to point
+        # that it does not have.
         loudest = np.max([np.abs(it).max() for it in (start, *known)])
         roughest = np.max([_zigzag(it) for it in (start, *known)])
         span = max(np.ptp(it) for it in known)

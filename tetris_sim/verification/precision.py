@@ -86,6 +86,7 @@ def rounded_stencil(stencil: Stencil, form: NumberFormat, *, balanced: bool) -> 
     def as_format(weight: float) -> float:
         return float(form.rounded(np.array([weight], dtype=np.float32))[0])
 
+    # Rounded one by one, as a tensor core would hold them.
     terms = {offset: as_format(weight) for offset, weight in stencil.terms.items()}
     if balanced:
         centre = (0,) * stencil.ndim
@@ -250,6 +251,7 @@ def _stored_in_half(solver: CaseSolver, exact: Field, case: PrecisionCase) -> De
     """float16 by a method; what it leaves as it is, is found by one more launch."""
     problem = plate(case.points, case.steps, FLOAT16.name)
     computed = solver(problem)
+    # Fused steps round once per launch, so a launch is what can leave points unchanged.
     together = max(1, solver.method.parameters(problem)[0].get(STEPS_PER_BLOCK, 1))
     after = solver(dataclasses.replace(problem, steps=together, initial=from_array(computed)))
     if together == 1:
@@ -269,6 +271,7 @@ def emulate(start: Field, problem: Problem, precision: NumberFormat) -> tuple[Fi
         problem: with weights of the format.
         precision: see `NumberFormat`.
     """
+    # Operands are rounded, sums are kept in float32: what tensor cores do.
     u = before = precision.rounded(start.astype(np.float32))
     # Weights that do not sum to 1 may blow the field up.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -350,6 +353,7 @@ def deviation(
 
 
 def _growth(weights_less_one: float, steps: int) -> float:
+    # (1 + e)^n by logarithms, which neither overflow nor lose e.
     exponent = steps * math.log1p(weights_less_one)
     return math.exp(exponent) if exponent < 700 else math.inf
 

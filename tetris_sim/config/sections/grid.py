@@ -261,6 +261,7 @@ def _positions(
             return range(len(found))
         return found if isinstance(found, Mapping) else ()
 
+    # Written as lists along the axes, and as sections by axis.
     lists: list[KeyPath] = [
         *(("grid", "size"), ("grid", "spacing"), ("initial", "center")),
         *(("output", "probes", number, "at") for number in keys("output", "probes")),
@@ -277,6 +278,7 @@ def _positions(
     for path in lists:
         found = _at(values, path)
         if isinstance(found, list | tuple):
+            # A list of another length is a mistake of another check.
             along = zip(names, enumerate(found), strict=False)
             yield from (((*path, number), name, value) for name, (number, value) in along)
     for path in tables:

@@ -127,6 +127,7 @@ def find_checkpoint(
         The checkpoint, None if there is none, and a sentence for each newer file that cannot be
         used.
     """
+    # What a kill left behind: parts without a checkpoint, and temporary files.
     if tidy:
         remove_parts(directory)
         remove_orphans(directory)
@@ -185,6 +186,7 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
         earlier = good_checkpoints(checkpoint.path.parent)
         raise CheckpointError(msg + (f", such as {earlier[0]}." if earlier else "."))
 
+    # Keys first, since a sentence about a key says more than a digest that differs.
     differences = _differences(checkpoint, config)
 
     # Equal keys may mean something else to another version; the digest of the problem shows it.
@@ -254,6 +256,7 @@ def _write(
 
 def _refuse_full_disk(path: Path, state: RunState, problem: Problem) -> int:
     """Raise `UnsupportedError` if there is no room for a checkpoint; returns its size [bytes]."""
+    # The state dominates; texts and an allowance for the structure of HDF5 come on top.
     texts = sum(len(text.encode()) for text in (state.config, *state.config_history))
     needed = problem.state_bytes + texts + _OVERHEAD
     disk = shutil.disk_usage(path.parent)
@@ -361,6 +364,7 @@ class Checkpoints:
         divided: bool,
     ) -> Checkpoints:
         """The checkpoints of a configuration's section; other arguments as for the class."""
+        # Simulated time and steps are decided in advance, wall time by rank 0 between blocks.
         every = section.every
         by_clock = every is not None and every.unit == "wall"
 

@@ -77,6 +77,7 @@ class SpectralMethod(WithoutParameters):
         """Return a lower bound of the memory for any problem of this size, without inspecting its
         axes.
         """
+        # Which kind of operator it is would need a look at all axes; the cheaper kind bounds both.
         copies = min(_COPIES, _COPIES_OF_LAYERS)
         return 8 * copies * problem.grid.n_points + problem.state_bytes
 
@@ -144,6 +145,7 @@ class DeviceStepper(WholeGrid):
                 here = xp.isfinite(self._state[slices(ranges, self.slab.local())])
                 finite = here.all(axis=0)
                 if not bool(finite.all()):
+                    # `argmin` of booleans is the first False.
                     where = np.unravel_index(int(finite.argmin()), finite.shape)
                     return self.slab.around(
                         tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
@@ -289,6 +291,8 @@ class IntegratingStepper(DeviceStepper):
     def advance(self, steps: int) -> None:
         """Make some steps."""
         with self._arrays.use():
+            # Bound to `self` only when all steps are made: after an interruption the old state is
+            # whole.
             state = self._state
             for step in range(self._step, self._step + steps):
                 u = self._steps.advance(state.astype(np.float64, copy=False), step)
