@@ -127,7 +127,7 @@ def measured_gpu(
         limits: dict[When, MachineLimits] = {
             "before": measure(device, rounds=rounds, seconds=seconds)
         }
-        # Memory of the limits must not be missing for the grid.
+        # The grid needs the memory that measuring the limits has taken.
         device.release()
         about = provenance()
         yield (

@@ -372,7 +372,6 @@ def bounds_table(cases: Sequence[BenchCase], limits: Mapping[When, MachineLimits
 
 def precisions_table(cases: Sequence[BenchCase]) -> TextTable:
     """float64 and float32 beside each other, for every stencil and candidate that has both."""
-    # Rows exist where a candidate was timed in both.
     rates = {(case.stencil, row.name, case.dtype): row.rate for case in cases for row in case.rows}
     rows = []
     for (stencil, name, dtype), rate in rates.items():

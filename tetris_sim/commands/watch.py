@@ -134,7 +134,7 @@ def look(directory: Path) -> WatchState:
     if not config.exists():
         msg = f"{directory} holds no results of tetris_sim, or its run has not begun to compute yet"
         raise CheckpointError(msg)
-    # Whatever was written last says how far the run is at least; no file is opened twice.
+    # Whatever was written last says how far the run is at least.
     rows, curves = _read_tables(directory)
     step, time_s, written = max([*rows, *_records(directory)], default=(0, 0.0, _written(config)))
     report, first = _read_report(directory, since=_written(config))
