@@ -31,7 +31,12 @@ from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.grid import AXIS_NAMES
 from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.stencil import Offset, Stencil
-from tetris_sim.model.stencils.catalogue import catalogue, named_stencil
+from tetris_sim.model.stencils.catalogue import (
+    catalogue,
+    laplacian,
+    laplacian_names,
+    named_stencil,
+)
 from tetris_sim.support.wording import suggestion
 
 _GIVEN = (
@@ -41,6 +46,7 @@ _GIVEN = (
     "periodic",
 )  # faces that prescribe the field, not a flux
 _ROUNDING = 1e-12  # how far rounding of the weights may lift the spectral radius above 1
+_MOST_UNEQUAL = 1e50  # spacing ratios whose fourth power is still far from overflow
 _LARGEST = 1e100  # beyond it a symbol cannot be squared
 _MOST_WORK = 1 << 30  # waves tried times points of the stencil: some ten seconds
 _MOST_POINTS = 4096  # far more than any method is good at; keeps the search for growing waves short
@@ -292,3 +298,26 @@ def _refuse_growth(stencil: Stencil, remedy: str) -> None:
         f"rounding would take over; at most 1 is stable. {remedy}"
     )
     raise UnstableStepError(msg)
+
+
+def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
+    """Build the Laplacian in units of 1 / (smallest spacing)^2.
+
+    A time step is then a CFL number; on equal spacings the weights are those of the paper's
+    equation 3.
+
+    Args:
+        name: one of `laplacian_names`; None for the standard one.
+        spacing: distance between points per axis [m], array order.
+
+    Raises:
+        ConfigError: the spacings differ by more than can be computed.
+    """
+    smallest = min(spacing)
+    if max(spacing) > _MOST_UNEQUAL * smallest:
+        msg = (
+            f"grid: spacings of {smallest:g} m and {max(spacing):g} m differ by more than a factor "
+            f"of {_MOST_UNEQUAL:g}"
+        )
+        raise ConfigError(msg)
+    return laplacian(name or laplacian_names(len(spacing))[0], tuple(h / smallest for h in spacing))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.apps.heat.model import heat_operator
+from tetris_sim.apps.stencil import heat_operator
 from tetris_sim.model.boundary import Boundary, Dirichlet, Face, Neumann, Robin
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import DeviceKind, Method

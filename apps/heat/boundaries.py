@@ -21,8 +21,8 @@ from tetris_sim.apps.boundaries import (
 from tetris_sim.apps.domain import KeyPath, make_each, times_of
 from tetris_sim.apps.heat.motion import Presence, moment
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
-from tetris_sim.apps.heat.sections import BeamSource
 from tetris_sim.apps.heat.shapes import Condition
+from tetris_sim.apps.heat.sources import BeamSource
 from tetris_sim.apps.heat.survey import GridScan, Openness
 from tetris_sim.apps.initial import first_place, positions, shape_of
 from tetris_sim.apps.initial_file import Box

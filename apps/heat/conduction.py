@@ -34,12 +34,8 @@ from tetris_sim.apps.heat.lumps import (
 )
 from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
-from tetris_sim.apps.heat.sections import (
-    BeamSource,
-    RegionSection,
-    Substance,
-    VolumeSource,
-)
+from tetris_sim.apps.heat.sections import RegionSection, Substance
+from tetris_sim.apps.heat.sources import BeamSource, VolumeSource
 from tetris_sim.apps.heat.survey import (
     GridScan,
     Openness,

@@ -24,13 +24,9 @@ from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.cut_cells import CutCells
 from tetris_sim.apps.heat.materials import ContactSection
 from tetris_sim.apps.heat.motion import HALF, BeadSection, moments_of
-from tetris_sim.apps.heat.sections import (
-    BoxSection,
-    RegionSection,
-    Substance,
-    VolumeSource,
-)
+from tetris_sim.apps.heat.sections import RegionSection, Substance
 from tetris_sim.apps.heat.shapes import Filling, Layer, Place, indices
+from tetris_sim.apps.heat.sources import BoxSection, VolumeSource
 from tetris_sim.apps.heat.subgrid import Shapes, Subgrid, on_parts, open_labels
 from tetris_sim.apps.heat.surfaces import Mask, Surfaces
 from tetris_sim.apps.initial import (

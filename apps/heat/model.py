@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from tetris_sim.apps.boundaries import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.domain import (
@@ -35,15 +35,16 @@ from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view,
 from tetris_sim.apps.heat.motion import Velocity, moments_of
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
 from tetris_sim.apps.heat.sections import (
-    BeamSource,
     KnownMaterial,
     MaterialSection,
     RegionSection,
-    Source,
     Substance,
     body_problems,
+    with_blocks,
 )
+from tetris_sim.apps.heat.sources import BeamSource, Source
 from tetris_sim.apps.initial_file import Box
+from tetris_sim.apps.stencil import heat_operator
 from tetris_sim.config.sections.quantities import (
     Conductivity,
     Density,
@@ -56,13 +57,12 @@ from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem, StateVariable, Total
 from tetris_sim.model.slab import WAYS_TO_GO, Phases
-from tetris_sim.model.stencil import Stencil, euler_step, largest_stable_dt, star_mean
-from tetris_sim.model.stencils.catalogue import catalogue, laplacian, laplacian_names
+from tetris_sim.model.stencil import euler_step, largest_stable_dt, star_mean
+from tetris_sim.model.stencils.catalogue import catalogue, laplacian_names
 from tetris_sim.support.wording import suggestion
 
 # Relative. Tables round to two or three digits, so properties that belong together differ by this.
 _AGREEMENT = 0.01
-_MOST_UNEQUAL = 1e50  # spacing ratios whose fourth power is still far from overflow
 _HEAT_UNIT = {1: "J/m^2", 2: "J/m", 3: "J"}  # per square metre of cross-section, per metre of depth
 
 
@@ -130,6 +130,13 @@ class HeatModel(Section):
     van_leer and superbee are upwind with limited slopes. auto is central where that does not
     oscillate, else van_leer.
     """
+
+    _left_over: tuple[tuple[int, str], ...] = PrivateAttr(default=())  # of traces, by source
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _blocks(cls, values: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        return with_blocks(read(values))
 
     @model_validator(mode="after")
     def _enough_and_consistent(self) -> HeatModel:
@@ -574,26 +581,3 @@ def _total(grid: Grid, capacity: float | None) -> Total:
     if capacity is None:
         return Total("integral", f"degC m^{ndim}" if ndim > 1 else "degC m", 1.0)
     return Total("heat", _HEAT_UNIT[ndim], capacity)
-
-
-def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
-    """Build the Laplacian in units of 1 / (smallest spacing)^2.
-
-    A time step is then a CFL number; on equal spacings the weights are those of the paper's
-    equation 3.
-
-    Args:
-        name: one of `laplacian_names`; None for the standard one.
-        spacing: distance between points per axis [m], array order.
-
-    Raises:
-        ConfigError: the spacings differ by more than can be computed.
-    """
-    smallest = min(spacing)
-    if max(spacing) > _MOST_UNEQUAL * smallest:
-        msg = (
-            f"grid: spacings of {smallest:g} m and {max(spacing):g} m differ by more than a factor "
-            f"of {_MOST_UNEQUAL:g}"
-        )
-        raise ConfigError(msg)
-    return laplacian(name or laplacian_names(len(spacing))[0], tuple(h / smallest for h in spacing))

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.apps.heat.sections import VolumeSource
+from tetris_sim.apps.heat.sources import VolumeSource
 from tetris_sim.apps.time_functions import (
     TimeFunction,
     clock,

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
@@ -34,31 +26,22 @@ from tetris_sim.apps.heat.materials import (
     make_melting,
 )
 from tetris_sim.apps.heat.motion import Presence, Velocity, motion_mistakes
-from tetris_sim.config.sections.conditions import DirichletFace, FaceName, FixedFace, PeriodicFace
+from tetris_sim.apps.heat.sources import BeamSource, Location, VolumeSource, left_over
+from tetris_sim.config.sections.conditions import DirichletFace, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
-    POWER,
     SPECIFIC_HEAT,
     Conductivity,
     Density,
     LatentHeat,
     Length,
-    Position,
     PositiveLength,
     Section,
     SpecificHeat,
     Temperature,
 )
-from tetris_sim.config.sections.schema import ProbeName, Request
-from tetris_sim.config.sections.varying import (
-    SURFACE,
-    ByTemperature,
-    PathSection,
-    TemperatureTable,
-    VaryingDensity,
-    VaryingFactor,
-    VaryingPower,
-)
+from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.varying import SURFACE, ByTemperature, TemperatureTable
 from tetris_sim.model.formula import ExpressionError, compile_expression
 from tetris_sim.model.grid import AXIS_NAMES, PLACES
 from tetris_sim.support.wording import describe, listed, suggestion
@@ -115,6 +98,7 @@ class Substance:
         return tuple(k / self.conductivity[0] for k in self.conductivity)
 
 
+_SAME_LENGTH = 1e-6  # of the grid: how far a block may reach beyond it by rounded digits
 _JUMP = 1e-9  # of the range of a table over temperature, at least of 1 K: how wide a jump is
 
 
@@ -241,41 +225,13 @@ def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]
     )
 
 
-class BoxSection(Section):
-    """A box: it contains the cells whose centres lie in it, and extends over any axis not given."""
-
-    x: tuple[Position, Position] | None = None
-    """From, to [m]."""
-    y: tuple[Position, Position] | None = None
-    z: tuple[Position, Position] | None = None
-    r: tuple[Position, Position] | None = None
-    theta: tuple[Position, Position] | None = None
-    """From, to [rad], or with a unit."""
-
-    @field_validator(*PLACES, mode="after")
-    @classmethod
-    def _ascends(cls, span: tuple[float, float] | None) -> tuple[float, float] | None:
-        if span is not None and not span[0] < span[1]:
-            msg = f"a box from {span[0]:g} m to {span[1]:g} m holds nothing; give [from, to]"
-            raise ValueError(msg)
-        return span
-
-
-class Location(Section):
-    """A part of the body: points that meet every condition given, or the whole body if none is."""
-
-    box: BoxSection | None = None
-    where: str | None = None
-    """A condition in x, y, z [m], for example `hypot(x - 5e-3, y - 5e-3) < 1e-3`."""
-
-
 class RegionSection(Location, Presence):
     """A part of the body and its filling; later regions lie over earlier ones, while they are
     there.
     """
 
     name: str | None = None
-    """For `sources`."""
+    """For `sources`; of a floorplan the beginning of the names of its blocks."""
     material: str | None = None
     """A key of `materials`, or a name of the table."""
     fluid: FluidSection | None = None
@@ -313,87 +269,69 @@ class RegionSection(Location, Presence):
                 "true, or labels with materials"
             )
             raise ValueError(msg)
+
         if self.materials is not None and self.labels is None:
             msg = "materials says what the numbers of a file mean; give labels, or material"
             raise ValueError(msg)
-        return self
-
-
-def _as_table(value: object) -> object:
-    return {"table": value} if isinstance(value, str | list | tuple) else value
-
-
-class VolumeSource(Location):
-    """Heat in a part of the body: a total power, spread evenly, or a power per volume."""
-
-    type: Literal["volume"] = "volume"
-    name: ProbeName | None = None
-    """By which `control` switches it."""
-    material: str | None = None
-    """Where this material is."""
-    region: str | None = None
-    """Where the region of this name is seen."""
-    power: VaryingPower | None = None
-    """[W], per metre of depth in 2D, per square metre of cross-section in 1D."""
-    density: VaryingDensity | None = None
-    """[W/m^3]; a formula may use the temperature T there [degC], as what reacts or leaks does."""
-    over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
-    """A table, a CSV file or a list of [time, factor], by which the heat is multiplied."""
-
-    _per: str = PrivateAttr(default="")  # what the power was given per: "", "m" or "m^2"
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _per_length_or_area(cls, values: object, read: ModelWrapValidatorHandler[Self]) -> Self:
-        """Take a power per metre of depth, or per square metre, as which it is meant anyway."""
-        given = values.get("power") if isinstance(values, Mapping) else None
-        per = POWER.per(given, ("m", "m^2"))
-        if per is None:
-            return read(values)
-        assert isinstance(values, Mapping)
-        source = read({**values, "power": per[0]})
-        source._per = per[1]
-        return source
-
-    @model_validator(mode="after")
-    def _one_strength(self) -> VolumeSource:
-        if (self.power is None) == (self.density is None):
-            msg = "give either power or density"
+        if self.floorplan is not None and (self.material is None or self.labels is not None):
+            msg = "the blocks of a floorplan are of a material; give material, and no labels"
             raise ValueError(msg)
         return self
 
 
-class BeamSource(Section):
-    """A round Gaussian beam that falls straight on a face of the box and moves over it."""
+def with_blocks(model: HeatModel) -> HeatModel:
+    """The model with a region or source for each block of each floorplan.
 
-    type: Literal["beam"]
-    name: ProbeName | None = None
-    """By which `control` switches it."""
-    power: VaryingPower
-    """[W]."""
-    absorptivity: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The share of the power that becomes heat."""
-    d4sigma: PositiveLength
-    """The diameter: four standard deviations, twice the radius at which the intensity is 1/e^2 of
-    that in the middle [m].
+    Blocks whose heat capacity and resistivity a floorplan says are of materials of their own.
     """
-    face: FaceName
-    """x-, x+, ..., z+."""
-    path: PathSection = PathSection()
-    over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
-    """A table, a CSV file or a list of [time, factor], by which the power is multiplied."""
+    if not any(getattr(it, "floorplan", None) for it in (*model.regions, *model.sources)):
+        return model
+    materials = dict(model.materials)
+    regions, sources = list[RegionSection](), list[VolumeSource | BeamSource]()
+    for number, region in enumerate(model.regions):
+        for block, box, name in region.blocks() if region.floorplan else ():
+            own = {"floorplan": None, "at": None, "box": box, "name": name}
+            if block.capacity is not None and block.resistivity is not None:
+                # The file has the product of density and specific heat only, and no more counts.
+                materials[name] = MaterialSection(
+                    conductivity=1 / block.resistivity, density=1, specific_heat=block.capacity
+                )
+                own["material"] = name
+            regions.append(region.model_copy(update=own))
+            regions[-1]._written = (number, name)
+        if region.floorplan is None:
+            regions.append(region)
+            region._written = (number, "")
+
+    # Mistakes are told where the floorplan is, so every section knows where it was written.
+    begins = list[int]()
+    for number, it in enumerate(model.sources):
+        begins.append(len(sources))
+        for source in it.of_blocks() if isinstance(it, VolumeSource) else ():
+            sources.append(source)
+            source._written = (number, "" if source is it else str(source.name))
+        if isinstance(it, BeamSource):
+            sources.append(it)
+            it._written = (number, "")
+    # All parts have been checked, each by itself.
+    changed = {"materials": materials, "regions": tuple(regions), "sources": tuple(sources)}
+    whole = model.model_copy(update=changed)
+    whole._left_over = tuple((begins[n], told) for n, told in left_over(model.sources))
+    return whole
 
 
-def _with_type(value: object) -> object:
-    if isinstance(value, dict) and "type" not in value:
-        return {"type": "volume", **value}
-    return value
-
-
-Source = Annotated[
-    Annotated[VolumeSource | BeamSource, Field(discriminator="type")],
-    BeforeValidator(_with_type),
-]
+def as_in_file(model: HeatModel, path: KeyPath, told: str) -> tuple[KeyPath, str]:
+    """The key path of a mistake, and what it says, with regions and sources as they were written:
+    those of blocks are the one with the floorplan.
+    """
+    kind, number = path[1:3] if len(path) > 2 else ("", "")
+    sections: Any = getattr(model, str(kind), ()) if kind in ("regions", "sources") else ()
+    if not isinstance(number, int) or not number < len(sections):
+        return path, told
+    written = sections[number]._written
+    if written is None:
+        return path, told
+    return (*path[:2], written[0], *path[3:]), f"{written[1]}: {told}" if written[1] else told
 
 
 # Conflicts between the sections of a body, as far as they show without a scan of points.
@@ -425,12 +363,18 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
     yield from electric_mistakes(model, request)
     yield from _over(model, request)
     yield from _contacts(model.contacts, known)
+    named = Counter(it.name for it in model.sources if isinstance(it, VolumeSource) and it.nearest)
+    for number, told in model._left_over:
+        yield ("model", "sources", number, "power"), told
     for number, source in enumerate(model.sources):
         path: KeyPath = ("model", "sources", number)
+        if source.name is not None and named[source.name] > 1:
+            told = f"two sources are named {source.name}"
+            yield path, f"{told}; give the floorplan a name, with which those of its blocks begin"
         if isinstance(source, BeamSource):
             yield from _beam(source, path, request)
         else:
-            yield from _volume(source, path, model, request.ndim)
+            yield from _volume(source, path, model, request)
             yield from _place(source, path, axes)
     yield from _formulas(model, request, axes)
 
@@ -458,15 +402,17 @@ def _over(model: HeatModel, request: Request) -> Mistakes:
     if not model.regions:
         materials = [it for it in (model.material, *model.materials) if it is not None]
 
-    known = {"region": regions, "material": materials, "fluid": fluids}
+    sources = [it.name for it in model.sources if isinstance(it, VolumeSource) and it.name]
+    known = {"region": regions, "material": materials, "fluid": fluids, "source": sources}
     for name, part in ({} if statistics is None else statistics.over).items():
         for kind, names in known.items():
             wanted = getattr(part, kind)
             if wanted is not None and wanted not in names:
                 there = f"known are {listed(dict.fromkeys(names), 'and')}" if names else "none is"
+                of = "model.sources" if kind == "source" else "model.regions"
                 yield (
                     ("output", "statistics", "over", name, kind),
-                    f"{wanted!r} is no {kind} of model.regions{suggestion(wanted, names)}; {there}",
+                    f"{wanted!r} is no {kind} of {of}{suggestion(wanted, names)}; {there}",
                 )
 
 
@@ -511,13 +457,17 @@ def _contacts(contacts: Sequence[ContactSection], known: Iterable[str]) -> Mista
             yield path, f"{contact.between[0]} touches itself everywhere; name two materials"
 
 
-def _volume(source: VolumeSource, path: KeyPath, model: HeatModel, ndim: int) -> Mistakes:
+def _volume(source: VolumeSource, path: KeyPath, model: HeatModel, request: Request) -> Mistakes:
+    ndim = request.ndim
     wanted = {1: "m^2", 2: "m", 3: ""}[ndim]
     if source._per not in ("", wanted):
         meant = f" per {wanted}" if wanted else ""
         yield (*path, "power"), f"it is in W per {source._per}; in {ndim}D it is W{meant}"
     if source.material is not None:
         yield from _known(source.material, {*model.materials, *MATERIALS}, (*path, "material"))
+
+    if source.nearest and source.box is not None:
+        yield from _beyond(source, path, request)
     names = [region.name for region in model.regions if region.name is not None]
     if source.region is not None and source.region not in names:
         meant = suggestion(source.region, names)
@@ -525,6 +475,16 @@ def _volume(source: VolumeSource, path: KeyPath, model: HeatModel, ndim: int) ->
             (*path, "region"),
             f"no region is named {source.region!r}{meant}; give one of model.regions that name",
         )
+
+
+def _beyond(source: VolumeSource, path: KeyPath, request: Request) -> Mistakes:
+    """Yield a box that is not within the grid: what is cut off would heat the rest of the box."""
+    grid = request.grid
+    for axis, (low, high) in zip(grid.names, grid.bounds, strict=True):
+        span, room = getattr(source.box, axis), _SAME_LENGTH * (high - low)
+        if span is not None and not low - room <= span[0] < span[1] <= high + room:
+            reach = f"it reaches from {span[0]:g} m to {span[1]:g} m along {axis}"
+            yield path, f"{reach}, and the grid from {low:g} m to {high:g} m; move it, with at"
 
 
 def _beam(beam: BeamSource, path: KeyPath, request: Request) -> Mistakes:

@@ -17,11 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.materials import FluidSection
-from tetris_sim.apps.heat.sections import (
-    BoxSection,
-    Location,
-    Substance,
-)
+from tetris_sim.apps.heat.sections import Substance
+from tetris_sim.apps.heat.sources import BoxSection, Location
 from tetris_sim.apps.heat.surfaces import (
     Crossings,
     Mask,
@@ -129,7 +126,8 @@ class Place:
 
         # Cells belong by their centres; where the walls are decides how they are cut.
         self._parts: list[tuple[Box, Mask | None]] = [*(laid or ())]
-        self._parts += [(indices(it, grid), None) for it in boxes]
+        nearest = bool(getattr(place, "nearest", False))
+        self._parts += [(indices(it, grid, nearest=nearest), None) for it in boxes]
         if self._everywhere:
             self._parts = [(tuple((0, n) for n in grid.shape), None)]
         self.walls = [
@@ -243,8 +241,10 @@ def _walls(box: BoxSection, grid: Grid, axis: int) -> tuple[float, float]:
     return first, last
 
 
-def indices(box: BoxSection, grid: Grid) -> Box:
-    """Global indices of the cells whose centres lie in a box, in array order; maybe none."""
+def indices(box: BoxSection, grid: Grid, *, nearest: bool = False) -> Box:
+    """Global indices of the cells whose centres lie in a box, in array order; maybe none. With
+    `nearest`, a box between two centres is in the cells in which its middle lies.
+    """
     spans = []
     for axis, name in enumerate(grid.axis_names):
         span = getattr(box, name)
@@ -252,6 +252,11 @@ def indices(box: BoxSection, grid: Grid) -> Box:
             spans.append((0, grid.shape[axis]))
         else:
             low, high = (_first_beyond(grid, axis, place) for place in span)
+            if nearest and low == high:
+                ends = grid.ends(axis)
+                low = int(np.searchsorted(ends, sum(span) / 2, "right")) - 1
+                low = min(max(low, 0), grid.shape[axis] - 1)
+                high = low + 1
             spans.append((low, high))
     return tuple(spans)
 

@@ -121,3 +121,13 @@ def test_water_takes_what_modules_give_a_cold_plate(tmp_path: Path) -> None:
     assert named(found, "water outlet") == pytest.approx(20 + 650 / (0.02 * 4181), abs=1e-4)
     assert named(found, "heat flow water") == pytest.approx(-650, rel=1e-6)
     assert 60 < named(found, "temperature max") < 66
+
+
+def test_threads_warm_the_core_that_they_are_on(tmp_path: Path) -> None:
+    small = ("compute.method=auto", "grid.shape=[20, 16, 16]", "output.fields=null")
+    found = run("chip_stack", tmp_path / "r", *small)
+    # In the last ten rows of the trace the fourth core has 7.5 or 5.5 W, the others 1.5 W.
+    assert 60 < named(found, "core3 mean") < 75
+    assert max(named(found, f"core{n} mean") for n in range(3)) < 56
+    assert named(found, "bank1 mean") > named(found, "bank2 mean")
+    assert balance(found) < 1e-6

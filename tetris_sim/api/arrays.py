@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import check_fluxes, check_numbers, is_unstable
-from tetris_sim.apps.heat.model import heat_operator
 from tetris_sim.apps.heat.rules import Surface, flowing, held, join
+from tetris_sim.apps.stencil import heat_operator
 from tetris_sim.apps.time_functions import TimeFunction
 from tetris_sim.config.sections.schema import ComputeSection
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError

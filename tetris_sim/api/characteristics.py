@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.heat.model import HeatModel
-from tetris_sim.apps.heat.sections import BeamSource
+from tetris_sim.apps.heat.sources import BeamSource
 from tetris_sim.config import Config, make_config
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem

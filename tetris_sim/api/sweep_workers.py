@@ -252,7 +252,7 @@ def launch_batch(configs: Sequence[Config]) -> dict[str, Any]:
     plan = dataclasses.replace(plan, notes=(*plan.notes, note))
     # Its weights are those of all runs, whatever their initial fields, and take a factorisation.
     statistics = configs[0].output.statistics
-    over = () if statistics is None else tuple(statistics.over)
+    over = () if statistics is None else tuple(statistics.parts(configs[0].model))
     meter = Meter(members[0]) if statistics is not None and has_heat(members[0]) else None
     runs = [
         _Member(config, member, plan, clock, directory, meter)

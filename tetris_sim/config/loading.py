@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
+from tetris_sim.apps.heat.sections import as_in_file
 from tetris_sim.config.checks import (
     check_in_space,
     check_initial,
@@ -451,6 +452,11 @@ def _check(
     # The names in a formula are looked for by its section and by the grid, which knows its axes.
     names = {it.path: it for it in further if UNKNOWN_NAME in it.message}
     further = [it for it in further if names.get(it.path, it) is it]
+    # Blocks of floorplans are sections of their own; a mistake is where the floorplan is written.
+    if getattr(model := sections.get("model"), "type", "") == "heat":
+        told = [as_in_file(model, tuple(it.path), it.message) for it in further]
+        pairs = zip(further, told, strict=True)
+        further = [replace(it, path=path, message=said) for it, (path, said) in pairs]
     # Sections were validated with corrected spelling; positions need the keys as written.
     findings += [replace(it, path=as_written(it.path, wrong, values)) for it in further]
     findings = _of_fields(findings, values)

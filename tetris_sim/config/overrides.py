@@ -286,6 +286,8 @@ PATHS: tuple[KeyPath, ...] = (
     ("boundaries", "*", "*", "*", "table"),
     ("boundaries", "*", "*", "*", "file"),
     ("model", "regions", "*", "labels"),
+    ("model", "regions", "*", "floorplan"),
+    ("model", "sources", "*", "floorplan"),
     ("model", "materials", "*", "*", "table"),
     ("model", "materials", "*", "*", "file"),
     ("model", "sources", "*", "over_time"),

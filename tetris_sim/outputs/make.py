@@ -113,7 +113,8 @@ def make_outputs(
 
     if section.statistics is not None:
         when = schedule(section.statistics.every)
-        over = [select(request, problem, *it) for it in section.statistics.over.items()]
+        parts = section.statistics.parts(request.model)
+        over = [select(request, problem, *it) for it in parts.items()]
         outputs.append(
             StatisticsOutput(
                 *(problem, directory, when),
@@ -171,6 +172,14 @@ def select(request: Any, problem: Problem, name: str, part: OverSection) -> Sele
     elif part.region is not None:
         seen = request.model.seen(part.region, request)
         marks = lambda _, box: seen(box)  # noqa: E731
+    elif part.source is not None:
+        if problem.phases is not None:
+            told = "cells of a source change where regions come and go; give a region"
+            msg = f"output.statistics.over.{name}: {told}"
+            raise ConfigError(msg)
+        numbers = {it.name: n for n, it in enumerate(request.model.sources)}
+        heated = request.model.heated(request)[numbers[part.source]]
+        marks = lambda _, box: heated(box)  # noqa: E731
     # A uniform body is all of its one material.
     elif not part.box and problem.conduction:
         marks = partial(_of_filling, part.material or part.fluid)

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tetris_sim.apps.boundaries import find_face
 from tetris_sim.apps.domain import make_grid
 from tetris_sim.apps.heat.boundaries import beam_path
-from tetris_sim.apps.heat.sections import BeamSource
 from tetris_sim.apps.heat.shapes import Condition
+from tetris_sim.apps.heat.sources import BeamSource
 from tetris_sim.config import Config
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import Problem

@@ -15,7 +15,7 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
 from tetris_sim.verification.bodies import round_cases
 from tetris_sim.verification.heated import burnt_off, electric_cases
-from tetris_sim.verification.standards import Answer, Standard, StandardRow
+from tetris_sim.verification.standards import Answer, Standard, StandardRow, floorplans
 
 _STEADY = {"scheme": "steady", "tolerance": 1e-10}
 _INSULATED = {"type": "neumann"}
@@ -588,4 +588,5 @@ _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _reactions,
     _laying,
     round_cases,
+    floorplans,
 )

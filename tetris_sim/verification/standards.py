@@ -6,13 +6,18 @@ deviations that this allows.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tetris_sim.apps.heat.sources import Block, read_floorplan
 from tetris_sim.config import make_config
+from tetris_sim.config.sections.varying import read_trace
 from tetris_sim.model.problem import Field, Problem
 from tetris_sim.outputs.audit import Audit
 from tetris_sim.outputs.heat_flows import beside, said_beside
@@ -471,3 +476,92 @@ def _look_gc10a(answer: Answer) -> Iterator[StandardRow]:
     areas = size.widths(1)[:n, None] * size.widths(2)[:n]
     flow = 4 * float((1.9 * (30 - below) / half * areas).sum())
     yield StandardRow("heat flow [W]", 2432.597, 0.01 * 2432.597, flow)
+
+
+# Chips: the blocks of a floorplan on a plate that is cooled from below.
+
+_PLAN, _POWERS = (Path(__file__).with_name(f"ev6.{it}") for it in ("flp", "ptrace"))
+_PLATE = {"k": 120.0, "thickness": 0.5e-3, "h": 2e4}
+_FINEST_BLOCK = 0.2e-3  # of the cells across a block
+_TERMS = 400  # of cosines along an axis
+
+
+def floorplans() -> Iterator[Standard]:
+    """The floorplan and the mean powers of an example that comes with a simulator of chips."""
+    source = "Y. S. Muzychka et al., J. Electron. Packag. 125, 178 (2003); floorplan of HotSpot"
+    yield Standard("chip of thirty blocks", source, _chip(), _look_chip)
+
+
+def _chip() -> dict[str, Any]:
+    blocks = read_floorplan(_PLAN)
+    # All edges of blocks are faces of cells.
+    x, y = (
+        _divided(sorted({round(end, 9) for it in blocks for end in getattr(it, axis)}))
+        for axis in "xy"
+    )
+    thickness = _PLATE["thickness"]
+    z = [0.0, 0.01e-3, *np.linspace(0.03e-3, thickness, 10).tolist()]
+    material = {"conductivity": _PLATE["k"], "density": 2330, "specific_heat": 700}
+    heated = {"floorplan": str(_PLAN), "box": {"z": [0, z[1]]}, "power": {"file": str(_POWERS)}}
+
+    return {
+        "grid": {
+            "shape": [len(it) - 1 for it in (x, y, z)],
+            "size": [it[-1] for it in (x, y, z)],
+            "graded": {"x": {"edges": x}, "y": {"edges": y}, "z": {"edges": z}},
+        },
+        "initial": {"type": "constant", "value": 0},
+        "model": {"type": "heat", **material, "sources": [heated]},
+        "boundaries": {
+            "z+": {"type": "convection", "h": _PLATE["h"], "ambient": 0},
+            "*": {"type": "insulated"},
+        },
+        "time": _STEADY,
+    }
+
+
+def _divided(ends: Sequence[float]) -> list[float]:
+    found = [ends[0]]
+    for low, high in itertools.pairwise(ends):
+        n = math.ceil((high - low) / _FINEST_BLOCK - 1e-9)
+        found += [low + (high - low) * k / n for k in range(1, n + 1)]
+    return found
+
+
+def _means_of_blocks(blocks: Sequence[Block], powers: Sequence[float]) -> list[float]:
+    """Mean temperatures of blocks on a plate whose other side is cooled, by cosines [K]."""
+    sizes = [max(getattr(it, axis)[1] for it in blocks) for axis in "xy"]
+    waves = [np.pi * np.arange(_TERMS) / size for size in sizes]
+    # Means of the cosines over each block, along x and y.
+    along = [
+        [np.sinc(w * (b - a) / 2 / np.pi) * np.cos(w * (a + b) / 2) for a, b in spans]
+        for w, spans in zip(waves, ([it.x for it in blocks], [it.y for it in blocks]), strict=True)
+    ]
+    means = np.array([np.multiply.outer(p, q) for p, q in zip(*along, strict=True)])
+
+    # Per wave: what a flux of 1 W/m^2 at one side warms it by, of a plate in series with a film.
+    steep = np.hypot.outer(*waves)
+    k, thickness, h = _PLATE["k"], _PLATE["thickness"], _PLATE["h"]
+    slope, ends = k * steep, np.tanh(steep * thickness)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        resists = (slope + h * ends) / (h + slope * ends) / slope
+    resists[0, 0] = thickness / k + 1 / h
+    weight = np.where(np.arange(_TERMS) == 0, 1.0, 2.0)
+    flux = np.tensordot(np.array(powers), means, 1) / math.prod(sizes)
+    theta = flux * np.multiply.outer(weight, weight) * resists
+    return [float((theta * it).sum()) for it in means]
+
+
+def _look_chip(answer: Answer) -> Iterator[StandardRow]:
+    blocks, (names, rows) = read_floorplan(_PLAN), read_trace(_POWERS)
+    powers = [float(rows[0, names.index(it.name)]) for it in blocks]
+    grid, heated = answer.problem.grid, answer.field()[0]
+    centres, widths = ([of(axis) for axis in (2, 1)] for of in (grid.coordinates, grid.widths))
+
+    for block, true in zip(blocks, _means_of_blocks(blocks, powers), strict=True):
+        inside = [
+            (a < at) & (at < b) for at, (a, b) in zip(centres, (block.x, block.y), strict=True)
+        ]
+        area = np.multiply.outer(*(w[it] for w, it in zip(widths[::-1], inside[::-1], strict=True)))
+        found = float((heated[np.ix_(inside[1], inside[0])] * area).sum() / area.sum())
+        yield StandardRow(f"mean of {block.name} [K]", true, 0.01 * true, found)

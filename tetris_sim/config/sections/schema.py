@@ -419,7 +419,7 @@ class ProbeSection(Section):
 
 
 class OverSection(Section):
-    """A part of what is computed: a region, a material, a fluid, or a box."""
+    """A part of what is computed: a region, a material, a fluid, a source, or a box."""
 
     region: str | None = None
     """Where the region of this name is seen."""
@@ -427,14 +427,16 @@ class OverSection(Section):
     """All cells of this material."""
     fluid: str | None = None
     """All cells of this fluid: the name of its region, or `fluid`."""
+    source: str | None = None
+    """The cells that the source of this name heats, a block of a floorplan for example."""
     box: dict[AxisName, tuple[Position, Position]] = Field(default={})
     """Range by axis [m]; an axis that is not named is taken whole."""
 
     @model_validator(mode="after")
     def _is_one(self) -> OverSection:
-        given = [it for it in (self.region, self.material, self.fluid, self.box or None) if it]
-        if len(given) != 1:
-            msg = "give one of region, material, fluid and box"
+        named = (self.region, self.material, self.fluid, self.source)
+        if len([it for it in (*named, self.box or None) if it]) != 1:
+            msg = "give one of region, material, fluid, source and box"
             raise ValueError(msg)
         for axis, (low, high) in self.box.items():
             if not low < high:
@@ -471,6 +473,15 @@ class StatisticsSection(Section):
     """The same over parts, each by a name of its own that begins the names of its columns. Fluids
     and voids are left out, unless the part is a fluid.
     """
+    sources: bool = False
+    """The same over each source that has a name, as the blocks of floorplans do, by that name."""
+
+    def parts(self, model: Any) -> dict[str, OverSection]:
+        """The parts by name, those of the sources of a model among them."""
+        names = [it.name for it in getattr(model, "sources", ()) if self.sources and it.name]
+        volumes = [it.name for it in getattr(model, "sources", ()) if it.type == "volume"]
+        own = {str(it): OverSection(source=it) for it in names if it in volumes}
+        return {**own, **self.over}
 
 
 class OutputSection(Section):

@@ -46,6 +46,7 @@ Rows = npt.NDArray[np.float64]
 COMPLEX_FUNCTIONS: Operators = dict.fromkeys(("1j", "real", "imag", "conj", "arg"), (1, 1))
 # "ambient [degC]": the unit of a column is the bracketed end of its name.
 _UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
+_INTERVAL = Quantity("an interval", "s", ("3.33 us", "10 ms"), "positive")
 _PERIOD = Quantity("a period", "s", ("24 h", "1 week"), "positive")
 # Limits against files that are no tables: 64 bytes per row is ample for two numbers.
 _MOST_ROWS = 1_000_000
@@ -70,6 +71,10 @@ class TimeTable(Section):
     """Of a file, with `column`: the name of the column of times; `time` if not given."""
     unit: str | None = None
     """Of a file: the unit of the values, where the name of the column has none."""
+    interval: float | None = None
+    """Of a file without times, as power traces are: how long each row holds, the first from 0 on
+    [s]. Its columns are separated by blanks or commas, and its first line names them.
+    """
     period: float | None = None
     """Time after which the table begins again, `24 h` or `1 week` [s]; its times are within it."""
 
@@ -139,11 +144,12 @@ class Varying:
         hold = read_hold(given)
         names = {name: given.pop(name, None) for name in ("column", "time", "unit")}
         period = _PERIOD.read(given.pop("period")) if "period" in given else None
+        interval = _INTERVAL.read(given.pop("interval")) if "interval" in given else None
         if given or more:
             found = describe(next(iter(given), "table and file"))
             msg = (
                 f"{found} was found in a table; table or file is wanted, hold, period, and of a "
-                "file column, time and unit"
+                "file column, time, unit and interval"
             )
             raise ValueError(msg)
 
@@ -153,10 +159,14 @@ class Varying:
                 f"{wrong[0] if wrong else 'time'} of a table is the name of a column, beside column"
             )
             raise ValueError(msg)
+        if interval is not None and names["time"]:
+            msg = "interval is for a file without times, and time names their column"
+            raise ValueError(msg)
         if isinstance(table, str):
-            return TimeTable(table=table, hold=hold, period=period, **names)
-        if any(names.values()):
-            msg = "column, time and unit are for the columns of a file, and rows were found"
+            hold = hold or interval is not None
+            return TimeTable(table=table, hold=hold, interval=interval, period=period, **names)
+        if interval is not None or any(names.values()):
+            msg = "column, time, unit and interval are for files, and rows were found"
             raise ValueError(msg)
         rows = _read_rows(table, TIME, self.quantity, "time")
         ascending([time for time, _ in rows])
@@ -169,18 +179,39 @@ class Varying:
         Raises:
             ValueError: the file cannot be read, or its rows are not a table.
         """
-        if isinstance(table.table, str):
+        if isinstance(table.table, str) and table.interval is not None:
+            values = self._traced(Path(table.table), table.column, table.unit)
+            rows = np.column_stack([table.interval * np.arange(len(values)), values])
+        elif isinstance(table.table, str):
             names = table.time or "time", table.column
             rows = read_file(Path(table.table), (TIME, self.quantity), names, table.unit)
         else:
             rows = np.array(table.table, np.float64)
         _within(rows.tolist(), table.period)
+
         if table.period is not None:
             # Before its first row and after its last one, those of the periods beside count.
             apart = np.array([table.period, 0.0])
             beside = [rows[-1:] - apart] if rows[0, 0] > 0 else []
             rows = np.concatenate([*beside, rows, rows[:1] + apart])
         return stairs(rows) if table.hold else rows
+
+    def _traced(self, path: Path, column: str | None, unit: str | None) -> Rows:
+        """A column of a file without times, in SI units, (n_rows,)."""
+        names, rows = read_trace(path)
+        if column is None and len(names) > 1:
+            msg = f"{path} has the columns {listed(names, 'and')}; say with column which one"
+            raise ValueError(msg)
+        if column is not None and column not in names:
+            msg = f"{path}: no column is named {describe(column)}; there are {listed(names, 'and')}"
+            raise ValueError(msg)
+        return self.in_unit(rows[:, names.index(column) if column else 0], unit)
+
+    def in_unit(self, values: Rows, unit: str | None) -> Rows:
+        """Numbers of a unit, that of SI if None, in SI units."""
+        # Units are linear, so two numbers say all about one.
+        zero, one = self.quantity.read_column(["0", "1"], unit or "")
+        return np.asarray(zero + (one - zero) * values)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -357,6 +388,52 @@ def _kept_rows(
     rows = _read_columns(path, kinds, names, unit)
     rows.flags.writeable = False
     return rows
+
+
+def read_trace(path: Path) -> tuple[list[str], Rows]:
+    """The columns of a file without times, as power traces (.ptrace) are: their names, and their
+    numbers (n_rows, n_columns), not to be written to.
+
+    Raises:
+        ValueError: the file cannot be read, or a row is none.
+    """
+    try:
+        seen = path.stat()
+        return _kept_trace(path, (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns))
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} cannot be read ({error}); a file of names and rows of numbers is wanted"
+        raise ValueError(msg) from error
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_trace(path: Path, stamp: object) -> tuple[list[str], Rows]:
+    # Line numbers are those of the file, whatever is left out.
+    lines = read_given(path, _MOST_BYTES).decode("utf-8-sig").splitlines()
+    numbered = [(k, it.replace(",", " ").split()) for k, it in enumerate(lines, 1)]
+    numbered = [(k, words) for k, words in numbered if words and not words[0].startswith("#")]
+    if len(numbered) < 2:
+        msg = f"{path} has no rows; a line of names and rows of numbers are wanted"
+        raise ValueError(msg)
+
+    names = numbered[0][1]
+    twice = next((it for it in names if names.count(it) > 1), None)
+    if twice is not None or all(map(_is_number, names)):
+        told = "numbers" if twice is None else f"{twice} twice"
+        msg = f"{path}, line {numbered[0][0]}: {told}; the first line names the columns"
+        raise ValueError(msg)
+    rows = np.empty((len(numbered) - 1, len(names)))
+    for row, (line, words) in zip(rows, numbered[1:], strict=True):
+        if len(words) != len(names) or not all(map(_is_number, words)):
+            told = f"{len(words)} words, of which {sum(map(_is_number, words))} are numbers"
+            msg = f"{path}, line {line}: {told}; a number for each of {len(names)} names is wanted"
+            raise ValueError(msg)
+        row[:] = [float(it) for it in words]
+    if not np.isfinite(rows).all():
+        at = numbered[1 + int(np.argwhere(~np.isfinite(rows))[0, 0])][0]
+        msg = f"{path}, line {at}: a number is not finite"
+        raise ValueError(msg)
+    rows.flags.writeable = False
+    return names, rows
 
 
 def _firsts(kinds: tuple[Quantity, Quantity]) -> str:
