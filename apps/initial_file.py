@@ -188,13 +188,16 @@ def _open_picture(path: Path, section: FileInitial, grid: Grid) -> Reader:
     return lambda box: section.black + span * upright[_slices(box)]
 
 
-def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
+def read_grey(
+    path: Path, grid: Grid, key: str, *, any_shape: bool = False
+) -> npt.NDArray[np.float64]:
     """Read the brightness from 0 (black) to 1 (white), (rows, columns), the top row first.
 
     Args:
         path: the picture; one of another shape is not decoded.
         grid: of x and y, a point per pixel.
         key: beginning of messages.
+        any_shape: whether it may have other pixels than points.
     """
     from PIL import Image, UnidentifiedImageError  # comes with matplotlib
 
@@ -206,7 +209,8 @@ def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
             with Image.open(path, formats=_PICTURES) as picture:
                 # The header suffices for the shape: a picture of another shape is refused before it
                 # is decoded.
-                check_array(path, (picture.height, picture.width), float, grid, key)
+                if not any_shape:
+                    check_array(path, (picture.height, picture.width), float, grid, key)
                 if picture.mode.startswith("I"):  # 16 bits per point
                     return np.asarray(picture, dtype=np.float64) / 65535
                 if picture.mode == "F":

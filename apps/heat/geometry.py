@@ -22,12 +22,13 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.heat.cut_cells import CutCells
+from tetris_sim.apps.heat.labels import open_labels
 from tetris_sim.apps.heat.materials import ContactSection
 from tetris_sim.apps.heat.motion import HALF, BeadSection, moments_of
 from tetris_sim.apps.heat.sections import RegionSection, Substance
 from tetris_sim.apps.heat.shapes import Filling, Layer, Place, indices
 from tetris_sim.apps.heat.sources import BoxSection, VolumeSource
-from tetris_sim.apps.heat.subgrid import Shapes, Subgrid, on_parts, open_labels
+from tetris_sim.apps.heat.subgrid import Shapes, Subgrid, on_parts
 from tetris_sim.apps.heat.surfaces import Mask, Surfaces
 from tetris_sim.apps.initial import (
     BLOCK_POINTS,
@@ -260,7 +261,7 @@ class RasterizedBody:
         key = f"model.regions.{number}"
         place = place_of(region, self.grid, self.grid, key, self._time)
         labels = None if region.labels is None else open_labels(region, self.grid, key)
-        names = {None: region.material} if region.materials is None else region.materials
+        names = {None: region.material} if region.materials is None else region.by_label
         for label, name in names.items():
             self.layers.append(Layer(number, self._filling(region, name), label))
         return place, labels

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from tetris_sim.apps.domain import (
 from tetris_sim.apps.heat.boundaries import aligned, correlation_notes, going, key_path, phase_notes
 from tetris_sim.apps.heat.conduction import Body, examine, examine_all
 from tetris_sim.apps.heat.electric import ElectricSection
+from tetris_sim.apps.heat.labels import with_blocks
 from tetris_sim.apps.heat.lumps import Lumps, StreamSections
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity, moments_of
@@ -40,7 +41,6 @@ from tetris_sim.apps.heat.sections import (
     RegionSection,
     Substance,
     body_problems,
-    with_blocks,
 )
 from tetris_sim.apps.heat.sources import BeamSource, Source
 from tetris_sim.apps.initial_file import Box
@@ -103,6 +103,8 @@ class HeatModel(Section):
     """Instead of `material` and numbers: what `regions` are made of, by a name of your own; a name
     of the table, or a section.
     """
+    library: str | None = None
+    """A YAML file of further materials by name, each with the keys of a material and `source`."""
     regions: tuple[RegionSection, ...] = ()
     """What is where; later ones lie over earlier ones, and every point is in one."""
     contacts: tuple[ContactSection, ...] = ()
@@ -135,7 +137,7 @@ class HeatModel(Section):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _blocks(cls, values: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+    def _blocks(cls, values: object, read: ModelWrapValidatorHandler[HeatModel]) -> HeatModel:
         return with_blocks(read(values))
 
     @model_validator(mode="after")

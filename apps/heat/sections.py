@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tetris_sim.apps.boundaries import condition_of, find_face, patches
 from tetris_sim.apps.domain import KeyPath
@@ -26,7 +29,7 @@ from tetris_sim.apps.heat.materials import (
     make_melting,
 )
 from tetris_sim.apps.heat.motion import Presence, Velocity, motion_mistakes
-from tetris_sim.apps.heat.sources import BeamSource, Location, VolumeSource, left_over
+from tetris_sim.apps.heat.sources import BeamSource, Location, VolumeSource
 from tetris_sim.config.sections.conditions import DirichletFace, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
@@ -98,6 +101,8 @@ class Substance:
         return tuple(k / self.conductivity[0] for k in self.conductivity)
 
 
+_NUMBERS = re.compile(r"-?\d+(:-?\d+)?")  # that have a material
+SOLIDS = (".stl", ".step", ".stp")  # files of closed surfaces
 _SAME_LENGTH = 1e-6  # of the grid: how far a block may reach beyond it by rounded digits
 _JUMP = 1e-9  # of the range of a table over temperature, at least of 1 K: how wide a jump is
 
@@ -225,6 +230,9 @@ def _of_properties(name: str, properties: MaterialCurves, along: tuple[Any, ...]
     )
 
 
+Label = Annotated[str, BeforeValidator(lambda key: str(key).replace(" ", ""))]
+
+
 class RegionSection(Location, Presence):
     """A part of the body and its filling; later regions lie over earlier ones, while they are
     there.
@@ -240,23 +248,32 @@ class RegionSection(Location, Presence):
     """Instead of a material: nothing, with insulated walls, or with walls that radiate to each
     other.
     """
-    labels: str | None = None
-    """A file of a whole number per point: .npy or HDF5 of the grid's shape (z, y, x), a greyscale
-    picture of x and y (0 to 255), or a closed surface (.stl), which is 1 inside and 0 outside. With
-    `materials` each number has its material; without it the region is where the number is not 0.
+    labels: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """A file of a whole number per point: .npy or HDF5 of the grid's shape (z, y, x); voxels (.vti,
+    .nrrd) where their spacing and origin say; slices of a scan (a folder, a pattern, a .tif of
+    several pages); a greyscale picture of x and y (0 to 255), of the grid or over the `box`; or a
+    closed surface (.stl, .step) or drawing (.dxf), which is 1 inside and 0 outside. With
+    `materials` each number has its material; without it the region is where the number is not 0. A
+    list of surfaces becomes a region for each, by the name of its file.
     """
-    materials: Annotated[dict[int, str], Field(min_length=1)] | None = None
-    """With `labels`: the material of each number."""
+    materials: Annotated[dict[Label, str], Field(min_length=1)] | None = None
+    """With `labels`: the material of each number, or of each range of them, `"0:99": air`; of a
+    list of files, of each of their names without the ending.
+    """
     velocity: Velocity | None = None
     """How its material moves through the cells, which stay: [x, y, z], speeds or formulas of place
     [m/s], or {omega, centre, axis} of a rotation; that of the model if not given.
     """
     dataset: str | None = None
-    """For HDF5: which dataset; needed if the file has more than one."""
-    scale: PositiveLength = 1.0
-    """For .stl: the unit of its coordinates [m]; `1 mm` for most."""
+    """For HDF5 and .vti: which dataset or array; needed if the file has more than one."""
+    layer: str | None = None
+    """For .dxf: which layer of the drawing; needed if more than one has outlines."""
+    scale: PositiveLength | None = None
+    """For surfaces, drawings and voxels: the unit of their coordinates [m]; `1 mm` for most. If
+    not given, that which the file says, or 1 m.
+    """
     offset: tuple[Length, Length, Length] = (0.0, 0.0, 0.0)
-    """For .stl: where its origin lies [m]."""
+    """For surfaces, drawings and voxels: where their origin lies [m]."""
 
     @model_validator(mode="after")
     def _one_filling(self) -> RegionSection:
@@ -276,62 +293,56 @@ class RegionSection(Location, Presence):
         if self.floorplan is not None and (self.material is None or self.labels is not None):
             msg = "the blocks of a floorplan are of a material; give material, and no labels"
             raise ValueError(msg)
+        if isinstance(self.labels, tuple):
+            self._check_files(self.labels)
+        elif wrong := [it for it in self.materials or () if not _NUMBERS.fullmatch(it)]:
+            msg = f"{describe(wrong[0])} in materials is neither a number nor a range such as 0:99"
+            raise ValueError(msg)
+        ranges = sorted(self.ranges)
+        for (low, high), (begin, end) in itertools.pairwise(ranges):
+            if begin <= high:
+                msg = f"materials says {begin}:{end} and {low}:{high}, which overlap"
+                raise ValueError(msg)
+        if any(low > high for low, high in ranges):
+            msg = "a range of materials is from:to, both included, the lower number first"
+            raise ValueError(msg)
         return self
 
+    def _check_files(self, files: tuple[str, ...]) -> None:
+        others = [it for it in files if Path(it).suffix.lower() not in SOLIDS]
+        names = [Path(it).stem for it in files]
+        if others or len({*names}) < len(names):
+            told = others[0] if others else "a name of a file is there twice"
+            msg = f"{told}; a list is one of closed surfaces ({', '.join(SOLIDS)}) of several names"
+            raise ValueError(msg)
+        if self.materials is not None and {*self.materials} != {*names}:
+            told = f"materials has the keys {listed([*self.materials], 'and')}"
+            msg = f"{told}; the files are {listed(names, 'and')}"
+            raise ValueError(msg)
 
-def with_blocks(model: HeatModel) -> HeatModel:
-    """The model with a region or source for each block of each floorplan.
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The numbers that each material of `materials` is for, from and to."""
+        if self.materials is None or isinstance(self.labels, tuple):
+            return []
+        ends = [[int(it) for it in key.split(":")] for key in self.materials]
+        return [(it[0], it[-1]) for it in ends]
 
-    Blocks whose heat capacity and resistivity a floorplan says are of materials of their own.
-    """
-    if not any(getattr(it, "floorplan", None) for it in (*model.regions, *model.sources)):
-        return model
-    materials = dict(model.materials)
-    regions, sources = list[RegionSection](), list[VolumeSource | BeamSource]()
-    for number, region in enumerate(model.regions):
-        for block, box, name in region.blocks() if region.floorplan else ():
-            own = {"floorplan": None, "at": None, "box": box, "name": name}
-            if block.capacity is not None and block.resistivity is not None:
-                # The file has the product of density and specific heat only, and no more counts.
-                materials[name] = MaterialSection(
-                    conductivity=1 / block.resistivity, density=1, specific_heat=block.capacity
-                )
-                own["material"] = name
-            regions.append(region.model_copy(update=own))
-            regions[-1]._written = (number, name)
-        if region.floorplan is None:
-            regions.append(region)
-            region._written = (number, "")
+    @property
+    def by_label(self) -> dict[int, str]:
+        """The material of each label; that of a range is its lowest number."""
+        names = (self.materials or {}).values()
+        return {low: name for (low, _), name in zip(self.ranges, names, strict=True)}
 
-    # Mistakes are told where the floorplan is, so every section knows where it was written.
-    begins = list[int]()
-    for number, it in enumerate(model.sources):
-        begins.append(len(sources))
-        for source in it.of_blocks() if isinstance(it, VolumeSource) else ():
-            sources.append(source)
-            source._written = (number, "" if source is it else str(source.name))
-        if isinstance(it, BeamSource):
-            sources.append(it)
-            it._written = (number, "")
-    # All parts have been checked, each by itself.
-    changed = {"materials": materials, "regions": tuple(regions), "sources": tuple(sources)}
-    whole = model.model_copy(update=changed)
-    whole._left_over = tuple((begins[n], told) for n, told in left_over(model.sources))
-    return whole
-
-
-def as_in_file(model: HeatModel, path: KeyPath, told: str) -> tuple[KeyPath, str]:
-    """The key path of a mistake, and what it says, with regions and sources as they were written:
-    those of blocks are the one with the floorplan.
-    """
-    kind, number = path[1:3] if len(path) > 2 else ("", "")
-    sections: Any = getattr(model, str(kind), ()) if kind in ("regions", "sources") else ()
-    if not isinstance(number, int) or not number < len(sections):
-        return path, told
-    written = sections[number]._written
-    if written is None:
-        return path, told
-    return (*path[:2], written[0], *path[3:]), f"{written[1]}: {told}" if written[1] else told
+    def of_files(self) -> Iterator[tuple[str, RegionSection]]:
+        """Yield a region for each file of a list, with its name."""
+        for file in self.labels if isinstance(self.labels, tuple) else ():
+            stem = Path(file).stem
+            name = f"{self.name}_{stem}" if self.name else stem
+            own: dict[str, Any] = {"labels": file, "name": name}
+            if self.materials is not None:
+                own |= {"materials": None, "material": self.materials[stem]}
+            yield name, self.model_copy(update=own)
 
 
 # Conflicts between the sections of a body, as far as they show without a scan of points.

@@ -308,7 +308,7 @@ def _some(names: list[str]) -> str:
     return f"{told}{more} {'is' if len(names) == 1 else 'are'}"
 
 
-def left_over(sources: Sequence[Location]) -> Iterator[tuple[int, str]]:
+def left_over(sources: Sequence[Section]) -> Iterator[tuple[int, str]]:
     """Yield, with the number of a source, names of power traces that no floorplan has.
 
     Args:
@@ -348,6 +348,8 @@ class BeamSource(Section):
     path: PathSection = PathSection()
     over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
     """A table, a CSV file or a list of [time, factor], by which the power is multiplied."""
+
+    _written: tuple[int, str] | None = PrivateAttr(default=None)  # see `Location`
 
 
 def _with_type(value: object) -> object:

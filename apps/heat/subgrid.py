@@ -12,13 +12,12 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.heat.sections import RegionSection
+from tetris_sim.apps.heat.labels import PolygonSurface
 from tetris_sim.apps.heat.shapes import ON_FACE, Layer, Place
 from tetris_sim.apps.heat.surfaces import (
     CrossedFaces,
@@ -27,24 +26,12 @@ from tetris_sim.apps.heat.surfaces import (
     Numbers,
     PlacedSurfaces,
     Places,
-    Surfaces,
     TriangleSurface,
     Voxels,
     aligned,
 )
-from tetris_sim.apps.initial import shape_of
-from tetris_sim.apps.initial_file import (
-    HDF5_SUFFIXES,
-    Box,
-    Reader,
-    existing_file,
-    open_hdf5,
-    open_npy,
-    read_grey,
-)
-from tetris_sim.errors import ConfigError
+from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.grid import Grid
-from tetris_sim.support.wording import listed
 
 Layers = npt.NDArray[np.int32]
 _MOST_PARTS = 450_000  # of cells beside surfaces, looked at in less than half a second
@@ -426,7 +413,7 @@ def _parted(
     labels: PlacedSurfaces | None, cell_of: Sequence[Places], fine: Grid
 ) -> PlacedSurfaces | None:
     """Surfaces on the parts of cells."""
-    if isinstance(labels, TriangleSurface):
+    if isinstance(labels, TriangleSurface | PolygonSurface):
         return labels.on(fine)
     return None if labels is None else _OfCells(labels, cell_of)
 
@@ -498,52 +485,3 @@ def on_parts(grid: Grid, cells: Grid, box: Box, which: Mask) -> tuple[Box, Mask]
         spans.append((first, first + len(inside)))
         parts.append(cell[inside] - low)
     return tuple(spans), which[np.ix_(*parts)]
-
-
-def open_labels(region: RegionSection, grid: Grid, key: str) -> Surfaces:
-    """Open a label file, which gives the labels of any box of the grid.
-
-    Args:
-        region: with `labels`.
-        grid: where points lie.
-        key: of the region, for messages.
-
-    Raises:
-        ConfigError: the file is missing, cannot be read, or does not fit the grid.
-    """
-    assert region.labels is not None
-    path, at = existing_file(region.labels, f"{key}.labels"), f"{key}.labels"
-    suffix = path.suffix.lower()
-    if region.dataset is not None and suffix not in HDF5_SUFFIXES:
-        msg = f"{key}.dataset: {path} is no HDF5 file, so it has no datasets"
-        raise ConfigError(msg)
-
-    if suffix == ".stl":
-        if grid.system.is_curved:
-            msg = (
-                f"{at}: {path} is a surface in x, y and z, and the grid has the axes "
-                f"{listed(grid.axis_names[::-1], 'and')}; write a condition of these (where)"
-            )
-            raise ConfigError(msg)
-        return TriangleSurface(path, region.scale, region.offset, grid, at)
-    if suffix == ".npy":
-        return Voxels(open_npy(path, grid, at), grid)
-    if suffix in HDF5_SUFFIXES:
-        return Voxels(open_hdf5(path, region.dataset, grid, at), grid)
-    return Voxels(_open_picture(path, grid, at), grid)
-
-
-def _open_picture(path: Path, grid: Grid, key: str) -> Reader:
-    """Read brightness from 0 to 255 over x and y as labels, the same for all z."""
-    if grid.ndim == 1:
-        msg = f"{key}: {path} is a picture of x and y, and the grid has one axis"
-        raise ConfigError(msg)
-    plane = Grid(grid.shape[-2:], grid.spacing[-2:], grid.origin[-2:])
-    grey = np.rint(255 * read_grey(path, plane, key)).astype(np.uint8)
-    upright = grey[::-1]  # the first row of a picture is its top, where y is largest
-
-    def read(box: Box) -> npt.NDArray[Any]:
-        part = upright[tuple(slice(*span) for span in box[-2:])]
-        return np.broadcast_to(part, shape_of(box))
-
-    return read

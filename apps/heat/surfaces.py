@@ -145,10 +145,7 @@ class TriangleSurface:
         self, path: Path, scale: float, offset: tuple[float, ...], grid: Grid, key: str
     ) -> None:
         if grid.ndim != 3:
-            msg = (
-                f"{key}: {path} is a body in space, and the grid has {grid.ndim} axes; it needs "
-                "three"
-            )
+            msg = f"{key}: {path} is a body in space; the grid has {grid.ndim} axes and needs three"
             raise ConfigError(msg)
         corners, self._ordered = _read(path, key)
         self._triangles, self._grid = corners * scale + np.array(offset), grid
@@ -317,15 +314,21 @@ def _read(path: Path, key: str) -> tuple[Numbers, bool]:
     """Read the corners of the triangles, (n, 3, 3), in the units of the file, and whether the order
     of corners tells inside from outside.
     """
+    extra = "stl" if path.suffix.lower() == ".stl" else "step"
     try:
         import trimesh
+
+        if extra == "step":
+            import cascadio  # noqa: F401
     except ImportError as error:
-        msg = f"{key}: {path} needs trimesh, which is not installed: pip install 'tetris-sim[stl]'"
+        msg = f"{key}: {path} needs {error.name}: pip install 'tetris-sim[{extra}]'"
         raise ConfigError(msg) from error
 
     _refuse_cut_off(path, key)
     try:
         mesh: Any = trimesh.load_mesh(path)
+        if extra == "step":  # its faces come one by one, in metres
+            mesh.merge_vertices(merge_tex=True, merge_norm=True)
         corners = np.asarray(mesh.triangles, np.float64)
     except Exception as error:  # a damaged file makes it raise whatever comes
         msg = f"{key}: {path} cannot be read as a surface of triangles ({error})"
@@ -334,10 +337,8 @@ def _read(path: Path, key: str) -> tuple[Numbers, bool]:
         msg = f"{key}: {path} holds no triangles"
         raise ConfigError(msg)
     if not mesh.is_watertight:
-        msg = (
-            f"{key}: the surface in {path} is not closed, so it has no inside; mend it in the "
-            "program that wrote it"
-        )
+        told = "is not closed, so it has no inside; mend it in the program that wrote it"
+        msg = f"{key}: the surface in {path} {told}"
         raise ConfigError(msg)
     return corners, bool(mesh.is_winding_consistent)
 

@@ -166,6 +166,16 @@ def test_two_layers_share_a_trace_but_not_the_names_of_blocks(chip: Path) -> Non
     assert [it.name for it in model.sources] == ["core", "cache", "top_core", "top_cache"]
 
 
+def test_beams_stand_beside_floorplans(chip: Path) -> None:
+    beam = "    - {type: beam, name: spot, power: 1 W, d4sigma: 2 mm, face: q+}\n"
+    chip.write_text(CONFIG.replace("initial:", f"{beam}initial:"))
+    with pytest.raises(ConfigMistakesError, match=r"chip.yaml:8:.*sources.1.face"):
+        load_config(chip)
+    chip.write_text(CONFIG.replace("initial:", f"{beam}initial:".replace("q+", "z+")))
+    model: Any = load_config(chip).model
+    assert [it.name for it in model.sources] == ["core", "cache", "spot"]
+
+
 def test_a_column_of_a_file_without_times_serves_any_source(chip: Path) -> None:
     source = "{box: {x: [0 mm, 1 mm]}, power: {file: chip.ptrace, column: core, interval: 1 ms}}"
     text = CONFIG[: CONFIG.index("    - {floor")] + f"    - {source}\n"

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tetris_sim.commands import sources
+from tetris_sim.config.sections.quantities import LENGTH
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
 from tetris_sim.outputs import tables
 from tetris_sim.outputs.figure_layout import moment
 from tetris_sim.outputs.materials import sample_materials, show_body
 from tetris_sim.outputs.pictures import draw_state, draw_table
-from tetris_sim.outputs.sampling import sample
+from tetris_sim.outputs.sampling import sample, write_on_mesh
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.sweep_table import draw_sweep, is_sweep, read_sweep
 from tetris_sim.outputs.tables import LEADING, read_table
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="TARGET",
-        help=f"the file to write; its suffix is one of {', '.join(WRITERS)}",
+        help=f"the file to write; its suffix is one of {', '.join([*WRITERS, '.vtu'])}",
     )
 
     parser.add_argument(
@@ -77,6 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fps", type=float, metavar="N", help=f"frames per second of a film (default: {_FPS:g})"
     )
     parser.add_argument(
+        "--mesh",
+        type=Path,
+        metavar="FILE",
+        help="of a .vtu target: the mesh at whose points values are wanted (any that meshio reads)",
+    )
+    parser.add_argument(
+        "--mesh-unit", metavar="UNIT", help="unit of its coordinates, for example mm (default: m)"
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace a file that is already there"
     )
 
@@ -84,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the target."""
     output: Path = args.output
-    sources.refuse_other_suffix(output, tuple(WRITERS))
+    sources.refuse_other_suffix(output, (*WRITERS, ".vtu"))
     sources.refuse_existing(output, overwrite=args.overwrite)
     _refuse_idle_flags(args)
 
@@ -102,8 +112,13 @@ def run(args: argparse.Namespace) -> int:
             series = sources.cut_series(series, args.slice)
         one = sources.choose_records(series, args)
         records = tuple(range(0, len(series.steps), args.every or 1)) if one is None else one
-        if output.suffix == ".png":
+        if output.suffix in (".png", ".vtu"):
             records = records[-1:]
+        if args.mesh is not None:
+            unit = 1.0 if args.mesh_unit is None else _unit(args.mesh_unit)
+            n = write_on_mesh(series, records[0], args.mesh, unit, output)
+            text = f"{sources.describe_record(series, records[0])} at {n} points"
+            return _tell(args, text, steps=[series.steps[records[0]]])
 
         choice = ExportSelection(series, records, one is not None, args.slice, args.fps or _FPS)
         WRITERS[output.suffix](choice, output)
@@ -138,7 +153,13 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
         )
     elif args.fps is not None and suffix not in FILMS:
         msg = f"--fps is for films ({listed(FILMS)}), not for {suffix}"
-    elif args.every is not None and (chosen or suffix == ".png"):
+    elif (args.mesh is not None) != (suffix == ".vtu"):
+        msg = "--mesh FILE says at which points values are wanted, and goes with a target .vtu"
+    elif args.mesh_unit is not None and args.mesh is None:
+        msg = "--mesh-unit is for --mesh FILE"
+    elif args.slice and args.mesh is not None:
+        msg = "--slice cuts a field, and --mesh has points of its own; leave one of them out"
+    elif args.every is not None and (chosen or suffix in (".png", ".vtu")):
         msg = "--every chooses among many records, but only one was asked for; leave it out"
     elif args.every is not None and args.every < 1:
         msg = f"--every {args.every}: a whole number, 1 or more, is wanted"
@@ -148,6 +169,15 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
         return
 
     raise ConfigError(msg)
+
+
+def _unit(text: str) -> float:
+    """A unit of length [m]."""
+    try:
+        return float(LENGTH.read(f"1 {text}"))
+    except ValueError as error:
+        msg = f"--mesh-unit: {error}"
+        raise ConfigError(msg) from error
 
 
 def _write_probes(args: argparse.Namespace, tables: dict[str, Path]) -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.errors import ConfigError, ConfigMistakesError, ExitCode
 from tetris_sim.support.files import atomic_text
 from tetris_sim.support.wording import listed, suggestion
 
@@ -177,6 +177,9 @@ def add_materials_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="only these, with their sources (default: all)"
     )
+    parser.add_argument(
+        "--library", type=Path, metavar="FILE", help="those of a file, as model.library names it"
+    )
     parser.add_argument("--markdown", action="store_true", help="as a table in Markdown")
 
 
@@ -184,14 +187,15 @@ def run_materials(args: argparse.Namespace) -> int:
     """Print the table, or the rows that are asked for."""
     from tetris_sim.apps.heat.materials import MATERIALS
 
+    known = MATERIALS if args.library is None else _of_library(args.library)
     for name in args.names:
-        if name not in MATERIALS:
+        if name not in known:
             msg = (
-                f"{name!r} is not in the table{suggestion(name, MATERIALS)}; known are "
-                f"{listed(list(MATERIALS), 'and')}"
+                f"{name!r} is not in the table{suggestion(name, known)}; known are "
+                f"{listed(list(known), 'and')}"
             )
             raise ConfigError(msg)
-    chosen = {name: MATERIALS[name] for name in args.names or MATERIALS}
+    chosen = {name: known[name] for name in args.names or known}
 
     if args.json:
         rows = [
@@ -210,11 +214,42 @@ def run_materials(args: argparse.Namespace) -> int:
     for name, it in chosen.items():
         cells = [f"{text:>{len(head)}}" for text, head in zip(_texts(it), _COLUMNS, strict=True)]
         print("  ".join([f"{name:<{width}}", *cells]))
-        if args.names:
+        if args.names or args.library:
             print(f"  {it.source}")
-    if not args.names:
+    if not args.names and not args.library:
         print("at 300 K; `tetris-sim materials NAME` says where the numbers come from")
     return ExitCode.OK
+
+
+def _of_library(path: Path) -> dict[str, Material]:
+    """The materials of a file; of what depends on temperature or direction, the largest
+    conductivity and the smallest capacity.
+
+    Raises:
+        ConfigError: something is wrong in it.
+    """
+    from pydantic import ValidationError
+
+    from tetris_sim.apps.heat.materials import Material
+    from tetris_sim.apps.heat.sections import MaterialSection
+    from tetris_sim.config.overrides import read_library
+
+    found, mistakes = read_library(path)
+    if mistakes:
+        raise ConfigMistakesError(mistakes)
+    materials = {}
+    for name, (entry, source) in found.items():
+        try:
+            section = MaterialSection.model_validate(entry)
+            it = section.substance(name)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join([name, *map(str, first["loc"])])
+            msg = f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}"
+            raise ConfigError(msg) from error
+        density = section.density or 1.0
+        materials[name] = Material(max(it.conductivity), density, it.capacity / density, source)
+    return materials
 
 
 def as_markdown(chosen: dict[str, Material]) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.apps.heat.sections import as_in_file
+from tetris_sim.apps.heat.labels import as_in_file
+from tetris_sim.apps.heat.model import HeatModel
 from tetris_sim.config.checks import (
     check_in_space,
     check_initial,
@@ -31,6 +32,7 @@ from tetris_sim.config.overrides import (
     look_once,
     read_environment,
     read_override,
+    use_library,
 )
 from tetris_sim.config.section_checks import as_written, check_sections
 from tetris_sim.config.sections.grid import check_axes
@@ -429,6 +431,7 @@ def _check(
 
     # Each stage adds findings instead of raising, so that all mistakes are reported together.
     findings = expand_paths(values, environ=environ, base=base)
+    use_library(values, mistakes)
     sections, wrong = check_sections(Config, values)
     findings += wrong
     further = [
@@ -453,7 +456,7 @@ def _check(
     names = {it.path: it for it in further if UNKNOWN_NAME in it.message}
     further = [it for it in further if names.get(it.path, it) is it]
     # Blocks of floorplans are sections of their own; a mistake is where the floorplan is written.
-    if getattr(model := sections.get("model"), "type", "") == "heat":
+    if isinstance(model := sections.get("model"), HeatModel):
         told = [as_in_file(model, tuple(it.path), it.message) for it in further]
         pairs = zip(further, told, strict=True)
         further = [replace(it, path=path, message=said) for it, (path, said) in pairs]

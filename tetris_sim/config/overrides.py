@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.apps.initial_file import texts_in
 from tetris_sim.config.sections.schema import Request, split_devices
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import (
@@ -25,9 +26,11 @@ from tetris_sim.errors import (
     Mistake,
     SourcePosition,
 )
+from tetris_sim.support.files import read_given
 from tetris_sim.support.wording import describe
 
 Numbers = npt.NDArray[np.float64]
+_MOST_BYTES = 1 << 24  # of a file of materials
 
 # Environment variables and the keys for which they supply defaults.
 VARIABLES: dict[str, KeyPath] = {
@@ -285,7 +288,9 @@ PATHS: tuple[KeyPath, ...] = (
     ("boundaries", "*", "*", "file"),
     ("boundaries", "*", "*", "*", "table"),
     ("boundaries", "*", "*", "*", "file"),
+    ("model", "library"),
     ("model", "regions", "*", "labels"),
+    ("model", "regions", "*", "labels", "*"),
     ("model", "regions", "*", "floorplan"),
     ("model", "sources", "*", "floorplan"),
     ("model", "materials", "*", "*", "table"),
@@ -362,3 +367,75 @@ def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
             ),
         )
     return expanded, None
+
+
+# Materials from a file of their own: the ones that are used become those of the configuration, so
+# that a run, its results and its checkpoints say all that they were made with.
+
+_NUMBERS = ("conductivity", "density", "specific_heat")  # of a body of one material
+
+
+def read_library(path: Path) -> tuple[dict[str, tuple[dict[str, Any], str]], list[Mistake]]:
+    """The materials of a YAML file by name, each with its source, and what is wrong with the file.
+
+    Args:
+        path: of keys that are names, each with the keys of a material and `source`, a text.
+    """
+    # Positions of mistakes are those in this file.
+    name = str(path)
+    try:
+        text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        message = f"it cannot be read ({error}); a YAML file of materials is wanted"
+        return {}, [Mistake((), message, SourcePosition(name))]
+
+    root, mistakes = read_yaml(text, name)
+    entries = {} if root is None else root.plain()
+    if not isinstance(entries, dict):
+        message = "materials by name are wanted, each with conductivity, density, specific_heat"
+        return {}, [*mistakes, Mistake((), message, SourcePosition(name, 1, 1))]
+    found = dict[str, tuple[dict[str, Any], str]]()
+    for material, entry in entries.items():
+        source = entry.pop("source", None) if isinstance(entry, dict) else None
+        if root is not None and not (isinstance(source, str) and source.strip()):
+            message = f"{material}: a section with source is wanted, which says where it is from"
+            mistakes.append(Mistake((), message, root.place((material,), name)))
+        else:
+            found[material] = entry, str(source)
+    return found, mistakes
+
+
+def use_library(values: dict[str, Any], mistakes: list[Mistake]) -> None:
+    """Put the materials of `model.library` that the model names into `model.materials`.
+
+    Args:
+        values: plain values by key; changed in place.
+        mistakes: a list to which mistakes are appended.
+    """
+    model = values.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("library"), str):
+        return
+    found, wrong = read_library(Path(model.pop("library")))
+    mistakes += wrong
+    library = {name: entry for name, (entry, _) in found.items()}
+    own = model.setdefault("materials", {})
+    if not isinstance(own, dict):
+        return
+
+    # Names of the file come before those of the table; numbers of the configuration before both.
+    for name, given in own.items():
+        if isinstance(given, str) and given in library:
+            own[name] = dict(library[given])
+        elif isinstance(given, dict) and given.get("material") in library:
+            own[name] = {**library[given.pop("material")], **given}
+    one = model.get("material")
+    if isinstance(one, str) and one in library and not model.get("regions"):
+        del model["material"]
+        if any(key in model for key in _NUMBERS):
+            model |= {key: it for key, it in library[one].items() if key not in model}
+        else:
+            model["regions"] = [{"material": one}]
+    for name in {*texts_in(model)} & library.keys():
+        own.setdefault(name, dict(library[name]))
+    if not own:
+        del model["materials"]

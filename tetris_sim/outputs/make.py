@@ -113,7 +113,7 @@ def make_outputs(
 
     if section.statistics is not None:
         when = schedule(section.statistics.every)
-        parts = section.statistics.parts(request.model)
+        parts = section.statistics.parts(getattr(request, "model", None))
         over = [select(request, problem, *it) for it in parts.items()]
         outputs.append(
             StatisticsOutput(

@@ -1,11 +1,16 @@
-"""Samples for pictures: some 1500 points per axis of a line or of planes, read block by block."""
+"""Samples for pictures, some 1500 points per axis of a line or of planes, and at the points of
+meshes, read block by block.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +19,14 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.model.grid import Coordinates, Grid
 from tetris_sim.model.method import Box
 from tetris_sim.outputs.regions import blocks
+from tetris_sim.support.files import atomic_file
+from tetris_sim.support.wording import first_line
+
+if TYPE_CHECKING:
+    from tetris_sim.outputs.series import Series
 
 MOST_POINTS = 1500  # per axis: more than a screen shows
+_ON_FACE = 1e-6  # of the box: how far points may lie beyond it by rounding
 _ROUND_POINTS = 800  # of pictures that are made of squares
 Values = npt.NDArray[np.floating[Any]]
 Reader = Callable[[Box], Values]  # a box -> one variable's values in it, of the box's shape
@@ -297,3 +308,111 @@ def axis_of_slice(grid: Grid, name: str, position: float) -> int:
         )
         raise ConfigError(msg)
     return axis
+
+
+# Meshes of other programs: values at their points.
+
+
+def at_points(
+    read: Reader, inside: Callable[[Box], npt.NDArray[np.bool_]], grid: Grid, points: Values
+) -> Values:
+    """Values at some points, linear between the centres of the cells around them that are inside;
+    beyond the outermost centres those of these. NaN where no cell around is inside.
+
+    Args:
+        read: reads a box of the field.
+        inside: which cells of a box count; those whose value is not finite never do.
+        grid: its points.
+        points: (n, ndim), array order [m].
+    """
+    # A place between two centres, as a number of cells, whatever their widths are.
+    place = np.stack(
+        [
+            np.interp(points[:, axis], grid.coordinates(axis), np.arange(n))
+            for axis, n in enumerate(grid.shape)
+        ],
+        axis=1,
+    )
+    low = np.clip(np.floor(place), 0, np.maximum(np.array(grid.shape) - 2, 0)).astype(np.int64)
+    share = place - low
+
+    found: Values = np.full(len(points), np.nan)
+    for first in np.unique(low[:, 0]):
+        chosen = np.flatnonzero(low[:, 0] == first)
+        begin = low[chosen].min(axis=0)
+        end = np.minimum(low[chosen].max(axis=0) + 2, grid.shape)
+        box = tuple(zip(begin.tolist(), end.tolist(), strict=True))
+        values = np.asarray(read(box), np.float64)
+        counts = inside(box) & np.isfinite(values)
+
+        # What does not count leaves its weight to the others.
+        total, weights = np.zeros((2, len(chosen)))
+        for corner in itertools.product((0, 1), repeat=grid.ndim):
+            at = np.minimum(low[chosen] + corner, np.array(grid.shape) - 1) - begin
+            each = np.where(corner, share[chosen], 1 - share[chosen]).prod(axis=1)
+            each = np.where(counts[tuple(at.T)], each, 0.0)
+            total += each * np.where(each > 0, values[tuple(at.T)], 0.0)
+            weights += each
+        with np.errstate(invalid="ignore"):
+            found[chosen] = total / weights
+    return found
+
+
+def write_on_mesh(series: Series, record: int, mesh: Path, unit: float, target: Path) -> int:
+    """Write a mesh with the values of a record at its points, and return how many points it has.
+
+    Args:
+        series: the fields.
+        record: number of the record.
+        mesh: a file that meshio reads; its cells and all that it says go into the target.
+        unit: of its coordinates [m].
+        target: a .vtu file.
+
+    Raises:
+        ConfigError: the mesh cannot be read, or has points outside of the body.
+    """
+    try:
+        import meshio
+    except ImportError as error:
+        msg = f"{mesh} needs meshio, which is not installed: pip install 'tetris-sim[mesh]'"
+        raise ConfigError(msg) from error
+
+    grid = series.grid
+    if grid.system.is_curved:
+        msg = f"{mesh} is a mesh of x, y and z, and the grid goes around an axis or a centre"
+        raise ConfigError(msg)
+    try:
+        given: Any = meshio.read(mesh)
+    except (Exception, SystemExit) as error:  # it ends the program for what it does not know
+        msg = f"{mesh} cannot be read as a mesh ({first_line(error)})"
+        raise ConfigError(msg) from error
+    points = np.zeros((len(given.points), max(grid.ndim, given.points.shape[1])))
+    points[:, : given.points.shape[1]] = given.points * unit
+    points = points[:, : grid.ndim][:, ::-1]
+
+    ends = np.array([grid.bounds(axis) for axis in range(grid.ndim)])
+    room = _ON_FACE * (ends[:, 1] - ends[:, 0])
+    beyond = ((points < ends[:, 0] - room) | (points > ends[:, 1] + room)).any(axis=1)
+    _refuse_points(mesh, points, beyond, "outside of the box; say the unit with --mesh-unit")
+
+    maps = [it for it in series.maps_at(record) if it.name == "material"]
+
+    def inside(box: Box) -> npt.NDArray[np.bool_]:
+        own = np.ones(tuple(high - low for low, high in box), np.bool_)
+        return own & ~np.isin(maps[0].read(box), maps[0].outside) if maps else own
+
+    for number, variable in enumerate(series.variables):
+        values = at_points(partial(series.read, record, number), inside, grid, points)
+        _refuse_points(mesh, points, np.isnan(values), "in fluids and voids, not in the body")
+        given.point_data[variable.name] = values
+    with atomic_file(target) as part:
+        meshio.write(part, given, file_format="vtu")
+    return len(points)
+
+
+def _refuse_points(mesh: Path, points: Values, wrong: npt.NDArray[np.bool_], where: str) -> None:
+    if wrong.any():
+        first = ", ".join(f"{it:g}" for it in points[np.argmax(wrong)][::-1])
+        told = f"{wrong.sum()} of {len(points)} points are {where}"
+        msg = f"{mesh}: {told}; the first one is at {first} m"
+        raise ConfigError(msg)
