@@ -197,6 +197,11 @@ class Discretiser:
         """Letters of the axes whose cells differ in width."""
         return self.space.uneven
 
+    @property
+    def system(self) -> Coordinates:
+        """What the axes mean."""
+        return self.space.system
+
     def is_field(self, name: str) -> bool:
         """Whether a name is that of a field."""
         return name in self.names
@@ -403,10 +408,10 @@ class Discretiser:
             if (flow := flow_of(node, axis, self)) is None:
                 continue
             if self.space.frozen:
-                change = self._weighed(area_weight, axis, 0, flow.frozen())
+                change = self.weighed(area_weight, axis, 0, flow.frozen())
             else:
                 sides = [
-                    self._weighed(area_weight, axis, face, flow.through(face)) for face in (0, -1)
+                    self.weighed(area_weight, axis, face, flow.through(face)) for face in (0, -1)
                 ]
                 change = Operation("subtract", (sides[0], sides[1]))
             found.append(Term(per_spacing((self._letter(axis),)), change))
@@ -489,7 +494,7 @@ class Discretiser:
                 ends = [*map(conductivity, sides)]
                 series = self._between(axis, face, ends, harmonic=True)
                 flow = Operation("multiply", (series, Operation("subtract", (high, low))))
-                return self._weighed(face_weight, axis, face, flow)
+                return self.weighed(face_weight, axis, face, flow)
             parts = [
                 chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
                 for it, read in ((mean, conductivity), (_scaled(slope, sign), point))
@@ -506,7 +511,7 @@ class Discretiser:
                 ends = [conductivity(_along(axis, face + j, self.space.ndim)) for j in (0, 1)]
                 between = bounded_mean(between, ends[0], ends[1], 0.5 / parts[0][0])
             flow = Operation("multiply", (between, parts[1][1]))
-            return self._weighed(face_weight, axis, face, flow)
+            return self.weighed(face_weight, axis, face, flow)
 
         terms: list[Term] = []
         groups: dict[float, list[tuple[str, int]]] = {}
@@ -534,7 +539,7 @@ class Discretiser:
             share = tap(self.hoist.coefficient(share), (0,) * self.space.ndim)
         return mean_at_face((ends[0], ends[1]), share, harmonic=harmonic, scale=2.0)
 
-    def _weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
+    def weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
         """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""
         space, side = self.space, 1 if face == 0 else -1
         name = space.system.axes[space.ndim - 1 - axis]

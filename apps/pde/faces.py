@@ -14,7 +14,6 @@ real and negative eigenvalues, whatever its ends.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,7 +27,13 @@ from tetris_sim.apps.pde.fluxes import (
     parts_of,
     per_spacing,
 )
-from tetris_sim.apps.pde.operators import mean_at_face, of_cell, share_at_face
+from tetris_sim.apps.pde.operators import (
+    area_weight,
+    by_letters,
+    mean_at_face,
+    of_cell,
+    share_at_face,
+)
 from tetris_sim.apps.pde.simplify import (
     ONE,
     Dependence,
@@ -64,7 +69,8 @@ from tetris_sim.model.formula import (
     Variable,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES, Grid
+from tetris_sim.model.grid import AXIS_NAMES, Coordinates, Grid
+from tetris_sim.model.stencils.entry import Row, extended
 
 Givens = Mapping[tuple[int, int], tuple[Node | None, ...]]  # by axis and side
 
@@ -94,6 +100,13 @@ class Discretises(Reader, Protocol):
     def uneven(self) -> frozenset[str]:
         """Letters of the axes whose cells differ in width."""
 
+    @property
+    def system(self) -> Coordinates:
+        """What the axes mean."""
+
+    def weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
+        """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""
+
 
 @dataclass(frozen=True)
 class Wall:
@@ -106,6 +119,7 @@ class Wall:
         points: along the axis.
         low: where the axis begins [m].
         ends: the ends of the cells of a graded axis [m]; none of an even one.
+        name: of the coordinate along the axis: r, theta or z, or that of the letter.
     """
 
     axis: int
@@ -114,12 +128,13 @@ class Wall:
     points: int
     low: float
     ends: tuple[float, ...] | None = None
+    name: str = ""
 
     @staticmethod
     def of(grid: Grid, axis: int, side: int) -> Wall:
         """A face of a grid."""
-        ends = grid.edges[axis] if grid.edges else None
-        return Wall(axis, side, grid.ndim, grid.shape[axis], grid.bounds(axis)[0], ends)
+        ends, name = grid.edges[axis] if grid.edges else None, grid.axis_names[axis]
+        return Wall(axis, side, grid.ndim, grid.shape[axis], grid.bounds(axis)[0], ends, name)
 
     @property
     def letter(self) -> str:
@@ -135,7 +150,7 @@ class Wall:
     def within(self, layers: int, hoist: Hoist) -> Comparison:
         """Whether a point is one of so many beside the face, in a program."""
         place = hoist.scalar(self.end(layers if self.side == 0 else self.points - layers))
-        return Comparison(("<" if self.side == 0 else ">",), (Variable(self.letter), place))
+        return Comparison(("<" if self.side == 0 else ">",), (Variable(self.name), place))
 
     def end(self, number: int) -> Node:
         """Where a cell along the axis begins [m], by its number."""
@@ -190,16 +205,15 @@ def stopped(tree: Node, name: str, walls: Sequence[Wall], by: Discretises) -> li
     Raises:
         ConfigError: a part of it is no divergence.
     """
-    ndim = walls[0].ndim
+    ndim, made = walls[0].ndim, _Flows(name, walls, by)
     terms: list[Term] = []
     flows: dict[int, list[tuple[Node, Node, Node]]] = {}
     for before, part in parts_of(tree, by.hoist):
         # Frozen fluxes are changes already, and only ask for the step.
         frozen = by.frozen and isinstance(part, Operation) and is_flux(part.name)
-        if not has_operators(part) or frozen:
+        if not has_operators(part) or frozen or made.passes(part):
             terms += scaled(by.terms(part, (0,) * ndim), before)
             continue
-        made = _Flows(name, walls, by)
         for axis in range(ndim):
             pair = [made.through(part, axis, face) for face in (-1, 0)]
             if pair[0] is not None and pair[1] is not None:
@@ -217,9 +231,12 @@ def stopped(tree: Node, name: str, walls: Sequence[Wall], by: Discretises) -> li
                 if (wall.axis, wall.side) == (axis, side):
                     flow = Operation("where", (wall.within(1, by.hoist), Constant(0.0), flow))
             sides.append(flow)
-        letter = AXIS_NAMES[ndim - 1 - axis]
+        letter, curved = AXIS_NAMES[ndim - 1 - axis], by.system.is_curved
+        # Around an axis it crosses the exact area of the face.
+        if curved:
+            sides = [by.weighed(area_weight, axis, k - 1, it) for k, it in enumerate(sides)]
         change: Node = Operation("subtract", (sides[1], sides[0]))
-        if letter in by.uneven:
+        if letter in by.uneven and not curved:
             width = by.build(of_cell(letter, "width"), (0,) * ndim)
             change = Operation("multiply", (width, change))
         terms.append(Term(per_spacing((letter,)), change))
@@ -240,6 +257,20 @@ class _Flows:
     walls: Sequence[Wall]
     by: Discretises
 
+    def passes(self, part: Node) -> bool:
+        """Whether a part is no divergence because its axes are round, and meets no wall."""
+        if not self.by.system.is_curved or not isinstance(part, Operation):
+            return False
+        # Slopes along r and angles are divergences where the areas of faces are equal, not here.
+        names = self.by.system.axes
+        slope = by_letters(part, AXIS_NAMES[: len(names)], names)
+        along = {it for it in names if it in part.name} if slope is not None else {*names}
+        if not along - {"z"} or (slope is None and part.name != "advect"):
+            return False
+        if along & {wall.name for wall in self.walls}:
+            self._refuse()
+        return True
+
     def through(self, part: Node, axis: int, face: int) -> Node | None:
         """The flow through the face between the points `face` and `face` + 1; None for nothing.
 
@@ -250,6 +281,8 @@ class _Flows:
         letter = AXIS_NAMES[ndim - 1 - axis]
         if not isinstance(part, Operation) or part.name in OPERATIONS:
             self._refuse()
+        if self.by.system.is_curved:
+            part = by_letters(part, AXIS_NAMES[:ndim], self.by.system.axes) or part
         name, _, option = part.name.partition("(")
         of = part.arguments[0]
 
@@ -287,7 +320,8 @@ class _Flows:
         msg = (
             f"model.fields.{self.name}: its face of type no_flux stops flows, and a part of the "
             "equation with operators is not the divergence of one; write it as laplace(...), "
-            "div_grad(...), dx(...) or flux(...), with constants alone before it"
+            "div_grad(...), dx(...) or flux(...), with constants alone before it (around an axis "
+            "flux(...), not a slope along r)"
         )
         raise ConfigError(msg)
 
@@ -357,7 +391,11 @@ class _Flows:
 
     def _slope(self, of: Node, axis: int, face: int) -> Node:
         letter = AXIS_NAMES[self.walls[0].ndim - 1 - axis]
-        near, far, h = "(b - a)/h", "(27*(b - a) - (d - c))/(24*h)", Variable(spacing_name(letter))
+        near, far = "(b - a)/h", "(27*(b - a) - (d - c))/(24*h)"
+        h: Node = Variable(spacing_name(letter))
+        # Along an angle it is one by the length of the arc.
+        if self.by.system.axes[self.walls[0].ndim - 1 - axis] == "theta":
+            h = times(h, Variable("r"))
         if letter not in self.by.uneven:
             return self._staggered(of, axis, face, near, far, h=h)
         g = of_cell(letter, "+" if face == 0 else "-")
@@ -384,8 +422,6 @@ class _Flows:
 
 
 # Closures: ghosts as sums of the points beside a face and of what is given there.
-
-Row = Mapping[int, Fraction]  # coefficients of derivatives by the distance from the face
 
 
 @dataclass(frozen=True, eq=False)
@@ -471,52 +507,9 @@ class Closure:
                 put[name] = functools.reduce(lambda a, b: Operation("add", (a, b)), parts)
 
         # On the face its own coordinate is a number, at which no point lies.
-        put[self.wall.letter] = self.wall.end(self.wall.side * self.wall.points)
+        put[self.wall.name] = self.wall.end(self.wall.side * self.wall.points)
         along = [0 if k == self.wall.axis else shift for k, shift in enumerate(beside(0))]
         return by.build(substitute(given, put), tuple(along))
-
-
-@functools.cache
-def _inverse(
-    rows: tuple[tuple[tuple[int, Fraction], ...], ...], points: int
-) -> list[list[Fraction]]:
-    """From conditions and points to the coefficients of the polynomial."""
-    n = len(rows) + points
-    matrix: list[list[Fraction]] = []
-    for row in rows:
-        values = dict(row)
-        matrix.append([math.factorial(k) * values.get(k, Fraction(0)) for k in range(n)])
-    matrix += [[Fraction(2 * m + 1, 2) ** k for k in range(n)] for m in range(points)]
-
-    # Gauss and Jordan, in fractions: the weights of a mirror come out exactly.
-    whole = [[*row, *(Fraction(i == j) for j in range(n))] for i, row in enumerate(matrix)]
-    for i in range(n):
-        pivot = next(k for k in range(i, n) if whole[k][i] != 0)
-        whole[i], whole[pivot] = whole[pivot], whole[i]
-        whole[i] = [value / whole[i][i] for value in whole[i]]
-        for k in range(n):
-            if k != i and whole[k][i]:
-                factor = whole[k][i]
-                whole[k] = [a - factor * b for a, b in zip(whole[k], whole[i], strict=True)]
-    return [row[n:] for row in whole]
-
-
-def extended(
-    rows: Sequence[Row], points: int, place: Fraction
-) -> tuple[tuple[float, ...], dict[int, float]]:
-    """The weights of conditions on a face, and of the points beside it, of the value at a place
-    counted from the face in spacings.
-
-    >>> extended(({0: Fraction(1)},), 1, Fraction(-1, 2))  # a mirror with its sign changed
-    ((2.0,), {0: -1.0})
-    """
-    inverse = _inverse(tuple(tuple(sorted(row.items())) for row in rows), points)
-    found = [
-        sum((place**k * row[column] for k, row in enumerate(inverse)), Fraction(0))
-        for column in range(len(inverse))
-    ]
-    weights = {number: float(it) for number, it in enumerate(found[len(rows) :]) if it}
-    return tuple(map(float, found[: len(rows)])), weights
 
 
 def closures_of(

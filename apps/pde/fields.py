@@ -419,7 +419,7 @@ def boundary_mistakes(
 
     faces = {name: _one_of(own, common, name) for name in (a + b for a in axes for b in "-+")}
     if language.round_axes:
-        yield from _around(path, own, faces, language)
+        yield from _around(path, own, faces)
     for name, face in faces.items():
         own_key = find_face(own, name)
         where = ("boundaries", name) if own_key is None else (*path, own_key)
@@ -448,18 +448,15 @@ def _around(
     path: KeyPath,
     own: Mapping[str, FaceCondition],
     faces: Mapping[str, FaceCondition | None],
-    language: Language,
 ) -> Iterator[Mistake]:
     """Yield the mistakes in faces around an axis or a centre."""
     for name, face in faces.items():
         if face is None or isinstance(face, tuple):
             continue
         where = (*path, key) if (key := find_face(own, name)) else ("boundaries", name)
-        texts = [it for it in _given(face).values() if isinstance(it, str)]
-        if face.type not in _MIRRORS:
-            yield where, f"{face.type} is for straight axes; take {', '.join(_MIRRORS)}", None
-        elif any(not names_in(language.read_face(it)) <= {TIME, *language.numbers} for it in texts):
-            yield where, "around an axis a face takes numbers, or formulas of t", None
+        if face.type not in (*_MIRRORS, "no_flux"):
+            told = f"{face.type} is for straight axes; take {', '.join(_MIRRORS)} or no_flux"
+            yield where, told, None
         # A ghost is mirrored with one slope for the whole face, and arcs differ in length.
         elif name.startswith("theta") and (
             isinstance(face, RobinFace) or (isinstance(face, NeumannFace) and face.flux != 0)

@@ -197,7 +197,7 @@ def rewritten(
     elif node.name == "biharmonic":
         return Operation("laplace", (Operation("laplace", node.arguments),))
     else:
-        other = _by_letters(node, axes, system.axes) if system.is_curved else None
+        other = by_letters(node, axes, system.axes) if system.is_curved else None
         return other or _on_cells(node, uneven)
     return functools.reduce(lambda a, b: Operation("add", (a, b)), squares)
 
@@ -218,8 +218,8 @@ def _slope(axis: str, is_arc: bool, of: tuple[Node, ...]) -> Node:
     return formula("slope/r", slope=slope, r=Variable("r")) if is_arc else slope
 
 
-def _by_letters(node: Operation, axes: Sequence[str], names: Sequence[str]) -> Node | None:
-    """A derivative along r, theta and z as one along x, y and z."""
+def by_letters(node: Operation, axes: Sequence[str], names: Sequence[str]) -> Node | None:
+    """A derivative along r, theta and z as one along x, y and z; None for anything else."""
     word = node.name.removeprefix("d").removeprefix("_")
     letters = dict(zip(names, axes, strict=False))
     found = next((it for it in derivatives(names) if "".join(it) == word), None)

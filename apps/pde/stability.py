@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial import read_boxes, sampled_boxes
-from tetris_sim.apps.pde.faces import Closure, extended
+from tetris_sim.apps.pde.faces import Closure
 from tetris_sim.apps.pde.fluxes import HELD
 from tetris_sim.apps.pde.runge_kutta import (
     MOST_STAGES,
@@ -45,7 +45,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.program import structure_of
 from tetris_sim.model.slab import Ranges
-from tetris_sim.model.stencils.entry import central
+from tetris_sim.model.stencils.entry import central, extended
 
 Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely

@@ -100,6 +100,29 @@ def test_orders_of_schemes(scheme: str, order: int, faces: str, tmp_path: Path) 
     assert errors[1] < 2e-3
 
 
+@pytest.mark.parametrize(("scheme", "most"), [("etdrk4", 2e-5), ("imex", 1e-3)])
+def test_faces_that_change_are_followed_in_long_steps(
+    scheme: str, most: float, tmp_path: Path
+) -> None:
+    # Steps of 70 times what is stable explicitly: faces are as stiff as what answers to them.
+    ends = {
+        side: {"type": "dirichlet", "value": value}
+        for side, value in (("x-", "sin(3*t)"), ("x+", "t**2"))
+    }
+    fields = {"u": ("dxx(u) - sin(t)*u + exp(-t)*x", "sin(pi*x)")}
+    grid = {"shape": [32], "size": [1.0]}
+
+    def end(directory: str, **time: Any) -> Numbers:
+        sections: dict[str, Any] = {"grid": grid, "boundaries": ends}
+        return run(tmp_path / directory, fields, time={"t_end": 0.5, **time}, **sections)[1]
+
+    exact = end("exact", scheme="implicit", tolerance=1e-8)
+    found = [end(str(dt), scheme=scheme, dt=dt) for dt in (0.05, 0.025)]
+    errors = [np.abs(it - exact).max() for it in found]
+    assert errors[0] < most
+    assert errors[0] / errors[1] > 3.5
+
+
 @pytest.mark.parametrize("scheme", ["etdrk4", "imex", "implicit"])
 def test_adaptive_steps_keep_the_tolerance(scheme: str, tmp_path: Path) -> None:
     _, (u,) = run(

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support.body_samples import finish, settings, start
-from tests.unit.test_apps_revolved import kept, round_grid
+from tests.unit.test_apps_revolved import kept, round_grid, volumes
+from tetris_sim import run
 from tetris_sim.config import ConfigMistakesError, make_config
+from tetris_sim.errors import ConfigError
 from tetris_sim.model.problem import Problem
 
 Section = dict[str, Any]
@@ -227,3 +229,96 @@ def test_a_constant_may_be_called_r_where_no_axis_is() -> None:
     grid = {"shape": [8], "size": [1]}
     problem = equation(grid, "r*u*theta", "1", {"*": slope(0)}, constants={"r": 2, "theta": "3*r"})
     np.testing.assert_allclose(rate(problem), 12)
+
+
+def end_of(grid: Section, text: str, initial: str, boundaries: Section, **time: Any) -> Any:
+    """The field at the end, (n0, ...)."""
+    field = {"equation": text, "initial": {"type": "expression", "expression": initial}}
+    sections = {
+        "grid": grid,
+        "model": {"type": "pde", "fields": {"u": field}},
+        "boundaries": boundaries,
+        "time": time,
+        "compute": {"devices": ["cpu"], "tuning_budget": 0, "threads": 1},
+    }
+    return run(sections, progress=False).field()
+
+
+def test_faces_around_an_axis_take_formulas_of_place_and_time() -> None:
+    # r^2 z + z^3 + 10 z t is diffused as it is, by a value, a slope and a film.
+    errors = []
+    for n in (8, 16):
+        edges = {
+            "r+": kept("z + z**3 + 10*z*t"),
+            "z-": {"type": "neumann", "flux": "-(r**2 + 10*t)"},
+            "z+": {"type": "robin", "h": 2, "ambient": "1.5*r**2 + 2.5 + 15*t"},
+        }
+        grid = round_grid("r z", [n, n], [1, 1])
+        time: Section = {"scheme": "implicit", "dt": 0.0125, "t_end": 0.1}
+        found = end_of(grid, "laplace(u)", "r**2*z + z**3", edges, **time)
+        z, r = np.meshgrid(*[(np.arange(n) + 0.5) / n] * 2, indexing="ij")
+        errors.append(np.abs(found - (r**2 * z + z**3 + z)).max())
+    assert errors[0] / errors[1] > 3.4
+
+
+def test_the_edge_of_a_sector_is_held_along_it() -> None:
+    errors = []
+    for n in (8, 16):
+        edges = {
+            "r-": kept("0.25*cos(2*theta)"),
+            "r+": {"type": "neumann", "flux": "3*cos(2*theta)"},
+            "theta-": kept("r**2"),
+            "theta+": kept("-r**2"),
+        }
+        grid = round_grid("r theta", [n, n], [1, "90 deg"], origin={"r": 0.5})
+        found = end_of(grid, "laplace(u)", "0", edges, scheme="steady")
+        half = (np.arange(n) + 0.5) / n
+        theta, r = np.meshgrid(half * np.pi / 2, half + 0.5, indexing="ij")
+        errors.append(np.abs(found - r**2 * np.cos(2 * theta)).max())
+    assert errors[0] / errors[1] > 3.2
+
+
+STOP: Section = {"type": "no_flux"}
+
+
+@pytest.mark.parametrize(
+    ("grid", "text"),
+    [
+        (round_grid("r", [24], [1]), "laplace(u) - flux(2*r*u)"),
+        (round_grid("ball r", [24], [1]), "div_grad(1 + r, u) - flux(2*r*u)"),
+        (
+            round_grid("r", [6], [1], graded={"r": {"edges": [0, 0.4, 0.7, 0.8, 0.9, 0.95, 1]}}),
+            "laplace(u) - flux(2*r*u)",
+        ),
+        (round_grid("r z", [6, 8], [1, 1]), "0.2*laplace(u) + dz(u) + div_grad(r, u)"),
+        (
+            round_grid("r theta", [6, 8], [1, "90 deg"], origin={"r": 0.5}),
+            "laplace(u) - flux(0*u, sin(theta)*u)",
+        ),
+    ],
+)
+def test_a_wall_around_an_axis_stops_the_whole_flux(grid: Section, text: str) -> None:
+    problem = equation(grid, text, "1 + r", {"*": STOP}, dt=2.0**-12)
+    volume = volumes(problem)
+    kept_of = float((volume * rate(problem)).sum() / np.abs(volume * rate(problem)).sum())
+    assert abs(kept_of) < 1e-9
+    if "r" in grid["axes"] and len(grid["axes"]) == 1 and "graded" not in grid:
+        found = end_of(grid, text, "1", {"*": STOP}, scheme="implicit", dt=0.5, t_end=5)
+        assert (volume * found).sum() == pytest.approx(volume.sum(), rel=1e-9)
+        assert found.argmax() == found.size - 1
+
+
+def test_walls_that_stop_no_more_than_slopes_are_insulated() -> None:
+    grid = round_grid("r theta", [6, 8], [1, "90 deg"], origin={"r": 0.5})
+    text, begin = "laplace(u) + div_grad(u, u)", "1 + 0.3*cos(theta)*r"
+    found = [rate(equation(grid, text, begin, {"*": it}, dt=2.0**-12)) for it in (STOP, slope(0.0))]
+    np.testing.assert_allclose(*found, atol=1e-8)
+
+
+@pytest.mark.parametrize("text", ["laplace(u) + dr(u)", "laplace(u) + advect(1, 0, u)"])
+def test_a_slope_along_r_is_no_flow_that_a_wall_could_stop(text: str) -> None:
+    grid = round_grid("r z", [6, 8], [1, 1])
+    with pytest.raises(ConfigError, match=r"around an axis flux"):
+        equation(grid, text, "1 + z", {"r+": STOP, "z-": slope(0), "z+": slope(0)})
+    if "dr" in text:
+        equation(grid, text, "1 + z", {"r+": slope(0), "z-": STOP, "z+": STOP})

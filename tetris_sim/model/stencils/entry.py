@@ -17,6 +17,7 @@ from tetris_sim.model.stencil import Offset, Stencil, scale
 
 Weights = Mapping[Offset, Fraction]
 Number = int | Fraction
+Row = Mapping[int, Fraction]  # of a condition on a face: factors of derivatives by their order
 
 
 def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
@@ -59,6 +60,49 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
         before = distances
 
     return line(nodes, rows[derivative])
+
+
+@functools.cache
+def _inverse(
+    rows: tuple[tuple[tuple[int, Fraction], ...], ...], points: int
+) -> list[list[Fraction]]:
+    """From conditions and points to the coefficients of the polynomial."""
+    n = len(rows) + points
+    matrix: list[list[Fraction]] = []
+    for row in rows:
+        values = dict(row)
+        matrix.append([math.factorial(k) * values.get(k, Fraction(0)) for k in range(n)])
+    matrix += [[Fraction(2 * m + 1, 2) ** k for k in range(n)] for m in range(points)]
+
+    # Gauss and Jordan, in fractions: the weights of a mirror come out exactly.
+    whole = [[*row, *(Fraction(i == j) for j in range(n))] for i, row in enumerate(matrix)]
+    for i in range(n):
+        pivot = next(k for k in range(i, n) if whole[k][i] != 0)
+        whole[i], whole[pivot] = whole[pivot], whole[i]
+        whole[i] = [value / whole[i][i] for value in whole[i]]
+        for k in range(n):
+            if k != i and whole[k][i]:
+                factor = whole[k][i]
+                whole[k] = [a - factor * b for a, b in zip(whole[k], whole[i], strict=True)]
+    return [row[n:] for row in whole]
+
+
+def extended(
+    rows: Sequence[Row], points: int, place: Fraction
+) -> tuple[tuple[float, ...], dict[int, float]]:
+    """The weights of conditions on a face, and of the points beside it, of the value at a place
+    counted from the face in spacings.
+
+    >>> extended(({0: Fraction(1)},), 1, Fraction(-1, 2))  # a mirror with its sign changed
+    ((2.0,), {0: -1.0})
+    """
+    inverse = _inverse(tuple(tuple(sorted(row.items())) for row in rows), points)
+    found = [
+        sum((place**k * row[column] for k, row in enumerate(inverse)), Fraction(0))
+        for column in range(len(inverse))
+    ]
+    weights = {number: float(it) for number, it in enumerate(found[len(rows) :]) if it}
+    return tuple(map(float, found[: len(rows)])), weights
 
 
 def line(nodes: Sequence[int], weights: Sequence[Number]) -> Weights:

@@ -10,7 +10,8 @@ couples fields), and two schemes advance coefficients v of all waves, h being th
             (2015) 579), so its error costs nothing: that N begins the next step.
     imex    ARK3(2)4L[2]SA, an additive Runge-Kutta pair of third order with an embedded one of
             second, L-stable in L (C. A. Kennedy, M. H. Carpenter, Appl. Numer. Math. 44 (2003)
-            139).
+            139). How N changes with time alone, from N(u, t) at the start of the substep, is
+            implicit too: what faces are given is as stiff as L, and L answers to it.
 
 With a tolerance, a step of the run is divided into substeps of its length over powers of two, so
 that few sets of coefficients are needed, and what follows depends on the state alone.
@@ -396,6 +397,7 @@ class SplitScheme(abc.ABC):
         reach = star_mean(problem.grid.ndim, splitting.rest.radii)
         rest = replace(problem, equations=splitting.rest, stencil=reach)
         self._rest: Function = arrays.rates(rest)
+        self._changes = any(it.changes for it in splitting.rest.parameters)
         self._coefficients: dict[float, Any] = {}
 
     def begin(self, u: Any, time: float) -> Tried:
@@ -483,13 +485,14 @@ class Imex(SplitScheme):
         linear = [self._full(product(self._matrix, before.v), before.v)]
         slopes, v = [before.slope], before.v
         for stage in range(1, 4):
-            given = before.v
+            given, then = before.v, time + _NODES[stage] * step
             weights = zip(_EXPLICIT[stage], _IMPLICIT[stage], slopes, linear, strict=True)
             for explicit, implicit, slope, part in weights:
                 given = given + step * (explicit * slope + implicit * part)
-            v = xp.stack(product(solved, given))
+            course = self.slope(before.u, then) - before.slope if self._changes else 0.0
+            v = xp.stack(product(solved, given + _GAMMA * step * course))
             linear.append((v - given) / (_GAMMA * step))
-            slopes.append(self.slope(self._modes.backward(v), time + _NODES[stage] * step))
+            slopes.append(self.slope(self._modes.backward(v), then) - course)
 
         # The last stage is the new state but for N, whose weights are others.
         new = v
