@@ -19,6 +19,7 @@ from tetris_sim.apps.pde.faces import (
 )
 from tetris_sim.apps.pde.fluxes import (
     HELD,
+    Space,
     face_sums,
     flow_of,
     is_flux,
@@ -27,8 +28,6 @@ from tetris_sim.apps.pde.fluxes import (
     with_carried,
 )
 from tetris_sim.apps.pde.operators import (
-    Accuracy,
-    Advection,
     area_weight,
     as_plate,
     face_weight,
@@ -67,39 +66,12 @@ from tetris_sim.model.formula import (
     Variable,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES, CARTESIAN, Coordinates
+from tetris_sim.model.grid import AXIS_NAMES
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
 _FARTHEST = 8  # points away that `shift` reads; halos are as wide in every stage
-# Twice the harmonic mean over 2 of what two cells let through; nothing, if one of them does.
 _SMALL = 64  # powers up to it are products
-
-
-@dataclass(frozen=True)
-class Space:
-    """On what grid, and how it is differentiated.
-
-    Attributes:
-        spacing: array order [m].
-        accuracy: order of the operators.
-        advection: how `advect` looks upstream.
-        system: what the axes mean.
-        frozen: whether fluxes are those of waves on a uniform state, for the time step.
-        uneven: letters of the axes whose cells differ in width.
-    """
-
-    spacing: tuple[float, ...]
-    accuracy: Accuracy = 2
-    advection: Advection = "upwind"
-    frozen: bool = False
-    system: Coordinates = CARTESIAN
-    uneven: frozenset[str] = frozenset()
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.spacing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,31 +148,6 @@ class Discretiser:
     def ndim(self) -> int:
         """Number of axes."""
         return self.space.ndim
-
-    @property
-    def accuracy(self) -> int:
-        """Order of the operators."""
-        return self.space.accuracy
-
-    @property
-    def frozen(self) -> bool:
-        """Whether only the time step is asked for."""
-        return self.space.frozen
-
-    @property
-    def upwind(self) -> bool:
-        """Whether `advect` looks upstream."""
-        return self.space.advection == "upwind"
-
-    @property
-    def uneven(self) -> frozenset[str]:
-        """Letters of the axes whose cells differ in width."""
-        return self.space.uneven
-
-    @property
-    def system(self) -> Coordinates:
-        """What the axes mean."""
-        return self.space.system
 
     def is_field(self, name: str) -> bool:
         """Whether a name is that of a field."""
@@ -458,7 +405,7 @@ class Discretiser:
 
             self._inner[node] = f"{self.prefix}{len(self._inner) + 1}"
             # It has faces of its own where those of its fields say enough.
-            if beyond := inner_closures(node, self.closures, self.accuracy):
+            if beyond := inner_closures(node, self.closures, self.space.accuracy):
                 self.closures = {**self.closures, self._inner[node]: beyond}
             self._formulas[self._inner[node]] = level, tree
         return self._inner[node]

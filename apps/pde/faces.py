@@ -21,6 +21,7 @@ from typing import NoReturn, Protocol
 
 from tetris_sim.apps.pde.fluxes import (
     Reader,
+    Space,
     flow_of,
     is_flux,
     only_flowing,
@@ -69,40 +70,26 @@ from tetris_sim.model.formula import (
     Variable,
     walk,
 )
-from tetris_sim.model.grid import AXIS_NAMES, Coordinates, Grid
+from tetris_sim.model.grid import AXIS_NAMES, Grid
 from tetris_sim.model.stencils.entry import Row, extended
 
 Givens = Mapping[tuple[int, int], tuple[Node | None, ...]]  # by axis and side
 
 
 class Discretises(Reader, Protocol):
-    """Also makes sums of formulas."""
+    """Also makes sums of formulas.
+
+    Attributes:
+        space: the grid, and how it is differentiated.
+    """
+
+    space: Space
 
     def terms(self, node: Node, offset: Offset) -> list[Term]:
         """A formula as a sum, at a point beside."""
 
     def read(self, name: str, offset: Offset, without: tuple[int, ...] = ()) -> Node:
         """A field beside the point; within the domain along the axes `without`."""
-
-    @property
-    def accuracy(self) -> int:
-        """Order of the operators."""
-
-    @property
-    def frozen(self) -> bool:
-        """Whether only the time step is asked for."""
-
-    @property
-    def upwind(self) -> bool:
-        """Whether `advect` looks upstream."""
-
-    @property
-    def uneven(self) -> frozenset[str]:
-        """Letters of the axes whose cells differ in width."""
-
-    @property
-    def system(self) -> Coordinates:
-        """What the axes mean."""
 
     def weighed(self, weigh: Callable[..., Node], axis: int, face: int, flow: Node) -> Node:
         """Weigh a flow through the face above (0) or below (-1) a point by the area of the face."""
@@ -210,7 +197,7 @@ def stopped(tree: Node, name: str, walls: Sequence[Wall], by: Discretises) -> li
     flows: dict[int, list[tuple[Node, Node, Node]]] = {}
     for before, part in parts_of(tree, by.hoist):
         # Frozen fluxes are changes already, and only ask for the step.
-        frozen = by.frozen and isinstance(part, Operation) and is_flux(part.name)
+        frozen = by.space.frozen and isinstance(part, Operation) and is_flux(part.name)
         if not has_operators(part) or frozen or made.passes(part):
             terms += scaled(by.terms(part, (0,) * ndim), before)
             continue
@@ -227,16 +214,16 @@ def stopped(tree: Node, name: str, walls: Sequence[Wall], by: Discretises) -> li
             trees = [Operation("multiply", (it[0], it[1 + side])) for it in found]
             total = functools.reduce(lambda a, b: Operation("add", (a, b)), trees)
             flow = by.build(total, (0,) * ndim)
-            for wall in () if by.frozen else walls:
+            for wall in () if by.space.frozen else walls:
                 if (wall.axis, wall.side) == (axis, side):
                     flow = Operation("where", (wall.within(1, by.hoist), Constant(0.0), flow))
             sides.append(flow)
-        letter, curved = AXIS_NAMES[ndim - 1 - axis], by.system.is_curved
+        letter, curved = AXIS_NAMES[ndim - 1 - axis], by.space.system.is_curved
         # Around an axis it crosses the exact area of the face.
         if curved:
             sides = [by.weighed(area_weight, axis, k - 1, it) for k, it in enumerate(sides)]
         change: Node = Operation("subtract", (sides[1], sides[0]))
-        if letter in by.uneven and not curved:
+        if letter in by.space.uneven and not curved:
             width = by.build(of_cell(letter, "width"), (0,) * ndim)
             change = Operation("multiply", (width, change))
         terms.append(Term(per_spacing((letter,)), change))
@@ -259,10 +246,10 @@ class _Flows:
 
     def passes(self, part: Node) -> bool:
         """Whether a part is no divergence because its axes are round, and meets no wall."""
-        if not self.by.system.is_curved or not isinstance(part, Operation):
+        if not self.by.space.system.is_curved or not isinstance(part, Operation):
             return False
         # Slopes along r and angles are divergences where the areas of faces are equal, not here.
-        names = self.by.system.axes
+        names = self.by.space.system.axes
         slope = by_letters(part, AXIS_NAMES[: len(names)], names)
         along = {it for it in names if it in part.name} if slope is not None else {*names}
         if not along - {"z"} or (slope is None and part.name != "advect"):
@@ -281,8 +268,8 @@ class _Flows:
         letter = AXIS_NAMES[ndim - 1 - axis]
         if not isinstance(part, Operation) or part.name in OPERATIONS:
             self._refuse()
-        if self.by.system.is_curved:
-            part = by_letters(part, AXIS_NAMES[:ndim], self.by.system.axes) or part
+        if self.by.space.system.is_curved:
+            part = by_letters(part, AXIS_NAMES[:ndim], self.by.space.system.axes) or part
         name, _, option = part.name.partition("(")
         of = part.arguments[0]
 
@@ -295,7 +282,7 @@ class _Flows:
             return self._slope(inner, axis, face)
         if name == "div_grad":
             mean, harmonic = self._mean(of, axis, face), option == "mean=harmonic)"
-            share = share_at_face(letter, face, self.by.uneven)
+            share = share_at_face(letter, face, self.by.space.uneven)
             if harmonic or share is not None:
                 ends = [self._at(of, axis, face + j) for j in (0, 1)]
                 mean = mean_at_face((ends[0], ends[1]), share, harmonic=harmonic)
@@ -376,7 +363,7 @@ class _Flows:
                 "flow, which a face of type no_flux could stop; write flux(v*c, c) for advect(v, c)"
             )
             raise ConfigError(msg)
-        if not self.by.upwind:
+        if self.by.space.advection == "central":
             return Operation("multiply", (speed, self._mean(of, axis, face)))
         ends = {k: self._at(of, axis, face + j) for j, k in enumerate("ab")}
         return formula("max(v, 0)*a + min(v, 0)*b", v=speed, **ends)
@@ -394,9 +381,9 @@ class _Flows:
         near, far = "(b - a)/h", "(27*(b - a) - (d - c))/(24*h)"
         h: Node = Variable(spacing_name(letter))
         # Along an angle it is one by the length of the arc.
-        if self.by.system.axes[self.walls[0].ndim - 1 - axis] == "theta":
+        if self.by.space.system.axes[self.walls[0].ndim - 1 - axis] == "theta":
             h = times(h, Variable("r"))
-        if letter not in self.by.uneven:
+        if letter not in self.by.space.uneven:
             return self._staggered(of, axis, face, near, far, h=h)
         g = of_cell(letter, "+" if face == 0 else "-")
         return self._staggered(of, axis, face, "g*(b - a)/h", "", h=h, g=g)
@@ -409,11 +396,11 @@ class _Flows:
         """A slope or mean at a face; beside walls of the second order, which reads no ghost."""
         ends = {k: self._at(of, axis, face + j) for k, j in (("a", 0), ("b", 1))}
         first = formula(near, **ends, **more)
-        if self.by.accuracy == 2:
+        if self.by.space.accuracy == 2:
             return first
         ends |= {k: self._at(of, axis, face + j) for k, j in (("c", -1), ("d", 2))}
         found = formula(far, **ends, **more)
-        for wall in () if self.by.frozen else self.walls:
+        for wall in () if self.by.space.frozen else self.walls:
             if wall.axis == axis:
                 layers = 1 - face if wall.side == 0 else 2 + face
                 inside = self.by.hold(wall.within(layers, self.by.hoist))

@@ -20,7 +20,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tetris_sim.apps.pde.simplify import (
     ONE,
@@ -45,7 +45,10 @@ from tetris_sim.model.formula import (
     Variable,
     walk,
 )
+from tetris_sim.model.grid import CARTESIAN, Coordinates
 
+Advection = Literal["upwind", "central"]
+Accuracy = Literal[2, 4]
 LIMITERS = ("none", "minmod", "van_leer", "superbee", "weno5")
 HELD = ".held"  # after a name: its value, of which no derivative is taken
 # How many times shorter than with the first order a step has to be: extrapolations with slopes of
@@ -88,6 +91,32 @@ def face_sums(accuracy: int) -> tuple[Mapping[int, Fraction], Mapping[int, Fract
 def per_spacing(axes: Sequence[str]) -> Node:
     """One over the product of the spacings along some axes."""
     return over(ONE, times(*(Variable(spacing_name(axis)) for axis in axes)))
+
+
+@dataclass(frozen=True)
+class Space:
+    """On what grid, and how it is differentiated.
+
+    Attributes:
+        spacing: array order [m].
+        accuracy: order of the operators.
+        advection: how `advect` looks upstream.
+        system: what the axes mean.
+        frozen: whether fluxes are those of waves on a uniform state, for the time step.
+        uneven: letters of the axes whose cells differ in width.
+    """
+
+    spacing: tuple[float, ...]
+    accuracy: Accuracy = 2
+    advection: Advection = "upwind"
+    frozen: bool = False
+    system: Coordinates = CARTESIAN
+    uneven: frozenset[str] = frozenset()
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.spacing)
 
 
 class Reader(Protocol):

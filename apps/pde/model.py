@@ -34,7 +34,6 @@ from tetris_sim.apps.pde.additions import (
 )
 from tetris_sim.apps.pde.build import assemble_equations, error_of_a_step
 from tetris_sim.apps.pde.complex import IMAGINARY, PARTS, UNIT, Pair, Part, in_parts
-from tetris_sim.apps.pde.discretise import Space
 from tetris_sim.apps.pde.fields import (
     FieldSection,
     NamedFields,
@@ -49,7 +48,7 @@ from tetris_sim.apps.pde.fields import (
     part_of_face,
     resting,
 )
-from tetris_sim.apps.pde.fluxes import carried_by_themselves
+from tetris_sim.apps.pde.fluxes import Accuracy, Advection, Space, carried_by_themselves
 from tetris_sim.apps.pde.language import (
     FileConstant,
     Language,
@@ -61,8 +60,6 @@ from tetris_sim.apps.pde.language import (
     with_definitions,
 )
 from tetris_sim.apps.pde.operators import (
-    Accuracy,
-    Advection,
     cell_mistakes,
     cell_numbers,
     on_wide_cells,

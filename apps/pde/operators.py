@@ -13,13 +13,14 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde.fluxes import (
     LIMITERS,
+    Accuracy,
+    Advection,
     Reader,
     is_flux,
     limiter_of,
@@ -60,8 +61,6 @@ from tetris_sim.support.wording import listed
 # the spacings before them (`linear`). `advect` and `grad_squared` are written with those
 # (`rewritten`).
 
-Advection = Literal["upwind", "central"]
-Accuracy = Literal[2, 4]
 Sums = list[tuple[Node, Mapping[Offset, Weight]]]  # a scalar before each
 _PAIRS = ("xy", "xz", "yz")
 _FLUXES = ("flux", "div")
@@ -218,7 +217,7 @@ def _slope(axis: str, is_arc: bool, of: tuple[Node, ...]) -> Node:
     return formula("slope/r", slope=slope, r=Variable("r")) if is_arc else slope
 
 
-def by_letters(node: Operation, axes: Sequence[str], names: Sequence[str]) -> Node | None:
+def by_letters(node: Operation, axes: Sequence[str], names: Sequence[str]) -> Operation | None:
     """A derivative along r, theta and z as one along x, y and z; None for anything else."""
     word = node.name.removeprefix("d").removeprefix("_")
     letters = dict(zip(names, axes, strict=False))

@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tetris_sim.apps.pde.discretise import Discretised, Discretiser, Space
+from tetris_sim.apps.pde.discretise import Discretised, Discretiser
 from tetris_sim.apps.pde.faces import (
     Closure,
     Givens,
@@ -34,7 +34,7 @@ from tetris_sim.apps.pde.faces import (
     walls_of,
 )
 from tetris_sim.apps.pde.fields import Drive
-from tetris_sim.apps.pde.fluxes import limited_in
+from tetris_sim.apps.pde.fluxes import limited_in, Space
 from tetris_sim.apps.pde.simplify import (
     DT,
     ONE,
