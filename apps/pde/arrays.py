@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.pde.build import assemble_equations
 from tetris_sim.apps.pde.complex import as_text
+from tetris_sim.apps.pde.fluxes import Accuracy, Advection, Space
 from tetris_sim.apps.pde.language import (
     Language,
     constraint_in,
@@ -19,7 +20,6 @@ from tetris_sim.apps.pde.language import (
     read_constants,
 )
 from tetris_sim.apps.pde.model import variable
-from tetris_sim.apps.pde.fluxes import Accuracy, Advection, Space
 from tetris_sim.apps.pde.parts import Parts
 from tetris_sim.apps.pde.runge_kutta import PAIRS
 from tetris_sim.apps.pde.schemes import Scheme, System, simplest_scheme, velocity_of

@@ -34,7 +34,7 @@ from tetris_sim.apps.pde.faces import (
     walls_of,
 )
 from tetris_sim.apps.pde.fields import Drive
-from tetris_sim.apps.pde.fluxes import limited_in, Space
+from tetris_sim.apps.pde.fluxes import Space, limited_in
 from tetris_sim.apps.pde.simplify import (
     DT,
     ONE,
