@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,14 @@ from tetris_sim.apps.pde.parts import (
     with_constraints,
     with_wholes,
 )
-from tetris_sim.apps.pde.runge_kutta import MOST_STAGES, PAIRS, make_pair, make_rkl2
+from tetris_sim.apps.pde.runge_kutta import (
+    MOST_STAGES,
+    PAIRS,
+    Array,
+    Rate,
+    make_pair,
+    make_rkl2,
+)
 from tetris_sim.apps.pde.schemes import (
     Scheme,
     SchemeStages,
@@ -40,14 +48,16 @@ from tetris_sim.apps.time_functions import TIME, names_in
 from tetris_sim.config.sections.schema import SPLIT, TimeSection
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.model import reference
+from tetris_sim.model.boundary import Neumann, NoFlux, Periodic
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.equations import Equations, Offset, as_tap
+from tetris_sim.model.equations import Equations, Offset, Rates, as_tap
 from tetris_sim.model.formula import Node
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction
 from tetris_sim.model.slab import Slab
 from tetris_sim.model.stencil import Stencil
 from tetris_sim.solvers.balance import why_not as why_no_balance
+from tetris_sim.solvers.spectral.exponential import ArrayRates
 
 # Equations that are one linear step of one field with numbers that never change, as a stencil.
 #
@@ -138,6 +148,7 @@ def _plus(a: _Sum, b: _Sum) -> _Sum:
 
 
 _AUTOMATIC_STAGES = 8  # of rkl2
+_FOLLOWED_WHOLE = 1 << 12  # points: of smaller grids all are followed to what they become
 _TRIED = 1 / 16  # of the first substep, in which methods are tried on random data
 
 
@@ -301,11 +312,31 @@ def _limits(
 ) -> StepLimits:
     # Of a step that is given, by the user or by the run that goes on, only `given` is asked for.
     horizon = time.t_end if time.t_end is not None else 0.0
+    small = math.prod(parts.grid.shape) <= _FOLLOWED_WHOLE and not parts.system.wholes
     return find_limits(
         *(parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon),
         stages,
         follows=dt is None and time.dt in (None, "auto"),
+        whole=functools.partial(_whole, parts) if small and _gives(parts) else None,
     )
+
+
+def _gives(parts: Parts) -> bool:
+    """Whether faces give values that fields do not have."""
+    every = {face for it in parts.boundaries.values() for pair in it.faces for face in pair}
+    resting = all(isinstance(it, Periodic) or it in (Neumann(), NoFlux()) for it in every)
+    return not resting or bool(parts.system.drives or parts.system.closures)
+
+
+def _whole(parts: Parts) -> tuple[Rate, Array]:
+    """The right-hand sides of all points with their faces, by NumPy, and the state at time 0."""
+    system = parts.system.quietened()
+    made = make_rates(system, nothing_yet(system))
+    values = parts.values(1.0)
+    rates = Rates("etdrk4", 1.0, False, lambda moment: made.hoist.numbers(values, moment))
+    equations = replace(make_equations(parts, made, 1.0), rates=rates)
+    problem = problem_of(parts, equations, (1.0, 0), math.inf)
+    return ArrayRates(problem), np.asarray(parts.initial(Slab.whole(parts.grid)), np.float64)
 
 
 def _choose(

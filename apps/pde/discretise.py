@@ -7,10 +7,14 @@ computed at all points before, on a level of its own.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Literal
+
+import numpy as np
 
 from tetris_sim.apps.pde.faces import (
     Closure,
@@ -67,6 +71,7 @@ from tetris_sim.model.formula import (
     walk,
 )
 from tetris_sim.model.grid import AXIS_NAMES
+from tetris_sim.model.stencils.entry import central, extended
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
@@ -548,3 +553,45 @@ def inner_closures(
             closure = replace(it, rows=rows, given=(None,) * len(rows), points=points)
             found[it.wall.axis, it.wall.side] = closure
     return tuple(found.values())
+
+
+# Ghosts that follow from several points make the largest eigenvalue of an operator larger.
+
+
+def stiffening(closures: Mapping[str, Sequence[Closure]], accuracy: Literal[2, 4]) -> float:
+    """By how much the largest eigenvalue of an operator exceeds that without faces."""
+    kinds = {
+        (tuple(tuple(sorted(row.items())) for row in it.rows), it.points)
+        for every in closures.values()
+        for it in every
+        if it.mirror is None
+    }
+    return max((_stiffer(*kind, accuracy) for kind in kinds), default=1.0)
+
+
+@functools.cache
+def _stiffer(
+    rows: tuple[tuple[tuple[int, Fraction], ...], ...], points: int, accuracy: Literal[2, 4]
+) -> float:
+    """The same for one kind of face, by the operator of the order that its conditions are for."""
+    second = central(2, accuracy)
+    reach = max(abs(shift) for (shift,) in second)
+    weights = np.array([float(second[(k,)]) for k in range(-reach, reach + 1)])
+    if len(rows) == 2:
+        weights = np.convolve(weights, weights)
+    radius, n = len(weights) // 2, 24
+
+    # A line of points is enough, with both ends alike: the eigenvectors that matter live at one.
+    matrix = np.zeros((n, n))
+    for i in range(n):
+        for shift, weight in zip(range(-radius, radius + 1), weights, strict=True):
+            k = i + shift
+            if 0 <= k < n:
+                matrix[i, k] += weight
+                continue
+            ghost = -k if k < 0 else k - n + 1
+            _, beside = extended([dict(row) for row in rows], points, Fraction(1 - 2 * ghost, 2))
+            for number, share in beside.items():
+                matrix[i, number if k < 0 else n - 1 - number] += weight * share
+    waves = np.abs(np.fft.fft(np.pad(weights, (0, 64)))).max()
+    return max(1.0, float(np.abs(np.linalg.eigvals(matrix)).max() / waves))

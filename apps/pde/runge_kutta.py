@@ -295,8 +295,15 @@ def tolerance_mistakes(time: TimeSection, scheme: Scheme) -> Iterator[tuple[KeyP
 # say how long steps may be, and a step can be tried on the same points.
 
 Array = npt.NDArray[Any]
+Rate = Callable[[Array, float], Array]  # right-hand sides of a state and a time [s]
+SETTLED = 0.95  # of a limit: one of later states that has become no shorter
 _FOLLOWED_POINTS = 1 << 11  # of the initial state, where waves grow
 _MOST_FOLLOWED = 1500  # steps
+_MOST_CARRIED = 1 << 9  # steps of what only sources and faces change
+_LOOSE = 1e-2  # errors of a step of these, of the size of a field
+_END = 1e-4  # of a step that becomes shorter: less than that is no step but a field without bound
+_POWERS = 24
+_LEFT = 0.1  # of the range of a field, or of its size: what is farther has left it
 _TRIES, _SHORTER, _OVERSHOT = 8, 0.95, 2.5  # of a step that is tried
 _NOISE = 2e-3  # of the largest range of a field, added to what is followed
 _ROUGH = 0.02  # of the size of a field, of a zigzag from point to point
@@ -325,10 +332,8 @@ class SampledRates:
     parameters: Sequence[Parameter]
     taps: tuple[str, ...]
 
-    def stepping(self, box: Ranges) -> Callable[[Array, float, float, bool], Array]:
-        """A function that makes one step in a box, continued periodically: of a state, its time,
-        the length of the step, and whether by euler.
-        """
+    def within(self, box: Ranges) -> Rate:
+        """The right-hand sides in a box, continued periodically."""
         shape = tuple(high - low for low, high in box)
         taps = [(text, *as_tap(text)) for text in self.taps]  # type: ignore[misc]
         radii = [max([0, *(abs(it[axis]) for *_, it in taps)]) for axis in range(len(box))]
@@ -376,6 +381,14 @@ class SampledRates:
                 rates = evaluate_each(self.formulas.values(), given)
             return np.stack([np.broadcast_to(it, length).take(inside) for it in rates])
 
+        return rate
+
+    def stepping(self, box: Ranges) -> Callable[[Array, float, float, bool], Array]:
+        """A function that makes one step in a box: of a state, its time, the length of the step,
+        and whether by euler.
+        """
+        rate = self.within(box)
+
         def step(state: Array, time: float, dt: float, simple: bool) -> Array:
             a = rate(state, time)
             if simple:
@@ -387,6 +400,87 @@ class SampledRates:
             )
 
         return step
+
+
+def falls_to(
+    rate: Rate,
+    state: Array,
+    horizon: float,
+    first: float,
+    limit_at: Callable[[Array, float], float],
+) -> float:
+    """The shortest of the stable steps of the states that one goes through [s].
+
+    They are followed by Bogacki and Shampine's pair, whose errors keep its steps stable. Where the
+    step still becomes shorter after as many steps as are looked at, it is taken to go on so.
+
+    Args:
+        rate: the right-hand sides.
+        state: (n_fields, n0, ...).
+        horizon: until when; unknown if it is 0 [s].
+        first: the stable step at the beginning [s].
+        limit_at: the stable step at a state and a time.
+    """
+    until, time = horizon if horizon > 0 else math.inf, 0.0
+    first = min(first, limit_at(state, time))
+    dt = first / 2
+    axes = tuple(range(1, state.ndim))
+    low, high = state.min(axis=axes), state.max(axis=axes)
+    shortest, slope = first, rate(state, 0.0)
+    looks = [(0.0, first)]
+    for number in range(1, _MOST_CARRIED + 1):
+        dt = min(dt, until - time)
+        with np.errstate(all="ignore"):
+            b = rate(state + dt / 2 * slope, time + dt / 2)
+            c = rate(state + 3 / 4 * dt * b, time + 3 / 4 * dt)
+            new = state + dt / 9 * (2 * slope + 3 * b + 4 * c)
+            d = rate(new, time + dt)
+            errors = np.abs(dt * (5 / 72 * slope - b / 12 - c / 9 + d / 8)).max(axis=axes)
+            sizes = np.maximum(np.abs(state).max(axis=axes), np.abs(new).max(axis=axes))
+            worst = float((errors / (_LOOSE * sizes + np.finfo(float).tiny)).max())
+        # NaN is not less than anything.
+        if worst <= 1:
+            state, time, slope = new, time + dt, d
+        dt *= min(4.0, max(0.2, 0.9 * max(worst, 1e-9) ** (-1 / 3))) if worst < math.inf else 0.2
+
+        # After 8, 16, 32, ... steps, where a field has left the values that were looked at.
+        ends = time >= until or number == _MOST_CARRIED
+        if ends or (number >= 8 and number & (number - 1) == 0):
+            margin = _LEFT * np.maximum(high - low, np.maximum(abs(low), abs(high)))
+            least, most = state.min(axis=axes), state.max(axis=axes)
+            if (least < low - margin).any() or (most > high + margin).any():
+                low, high = np.minimum(low, least), np.maximum(high, most)
+                shortest = min(shortest, limit_at(state, time))
+            looks.append((time, shortest))
+            if time >= until or shortest <= 0:
+                return shortest
+
+    # Farther it goes on as a power of time, which sources that do not change make it.
+    then, before = looks[-2]
+    if math.isinf(until) or not 0 < then < time:
+        return shortest if shortest >= SETTLED * before else shortest / 2
+    power = math.log(shortest / before) / math.log(time / then)
+    farther = (until / time) ** power
+    return shortest * (farther if farther > _END else 0.5)
+
+
+def loudness(rate: Rate, state: Array, time: float) -> float:
+    """About the largest magnitude of an eigenvalue of the Jacobian of right-hand sides [1/s], by
+    powers of it, which differences give; a little less than that.
+    """
+    axes = tuple(range(1, state.ndim))
+    sizes = np.abs(state).max(axis=axes, keepdims=True)
+    nudge = 1e-6 * np.where(sizes > 0, sizes, max(sizes.max(), 1e-3))
+    begin, found = rate(state, time), []
+    way = nudge * np.random.default_rng(3).choice((-1.0, 1.0), state.shape)
+    for _ in range(_POWERS):
+        with np.errstate(all="ignore"):
+            change = rate(state + way, time) - begin
+            found.append(float(np.linalg.norm(change / nudge) / np.linalg.norm(way / nudge)))
+        if not 0 < found[-1] < math.inf:
+            return 0.0
+        way = change * (np.linalg.norm(way / nudge) / np.linalg.norm(change / nudge))
+    return float(np.exp(np.mean(np.log(found[-_POWERS // 3 :]))))
 
 
 class Followed:

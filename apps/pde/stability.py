@@ -19,22 +19,25 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial import read_boxes, sampled_boxes
-from tetris_sim.apps.pde.faces import Closure
-from tetris_sim.apps.pde.fluxes import HELD
+from tetris_sim.apps.pde.discretise import stiffening
+from tetris_sim.apps.pde.fluxes import HELD, limited_in
 from tetris_sim.apps.pde.runge_kutta import (
     MOST_STAGES,
+    SETTLED,
     Followed,
+    Rate,
     SampledRates,
     factor,
+    falls_to,
+    loudness,
     middle,
 )
 from tetris_sim.apps.pde.schemes import Scheme, System, discretised, velocity_of
@@ -42,10 +45,10 @@ from tetris_sim.apps.pde.simplify import combine
 from tetris_sim.model.equations import as_tap
 from tetris_sim.model.formula import Node, Variable, evaluate, walk
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.linearisation import bends
 from tetris_sim.model.problem import InitialField
 from tetris_sim.model.program import structure_of
 from tetris_sim.model.slab import Ranges
-from tetris_sim.model.stencils.entry import central, extended
 
 Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely
@@ -66,7 +69,6 @@ _FOLLOWED = 1e-4  # of 1/|z|: in such steps a wave grows by less than 1e-3 in a 
 _DIFFERENCES = 1e-7  # what derivatives by differences may be off: a step at the limit is stable
 _HALVINGS = 60
 _RISE = {"rk4": 2.0, "ssprk3": 2.0}  # exponent of what may grow in a step; of others 1
-_SETTLED = 0.95  # of the limit of earlier states: that of later ones has become no shorter
 _LARGEST = 1e150  # of a symbol whose eigenvalues can be computed
 _LONGEST_GROWTH = 8.0  # a wave that grows by more in a step, e^8, is no part of any answer
 
@@ -78,10 +80,12 @@ class StepLimits:
     Attributes:
         given: at the initial state; what is longer is refused.
         automatic: at all mixtures of its values too.
+        grows: whether some wave grows, so that it was followed.
     """
 
     given: float
     automatic: float
+    grows: bool = False
 
 
 def find_limits(
@@ -94,6 +98,7 @@ def find_limits(
     stages: int = MOST_STAGES,
     *,
     follows: bool = False,
+    whole: Callable[[], tuple[Rate, Array]] | None = None,
 ) -> StepLimits:
     """The largest stable time steps.
 
@@ -106,6 +111,8 @@ def find_limits(
         horizon: until when numbers that change with time are looked at [s].
         stages: of rkl2.
         follows: whether to find out, for the automatic step, what grows to which size.
+        whole: makes the right-hand sides of a small grid to which faces give values, and the state
+            at time 0; None to follow a part of it.
     """
     samples = _Samples(system, grid, values, initial, horizon)
     # Faces make the fastest waves faster, and no wave grow.
@@ -116,7 +123,27 @@ def find_limits(
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.clear()
         _FOUND[key] = _find(samples, scheme, horizon, stages, stiffer, follows=follows)
-    return _FOUND[key]
+    found = _FOUND[key]
+    # What no wave makes grow, sources and faces may still carry to where steps are shorter.
+    known = not samples.drifts or (found.grows and whole is None)
+    if not follows or known or not 0 < found.automatic < math.inf:
+        return found
+
+    rate, state, box = samples.followable(whole)
+    limited = any(map(limited_in, system.right_sides.values()))
+
+    def limit_at(state: Array, time: float) -> float:
+        here = samples.at(state, box)
+        spectrum = stiffer * here.eigenvalues(scheme, mixed=samples.carries)
+        own = longest_step(spectrum, scheme, stages, lasts=True)
+        # A point beside a face may answer faster to its ghost than any wave does.
+        waves = np.abs(spectrum).max(initial=0.0)
+        fastest = 0.0 if limited else loudness(rate, state, time)
+        # Symbols of leapfrog are of second order.
+        share = (math.sqrt(waves) if scheme == "leapfrog" else waves) / max(fastest, 1e-300)
+        return own * min(1.0, share)
+
+    return replace(found, automatic=falls_to(rate, state, horizon, found.automatic, limit_at))
 
 
 _FOUND: dict[str, StepLimits] = {}
@@ -155,15 +182,15 @@ def _find(
     careful = min(longest_step(mixed, scheme, stages, lasts=True), 1 / fastest) / 2
     # What is shorter still is no step that could be divided.
     if not follows or samples.changes or careful < _SHORTEST:
-        return StepLimits(given, min(automatic / 2, 1 / fastest))
+        return StepLimits(given, min(automatic / 2, 1 / fastest), grows=True)
     rise = _RISE.get(scheme, 1.0)
     limits, followed = [], samples.follow(careful, scheme, horizon)
     for states in followed.spans:
         seen = stiffer * samples.with_states(states, followed.box).eigenvalues(scheme, mixed=False)
         limits.append(min(longest_step(seen, scheme, stages, lasts=True), rise / seen.real.max()))
-    if limits and limits[-1] >= _SETTLED * limits[0]:
-        return StepLimits(given, followed.tried(limits[-1]))
-    return StepLimits(given, min([automatic / 2, 1 / fastest, *limits]))
+    if limits and limits[-1] >= SETTLED * limits[0]:
+        return StepLimits(given, followed.tried(limits[-1]), grows=True)
+    return StepLimits(given, min([automatic / 2, 1 / fastest, *limits]), grows=True)
 
 
 def grow_shortest(
@@ -287,7 +314,7 @@ class _Samples:
         self._levels = found.levels
         self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
         self._fields = (*system.right_sides,)
-        self._boxes = sampled_boxes(grid)
+        self._boxes, self._looked_at = sampled_boxes(grid), _POINTS
         self._states = read_boxes(initial, self._boxes, grid)
         self._arrays = self._hoist.arrays(values, grid)
         self._parameters = self._hoist.parameters(values)
@@ -365,16 +392,33 @@ class _Samples:
     def follow(self, dt: float, scheme: Scheme, horizon: float) -> Followed:
         """Follow a part of the initial state to what it becomes; see `Followed`."""
         state, box = middle(self._grid, self._states, self._boxes)
-        rates = SampledRates(
-            self._grid,
-            self._fields,
-            self._levels,
-            self._formulas,
-            self._arrays,
-            self._parameters,
-            tuple(self._taps),
-        )
-        return Followed(rates, state, box, dt, scheme, horizon)
+        return Followed(self._rates(), state, box, dt, scheme, horizon)
+
+    def _rates(self) -> SampledRates:
+        of_grid = self._grid, self._fields, self._levels, self._formulas, self._arrays
+        return SampledRates(*of_grid, self._parameters, tuple(self._taps))
+
+    def at(self, state: Array, box: Ranges) -> _Samples:
+        """The same at one other state."""
+        other = copy.copy(self)
+        other._states, other._boxes, other._looked_at = [state], [box], _POINTS // 4
+        return other
+
+    @property
+    def drifts(self) -> bool:
+        """Whether how fast waves are depends on the state, which nothing else gives."""
+        trees = [*self._formulas.values(), *(it for level in self._levels for it in level.values())]
+        moving = {it for it in self._taps if as_tap(it)[0] not in self._arrays}  # type: ignore[index]
+        return not self._given and any(bends(it, moving) for it in trees)
+
+    def followable(
+        self, whole: Callable[[], tuple[Rate, Array]] | None
+    ) -> tuple[Rate, Array, Ranges]:
+        """Right-hand sides and a state of the whole grid or of a part of it, and where that is."""
+        if whole is not None:
+            return *whole(), tuple((0, n) for n in self._grid.shape)
+        state, box = middle(self._grid, self._states, self._boxes)
+        return self._rates().within(box), state, box
 
     def with_states(self, states: Sequence[Array], box: Ranges) -> _Samples:
         """The same with some states in a box besides."""
@@ -398,7 +442,7 @@ class _Samples:
         given: dict[str, list[Array]] = {}
 
         # Extreme values, and random points besides.
-        share = max(1, _POINTS // len(self._boxes))
+        share = max(1, self._looked_at // len(self._boxes))
         for box, state in zip(self._boxes, self._states, strict=True):
             shape, flat = state.shape[1:], state.reshape(len(state), -1)
             ends = [*flat.argmin(axis=1), *flat.argmax(axis=1)]
@@ -550,45 +594,3 @@ def _thinned(samples: dict[str, Array], most: int) -> dict[str, Array]:
     n = len(next(iter(samples.values())))
     kept = np.linspace(0, n - 1, min(n, max(most, 1))).astype(int)
     return {name: values[kept] for name, values in samples.items()}
-
-
-# Ghosts that follow from several points make the largest eigenvalue of an operator larger.
-
-
-def stiffening(closures: Mapping[str, Sequence[Closure]], accuracy: Literal[2, 4]) -> float:
-    """By how much the largest eigenvalue of an operator exceeds that without faces."""
-    kinds = {
-        (tuple(tuple(sorted(row.items())) for row in it.rows), it.points)
-        for every in closures.values()
-        for it in every
-        if it.mirror is None
-    }
-    return max((_stiffer(*kind, accuracy) for kind in kinds), default=1.0)
-
-
-@functools.cache
-def _stiffer(
-    rows: tuple[tuple[tuple[int, Fraction], ...], ...], points: int, accuracy: Literal[2, 4]
-) -> float:
-    """The same for one kind of face, by the operator of the order that its conditions are for."""
-    second = central(2, accuracy)
-    reach = max(abs(shift) for (shift,) in second)
-    weights = np.array([float(second[(k,)]) for k in range(-reach, reach + 1)])
-    if len(rows) == 2:
-        weights = np.convolve(weights, weights)
-    radius, n = len(weights) // 2, 24
-
-    # A line of points is enough, with both ends alike: the eigenvectors that matter live at one.
-    matrix = np.zeros((n, n))
-    for i in range(n):
-        for shift, weight in zip(range(-radius, radius + 1), weights, strict=True):
-            k = i + shift
-            if 0 <= k < n:
-                matrix[i, k] += weight
-                continue
-            ghost = -k if k < 0 else k - n + 1
-            _, beside = extended([dict(row) for row in rows], points, Fraction(1 - 2 * ghost, 2))
-            for number, share in beside.items():
-                matrix[i, number if k < 0 else n - 1 - number] += weight * share
-    waves = np.abs(np.fft.fft(np.pad(weights, (0, 64)))).max()
-    return max(1.0, float(np.abs(np.linalg.eigvals(matrix)).max() / waves))

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from tests.support.pde_cases import config, field
-from tetris_sim import Periodic, solve_pde
+from tetris_sim import Periodic, run, solve_pde
 from tetris_sim.apps.initial import block_shape, read_boxes, sampled_boxes
 from tetris_sim.apps.pde import stability
 from tetris_sim.config import make_config
 from tetris_sim.errors import UnstableStepError
 from tetris_sim.model import reference
+from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import Grid
+from tetris_sim.model.linearisation import bends
 from tetris_sim.model.slab import Slab
 
 SHAPES = [(40, 648, 64), (1024, 1024, 1024), (3000, 3000), (1_100_000,), (300, 5, 1000)]
@@ -219,3 +221,68 @@ def test_limits_are_kept_for_what_is_the_same_and_for_nothing_else(
     for count, other in enumerate(others, 2):
         assert found(*other) == count
     assert found("laplace(u) - u**3", wave, auto, shape=(40, 40)) == len(others) + 2
+
+
+def end(fields: dict[str, Any], scheme: str, t_end: float, **more: Any) -> tuple[float, float]:
+    """The largest value of the first field at the end, by automatic steps, and their length."""
+    sections: dict[str, Any] = {
+        "grid": {"shape": [64], "size": [32], "origin": {"x": -16}},
+        "model": {"type": "pde", "fields": fields},
+        "boundaries": {"*": {"type": "neumann"}},
+        "time": {"scheme": scheme, "t_end": t_end},
+        "compute": {"devices": ["cpu"], "tuning_budget": 0, "threads": 1},
+    }
+    result = run(sections | more, progress=False)
+    return float(np.abs(result.field(next(iter(fields)))).max()), result.config.build().dt
+
+
+def start(text: str, value: float | str, **more: Any) -> dict[str, Any]:
+    return {"equation": text, "initial": {"type": "expression", "expression": str(value)}} | more
+
+
+SHALLOW = {
+    "h": start("-flux(q, h, abs(q/h) + sqrt(h))", "1 if x < 0 else 0.2"),
+    "q": start("-flux(q**2/h + h**2/2, q, abs(q/h) + sqrt(h))", 0),
+}
+HOT = {"x-": {"type": "dirichlet", "value": 2}, "x+": {"type": "neumann"}}
+WARMING = {"x-": {"type": "dirichlet", "value": "0.1 + 0.1*t"}, "x+": {"type": "neumann"}}
+
+
+@pytest.mark.parametrize("scheme", ["euler", "rk4"])
+@pytest.mark.parametrize(
+    ("fields", "t_end", "faces", "largest"),
+    [
+        # Water at rest is slower than what runs out of a broken dam.
+        (SHALLOW, 8.0, {}, 1.0),
+        # Nothing grows by itself, but sources carry fields to where they diffuse faster.
+        ({"u": start("laplace(u**2) + 1", "1 + 0.01*cos(pi*x/16)")}, 8.0, {}, 9.0),
+        ({"u": start("-flux(u**2/2) + 0.5*sin(pi*x/16)", 0.1)}, 30.0, {}, 3.0),
+        # So do faces, and the point beside one answers faster to its ghost than any wave does.
+        ({"u": start("laplace(u**3)", 0.1)}, 20.0, HOT, 2.0),
+        ({"u": start("laplace(u**3)", 0.1)}, 20.0, WARMING, 2.1),
+        ({"u": start("-flux(u**2/2)", 0.1)}, 20.0, HOT, 2.0),
+        # A source that begins later, and one that moves.
+        ({"u": start("laplace(u**2) + where(t > 4, 1, 0)", 0.1)}, 12.0, {}, 8.1),
+    ],
+)
+def test_an_automatic_step_is_that_of_what_becomes_of_the_state(
+    fields: dict[str, Any], t_end: float, faces: dict[str, Any], largest: float, scheme: str
+) -> None:
+    found, _ = end(fields, scheme, t_end, **({"boundaries": faces} if faces else {}))
+    assert 0.85 * largest < found < 1.1 * largest
+
+
+def test_what_stays_where_it_is_keeps_its_step() -> None:
+    fields = {"u": start("laplace(u**2)", "1 + 0.5*cos(pi*x/16)")}
+    _, dt = end(fields, "euler", 5.0)
+    # The largest coefficient is 3, on a spacing of a half; steps divide the time evenly.
+    assert 0.95 < dt / (0.9 * 0.25 / (2 * 3)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "curved"),
+    [("k*u - 2*v + u/k", False), ("u*v", True), ("k/u", True), ("sqrt(u)", True), ("k*k", False)],
+)
+def test_formulas_that_bend(text: str, curved: bool) -> None:
+    tree = compile_expression(text, ["k", "u", "v"]).tree
+    assert bends(tree, {"u", "v"}) is curved

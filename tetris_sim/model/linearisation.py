@@ -25,6 +25,7 @@ from tetris_sim.model.formula import (
     Node,
     Operation,
     Variable,
+    walk,
 )
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.program import CONSTANT, INPUT, Instruction, Programs
@@ -565,3 +566,24 @@ def even_taps(taps: Taps, ends: tuple[Ends | None, ...]) -> Taps:
 
 def _of_box(values: Numbers) -> Callable[[Ranges], Numbers]:
     return lambda box: values[tuple(slice(low, high) for low, high in box)]
+
+
+def bends(tree: Node, names: Collection[str]) -> bool:
+    """Whether a formula is anything but a sum of some inputs with factors of others.
+
+    >>> u, k = Variable("u"), Variable("k")
+    >>> [bends(Operation("multiply", (it, u)), {"u"}) for it in (k, u)]
+    [False, True]
+    """
+    if isinstance(tree, Constant | Variable):
+        return False
+    of = tree.arguments if isinstance(tree, Operation) else tree.operands
+    read = [any(getattr(part, "name", None) in names for part in walk(it)) for it in of]
+    match tree:
+        case Operation("add" | "subtract" | "positive" | "negative"):
+            return any(bends(it, names) for it in of)
+        case Operation("multiply"):
+            return all(read) or any(bends(it, names) for it in of)
+        case Operation("divide"):
+            return read[1] or bends(of[0], names)
+    return any(read)
