@@ -163,8 +163,8 @@ def condition_of(boundaries: Mapping[str, FaceCondition], name: str) -> tuple[st
     key = find_face(boundaries, name)
     if key is None:
         msg = (
-            f"boundaries: nothing is said about the face {name}; name it, its axis `{name[:-1]}`, "
-            "or `*` for the rest"
+            f"boundaries: no condition is given for the face {name}; name it, its axis "
+            f"`{name[:-1]}`, or `*` for the rest"
         )
         raise ConfigError(msg)
     return key, boundaries[key]

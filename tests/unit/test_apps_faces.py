@@ -88,7 +88,7 @@ def test_heat_through_a_face_needs_the_conductivity() -> None:
 
 
 def test_a_face_of_which_nothing_is_said_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"nothing is said about the face y-"):
+    with pytest.raises(ConfigError, match=r"no condition is given for the face y-"):
         make_boundary(sections(x=fixed(0), y_high=fixed(0)), 2, conductivity=None)
 
 

@@ -137,7 +137,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         ("  x-", "  x-: {type: periodic}", "c.yaml:6:3: boundaries.x-: x- and x+ are joined if periodic, so both or "
          "neither must be; write x: {type: periodic} for both"),
         ('  "*"', "  y: {type: neumann}",
-         "c.yaml:4:1: boundaries: nothing is said about x+; name each face, its axis, or '*' for the rest"),
+         "c.yaml:4:1: boundaries: no condition is given for x+; name each face, its axis, or '*' for the rest"),
         ("initial", "initial: {type: gaussian, amplitude: 1, sigma: 2 mm, center: [3 mm]}",
          "c.yaml:3:54: initial.center: a list of 1 was found; the grid has 2 axes (x and y), so list 2 coordinates"),
         ("initial", "initial: {type: gaussian, amplitude: 1, sigma: 2 mm, center: [3 mm, 13 mm]}",

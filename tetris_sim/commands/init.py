@@ -1,4 +1,4 @@
-"""What to start from: `init` writes a commented configuration, and `materials` lists the built-in
+"""Starting points: `init` writes a commented configuration, and `materials` lists the built-in
 materials, their properties and where the numbers come from.
 """
 

@@ -1,5 +1,5 @@
-"""What can be said of a configuration before a run: `validate` finds its mistakes and says what it
-asks for; `preview` draws what it describes.
+"""Looks at a configuration before a run: `validate` finds its mistakes and sums up what it asks
+for; `preview` draws what it describes.
 """
 
 from __future__ import annotations

@@ -298,8 +298,8 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
         yield Finding(
             ("boundaries",),
             (
-                f"nothing is said about {listed(missing, 'and')}; name each face, its axis, or '*' "
-                "for the rest"
+                f"no condition is given for {listed(missing, 'and')}; name each face, its axis, or "
+                "'*' for the rest"
             ),
         )
 
