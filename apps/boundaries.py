@@ -422,3 +422,38 @@ def outside(given: Correlation, temperatures: Mapping[str, Numbers]) -> list[str
             f"{math.ceil(span[0])} to {math.floor(span[1])} degC; its ends are taken beyond"
         )
     return told
+
+
+# Flows inside of tubes and channels, by numbers of one moment (`heat/streams.py`).
+
+LAMINAR_BELOW = 2300.0  # Re
+_IN_TUBES = {
+    "tube": _FORCED["tube"],
+    # F. W. Dittus, L. M. K. Boelter, 1930: (8.60), for what is heated.
+    "dittus-boelter": "0.023*re**0.8*pr**0.4",
+}
+
+
+def tube_properties(fluid: str, ambient: float) -> dict[str, float]:
+    """Return the conductivity k [W/(m K)] and the Prandtl number pr of a fluid at some degC."""
+    found = properties(fluid).at(Constant(ambient + _ZERO))
+    return {name: float(evaluate(found[name], {})) for name in ("k", "pr")}
+
+
+def nusselt_in_tube(correlation: str, re: float, pr: float, laminar: float) -> float:
+    """Return the Nusselt number of a flow in a tube.
+
+    >>> [round(nusselt_in_tube("tube", re, 5.83, 3.66), 1) for re in (1000.0, 1e4)]
+    [3.7, 79.3]
+
+    Args:
+        correlation: for flows that are not laminar, `tube` or `dittus-boelter`.
+        re: Reynolds number.
+        pr: Prandtl number.
+        laminar: what it is of laminar ones.
+    """
+    if re < LAMINAR_BELOW:
+        return laminar
+    at: dict[str, Node] = {"re": Constant(re), "pr": Constant(pr)}
+    tree = formula(_IN_TUBES[correlation], f=formula(_FRICTION, **at), **at)
+    return float(evaluate(tree, {}))

@@ -28,7 +28,6 @@ from tetris_sim.apps.heat.lumps import (
     lumps_in,
     make_network,
     read_lumps,
-    read_streams,
     still_fluids,
     warm_fluids,
 )
@@ -36,6 +35,7 @@ from tetris_sim.apps.heat.motion import carried_flows, parts_of
 from tetris_sim.apps.heat.rules import Heating, make_source_rule, read_source
 from tetris_sim.apps.heat.sections import RegionSection, Substance
 from tetris_sim.apps.heat.sources import BeamSource, VolumeSource
+from tetris_sim.apps.heat.streams import read_streams
 from tetris_sim.apps.heat.survey import (
     GridScan,
     Openness,
@@ -525,7 +525,7 @@ def _look(question: _Question, mistakes: dict[str, str]) -> Body:
     network = make_network(sections, lumps, joules, times) if lumps else None
     fluids = warm_fluids(model, walls, joules, times)
     rates = body.conduction().rates(1.0, tuple((0, n) for n in grid.shape))
-    streams = read_streams(model, walls, rates, joules, times)
+    streams, network = read_streams(model, walls, network, rates, joules, times)
     decided = [signal for pair in (network.signals if network else ()) for signal in pair]
     return replace(
         body,

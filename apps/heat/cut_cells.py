@@ -543,17 +543,15 @@ class BodyWalls:
                 lengths.append(length)
         return np.array(cells), np.array(middles), np.array(lengths)
 
-    def wetted(self, cells: Mask, middles: Numbers, h: float) -> tuple[Places, Places, Numbers]:
-        """Return of the walls of a void: the nearest of some points, the cell behind the wall, and
-        what passes [W/K].
-        """
+    def wetted(self, cells: Mask, middles: Numbers) -> tuple[Places, Walls]:
+        """Return the walls of a void, and of each the nearest of some points."""
         from scipy.spatial import cKDTree
 
         at = self.between(self.solid, cells)
         index = np.unravel_index(at.beyond, self.grid.shape)
         places = [self.grid.positions(axis, it) for axis, it in enumerate(index)]
         nearest = cKDTree(middles).query(np.stack(places, axis=-1))[1]
-        return np.asarray(nearest, np.int64), at.cell, at.conductance(h)
+        return np.asarray(nearest, np.int64), at
 
     def _walls(self, places: Places, beyond: Places, axis: int, area: Numbers) -> Walls:
         flat, there = (

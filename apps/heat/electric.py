@@ -32,11 +32,12 @@ from tetris_sim.config.sections.quantities import (
 from tetris_sim.config.sections.varying import SURFACE, ByTemperature, TemperatureTable, Varying
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.model.conduction import Numbers
-from tetris_sim.model.exchange import Heated, Span, warmth
+from tetris_sim.model.exchange import Heated
 from tetris_sim.model.formula import ExpressionError, compile_expression, evaluate
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import Slopes
 from tetris_sim.model.step_control import Signal
+from tetris_sim.model.streams import Span, warmth
 from tetris_sim.solvers.elliptic import ResistorNetwork, ResistorState
 from tetris_sim.support.wording import listed, suggestion
 
@@ -197,6 +198,7 @@ class _Law:
         with np.errstate(all="ignore"):
             found = np.asarray(evaluate(tree, {SURFACE: temperatures}), np.float64)
         found = np.broadcast_to(found, temperatures.shape)
+
         wrong = np.isfinite(temperatures) & ~((found > 0) & (found < math.inf))
         if wrong.any():
             first = int(np.argmax(wrong))

@@ -12,12 +12,13 @@ lump over it, so what a lump gives is what the field gets, to rounding.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import model_validator
 
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.heat.materials import Capacity, FluidSection
@@ -27,18 +28,15 @@ from tetris_sim.config.sections.quantities import (
     POWER,
     TEMPERATURE,
     HeatTransferCoefficient,
-    Position,
-    PositiveLength,
     Quantity,
     Section,
-    SpecificHeat,
     Temperature,
 )
 from tetris_sim.config.sections.schema import ProbeName
 from tetris_sim.config.sections.varying import Varying, VaryingPower, VaryingSetpoint
 from tetris_sim.errors import ConfigError
 from tetris_sim.model.conduction import Numbers, Parameter
-from tetris_sim.model.exchange import Lump, LumpNetwork, Stream, StreamNetwork
+from tetris_sim.model.exchange import Lump, LumpNetwork
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed, suggestion
 
@@ -108,85 +106,17 @@ class LumpSection(Section):
     """Its temperature when the run begins [degC]."""
     power: VaryingPower = 0.0
     """That heats it [W]; a number, a table over time or a formula of t."""
-    exchanges: Annotated[tuple[ExchangeSection, ...], Field(min_length=1)]
-    """With what it exchanges heat."""
+    exchanges: tuple[ExchangeSection, ...] = ()
+    """With what it exchanges heat; beside that, with streams that pass it."""
 
 
 Lumps = dict[ProbeName, LumpSection]
-MassFlow = Annotated[float, Quantity("a mass flow", "kg/s", ("0.1 kg/s", "5 g/s"), "positive")]
-_SPECIFIC = {"water": 4181.0, "air": 1007.0}  # at 25 degC and 1 atm [J/(kg K)]
-
-
-class InletSection(Section):
-    """Inlet of a stream: the end of another stream, or of several that mix."""
-
-    stream: str | Annotated[tuple[str, ...], Field(min_length=1)]
-    """A name, or several names."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Those of all."""
-        return (self.stream,) if isinstance(self.stream, str) else self.stream
-
-
-def _inlet(value: object) -> str:
-    other = isinstance(value, InletSection) or (isinstance(value, dict) and "stream" in value)
-    return "other" if other else "given"
-
-
-class StreamSection(Section):
-    """A liquid or gas that flows through cells along a path: in a cold plate, a pipe, a channel."""
-
-    path: Annotated[tuple[tuple[Position, ...], ...], Field(min_length=2)]
-    """Points that it flows along, one after the other: [[x, y, z], ...] [m]."""
-    flow: MassFlow
-    """Mass that flows [kg/s], in 2D per metre of depth, in 1D per square metre of cross-section."""
-    inlet: Annotated[
-        Annotated[InletSection, Tag("other")] | Annotated[VaryingSetpoint, Tag("given")],
-        Discriminator(_inlet),
-    ]
-    """The temperature that it begins with [degC], a table over time or a formula of t; or
-    `{stream: NAME}`, or several names that mix.
-    """
-    fluid: Literal["water", "air"] | None = None
-    """The medium that flows; or give its specific heat."""
-    specific_heat: SpecificHeat | None = None
-    """[J/(kg K)]; that of the fluid at 25 degC if not given."""
-    h: HeatTransferCoefficient
-    """Between the walls and what flows [W/(m^2 K)]."""
-    perimeter: PositiveLength | None = None
-    """Of a channel or pipe inside the cells of its path: how much of its cross-section is wall [m],
-    in 2D per metre of depth: 2 for a slit with a wall on either side.
-    """
-    region: str | None = None
-    """Instead: a void of this name, whose walls the stream wets; each belongs to the nearest point
-    of the path.
-    """
-
-    @model_validator(mode="after")
-    def _complete(self) -> StreamSection:
-        if self.fluid is None and self.specific_heat is None:
-            msg = "give what flows (fluid: water, or air), or its specific_heat"
-            raise ValueError(msg)
-        if (self.perimeter is None) == (self.region is None):
-            msg = "give either the perimeter of its channel, or a region, whose walls it wets"
-            raise ValueError(msg)
-        return self
-
-    @property
-    def carries(self) -> float:
-        """Mass flow times specific heat [W/K]."""
-        return self.flow * (self.specific_heat or _SPECIFIC[self.fluid or "water"])
-
-
-StreamSections = dict[ProbeName, StreamSection]
 
 
 def lump_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
     """Yield names of exchanges that are nothing, and what lumps cannot go with, with key paths."""
     # Each finding names the key and says what to write; all are collected, none ends the check.
     yield from _fluid_mistakes(model)
-    yield from _stream_mistakes(model, request)
     if not lumps_in(model):
         return
     regions = {it.name: it for it in model.regions if it.name is not None}
@@ -206,6 +136,12 @@ def lump_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath,
     for name, lump in model.lumps.items():
         if name in request.control:
             yield ("model", "lumps", name), "a controller has this name; choose another one"
+        others = [it.exchanges for key, it in model.lumps.items() if key != name]
+        met = {it.lump for it in itertools.chain(*others)}
+        met |= {it.lump for stream in model.streams.values() for it in stream.through}
+        if not lump.exchanges and name not in met:
+            told = "it exchanges heat with nothing; give it exchanges, or let a stream pass it"
+            yield ("model", "lumps", name, "exchanges"), told
         for number, it in enumerate(lump.exchanges):
             path: KeyPath = ("model", "lumps", name, "exchanges", number)
             for kind, names in known.items():
@@ -245,79 +181,6 @@ def _fluid_mistakes(model: HeatModel) -> Iterator[tuple[KeyPath, str]]:
         elif region.name in names:
             yield (*path, "name"), "something else of one temperature has this name"
         names |= {region.name or ""}
-
-
-def _stream_mistakes(model: HeatModel, request: Request) -> Iterator[tuple[KeyPath, str]]:
-    """Yield paths that lie elsewhere, names that are nothing, and flows from nowhere."""
-    curved, taken = request.grid.system.is_curved, {*lumps_in(model), *request.control}
-    # Streams wet voids, not solids: the wall of a void is where heat passes.
-    voids = {it.name: bool(it.void) for it in model.regions if it.name is not None}
-    streams, feeds = model.streams, dict.fromkeys(model.streams, 0.0)
-    for name, it in streams.items():
-        path: KeyPath = ("model", "streams", name)
-        if name in taken:
-            yield path, "something else of this run has this name; choose another one"
-        if curved and "theta" in request.grid.names:
-            yield (*path, "path"), "streams need straight axes, or r and z without theta"
-        for number, point in enumerate(it.path):
-            if len(point) != request.ndim:
-                told = f"a point of {request.ndim} coordinates is wanted"
-                yield (*path, "path", number), told
-        if it.region is not None and not voids.get(it.region, False):
-            told = (
-                "is no void"
-                if it.region in voids
-                else f"is no region{suggestion(it.region, voids)}"
-            )
-            yield (
-                (*path, "region"),
-                f"{it.region!r} {told}; what a stream wets is a void of this name",
-            )
-        if not isinstance(it.inlet, InletSection):
-            continue
-        unknown = [other for other in it.inlet.names if other not in streams or other == name]
-        if unknown:
-            there = listed([other for other in streams if other != name], "and") or "none"
-            told = f"{unknown[0]!r} is no other stream{suggestion(unknown[0], streams)}"
-            yield (*path, "inlet"), f"{told}; known are {there}"
-            continue
-
-        # Mass is conserved at junctions: a branch may take less than what arrives, never more.
-        comes = sum(streams[other].flow for other in it.inlet.names)
-        if it.flow > comes * (1 + _ROUNDED):
-            told = (
-                f"{it.flow:g} kg/s flow, and {listed(it.inlet.names, 'and')} bring {comes:g} kg/s"
-            )
-            yield (*path, "flow"), f"{told}; let it be as much at most"
-        elif len(it.inlet.names) == 1:
-            feeds[it.inlet.names[0]] += it.flow
-    # The same seen from the stream that is divided: all its branches together.
-    for name, flow in feeds.items():
-        if flow > streams[name].flow * (1 + _ROUNDED):
-            told = (
-                f"its branches take {flow:g} kg/s of {streams[name].flow:g} kg/s; that is too much"
-            )
-            yield ("model", "streams", name, "flow"), told
-    if streams and not downstream(streams):
-        told = "streams feed each other in a ring, and none of them begins; give one a temperature"
-        yield ("model", "streams"), told
-
-
-def downstream(streams: Mapping[str, StreamSection]) -> list[str]:
-    """Return the names of streams, each after those that feed it; nothing if they make a ring."""
-    # Topological order (Kahn's algorithm); what is left over at the end forms a ring.
-    found, left = list[str](), dict(streams)
-    while left:
-        ready = [
-            name
-            for name, it in left.items()
-            if not isinstance(it.inlet, InletSection) or not {*it.inlet.names} & left.keys()
-        ]
-        if not ready:
-            return []
-        found += ready
-        left = {name: it for name, it in left.items() if name not in ready}
-    return found
 
 
 def lumps_in(model: HeatModel) -> dict[str, LumpSection]:
@@ -464,7 +327,7 @@ def warm_fluids(
 
 def _ambient(number: int, fluid: FluidSection, times: Numbers) -> Parameter:
     key = f"model.regions.{number}.fluid.ambient"
-    return _read(fluid.ambient, Varying(TEMPERATURE, ("t",)), key, times)
+    return read_parameter(fluid.ambient, Varying(TEMPERATURE, ("t",)), key, times)
 
 
 def make_network(
@@ -486,7 +349,7 @@ def make_network(
     powers, ambients = list[Parameter](), list[list[tuple[float, Parameter]]]()
     for k, (name, section) in enumerate(sections.items()):
         key = f"model.lumps.{name}"
-        powers.append(_read(section.power, Varying(POWER, ("t",)), f"{key}.power", times))
+        powers.append(read_parameter(section.power, Varying(POWER, ("t",)), f"{key}.power", times))
         ambients.append([])
         for number, it in enumerate(section.exchanges):
             # No resistance here means that the exchange is with cells, which `_exchanged` has
@@ -499,7 +362,7 @@ def make_network(
                 between[other, k] += g
             elif it.ambient is not None:
                 at = f"{key}.exchanges.{number}.ambient"
-                course = _read(it.ambient, Varying(TEMPERATURE, ("t",)), at, times)
+                course = read_parameter(it.ambient, Varying(TEMPERATURE, ("t",)), at, times)
                 ambients[-1].append((g, course))
                 outside[k] += g
 
@@ -509,71 +372,20 @@ def make_network(
     return LumpNetwork(lumps, capacity, between, outside, powers, ambients, joules)
 
 
-def _read(given: Any, kind: Varying, key: str, times: Numbers) -> Parameter:
+def read_parameter(given: Any, kind: Varying, key: str, times: Numbers) -> Parameter:
+    """Return a number that may change with time.
+
+    Args:
+        given: as configured.
+        kind: of number.
+        key: for messages.
+        times: at which it is checked [s].
+
+    Raises:
+        ConfigError: a table cannot be read, or a number is not finite.
+    """
     course: TimeFunction = read_course(given, kind, key)
     check_course(course, times, key)
     if course.value is not None:
         return Parameter("course", np.array([course.value]))
     return Parameter("course", lambda at: course.at(at)[:, None], course.knots)
-
-
-def read_streams(
-    model: HeatModel, walls: BodyWalls, rates: Numbers, joules: float, times: Numbers
-) -> StreamNetwork | None:
-    """Return the streams through a body; None if there are none.
-
-    Args:
-        model: with its regions.
-        walls: of the body.
-        rates: see `StreamNetwork`.
-        joules: see `read_lumps`.
-        times: at which numbers are checked [s].
-
-    Raises:
-        ConfigError: a stream flows outside, or past nothing.
-    """
-    if not model.streams:
-        return None
-    from scipy.sparse import csr_matrix
-
-    # Passages of all streams are numbered in one sequence, upstream before downstream, so that one
-    # sweep along them finds all temperatures.
-    each, given = list[Stream](), list[Parameter]()
-    links, feeds, inlets = list[Any](), list[tuple[int, int, float]](), list[tuple[int, int]]()
-    begin, regions = 0, [it.name for it in model.regions]
-    for name in downstream(model.streams):
-        section, key = model.streams[name], f"model.streams.{name}"
-        cells, middles, lengths = walls.along(section.path, f"{key}.path")
-        n = len(cells)
-        if section.region is None:
-            # A bore inside solid cells: h times wetted wall of each piece of the path.
-            own = np.flatnonzero(walls.solid.reshape(-1)[cells])
-            links.append((own, cells[own], section.h * (section.perimeter or 0.0) * lengths[own]))
-        else:
-            seen = walls.seen(regions.index(section.region))
-            links.append(walls.wetted(seen, middles, section.h))
-        if not links[-1][2].any():
-            msg = f"{key}: it flows past no cell of the body; let its path or its region touch some"
-            raise ConfigError(msg)
-        links[-1] = (links[-1][0] + begin, *links[-1][1:])
-        feeds += [(begin + k, begin + k - 1, 1.0) for k in range(1, n)]
-
-        # What mixes does so by how much heat it carries per degree.
-        if isinstance(section.inlet, InletSection):
-            others = [it for it in each if it.name in section.inlet.names]
-            total = sum(it.carries for it in others)
-            feeds += [(begin, it.passages[1] - 1, it.carries / total) for it in others]
-        else:
-            kind = Varying(TEMPERATURE, ("t",))
-            inlets.append((begin, len(given)))
-            given.append(_read(section.inlet, kind, f"{key}.inlet", times))
-        each.append(Stream(name, (begin, begin + n), section.carries))
-        begin += n
-
-    passage, cell, conductance = (np.concatenate(it) for it in zip(*links, strict=True))
-    rows, columns = np.array([it[:2] for it in feeds], np.int64).reshape(-1, 2).T
-    fed = csr_matrix(([it[2] for it in feeds], (rows, columns)), (begin, begin))
-    opened = np.zeros((begin, len(given)))
-    opened[tuple(np.array(inlets).T)] = 1.0
-    parts = (tuple(each), passage, cell, conductance, fed, opened, tuple(given))
-    return StreamNetwork(*parts, rates, joules)

@@ -31,7 +31,7 @@ from tetris_sim.apps.heat.boundaries import aligned, correlation_notes, going, k
 from tetris_sim.apps.heat.conduction import Body, examine, examine_all
 from tetris_sim.apps.heat.electric import ElectricSection
 from tetris_sim.apps.heat.labels import with_blocks
-from tetris_sim.apps.heat.lumps import Lumps, StreamSections
+from tetris_sim.apps.heat.lumps import Lumps
 from tetris_sim.apps.heat.materials import MATERIALS, ContactSection, make_view, view_around_voids
 from tetris_sim.apps.heat.motion import Velocity, moments_of
 from tetris_sim.apps.heat.moving import Advection, Carrying, carry, set_in_motion
@@ -43,6 +43,7 @@ from tetris_sim.apps.heat.sections import (
     body_problems,
 )
 from tetris_sim.apps.heat.sources import BeamSource, Source
+from tetris_sim.apps.heat.streams import StreamSections
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.stencil import heat_operator
 from tetris_sim.config.sections.quantities import (

@@ -167,6 +167,12 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
             "numbers"
         )
         raise ConfigError(msg)
+    if time.scheme == "steady" and around.streams and around.streams.changes:
+        msg = (
+            "model.streams: a flow changes with time, so nothing stays as it is; give a number, or "
+            "take implicit steps"
+        )
+        raise ConfigError(msg)
     if time.solves and around.network:
         whole: Ranges = tuple((0, n) for n in rest.grid.shape)
         solution = LumpSolution(around.network, rest.body.rates(1.0, whole))
@@ -185,7 +191,9 @@ def set_in_motion(rest: Problem, carrying: Carrying, time: TimeSection) -> Probl
             # What surfaces see of each other, and streams take along, is looked at between stages.
             # A copy first: the exchange is looked at when all points of the state are there.
             before = [Stage({_SEEN: formula("u + 0", u=made.here)})]
-            solve = Elliptic({_RADIATED: _SEEN}, {}, lambda seen, _, __: [around.heat(seen[0])])
+            solve = Elliptic(
+                {_RADIATED: _SEEN}, {}, lambda seen, _, __, span: [around.heat(seen[0], span)]
+            )
             apart = {"elliptic": (solve,), "substeps": made.one_step}
             tree = formula("t + r*q", t=tree, r=made.rate, q=made.array(_RADIATED, made.nothing))
         tree = formula("u + dt*r", u=made.here, dt=Variable("dt"), r=tree)
@@ -468,7 +476,12 @@ class _Terms:
         self._exchange += sum(it.takes for it in around.lumps)
         if streams:
             self._exchange += streams.takes
-            giving += zip(streams.gives, streams.given, strict=True)
+        # Where flows change, or lumps are solved for, what lumps give by way of streams is looked
+        # at with the rest of what streams do.
+        if streams and not streams.changes:
+            known = [*streams.given, *(mean for mean, _ in streams.passed)]
+            counted = len(streams.given) if around.solution else len(known)
+            giving += [*zip(streams.gives((0.0, 0.0)), known, strict=True)][:counted]
 
         for number, (heat, mean) in enumerate(giving):
             name = f"lump{number}"

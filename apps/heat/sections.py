@@ -30,6 +30,7 @@ from tetris_sim.apps.heat.materials import (
 )
 from tetris_sim.apps.heat.motion import Presence, Velocity, motion_mistakes
 from tetris_sim.apps.heat.sources import BeamSource, Location, VolumeSource
+from tetris_sim.apps.heat.streams import stream_mistakes
 from tetris_sim.config.sections.conditions import DirichletFace, FixedFace, PeriodicFace
 from tetris_sim.config.sections.quantities import (
     CONDUCTIVITY,
@@ -370,6 +371,7 @@ def body_problems(model: HeatModel, request: Request) -> Mistakes:
 
     yield from motion_mistakes(model, request)
     yield from lump_mistakes(model, request)
+    yield from stream_mistakes(model, request)
     yield from enclosure_mistakes(model, request)
     yield from electric_mistakes(model, request)
     yield from _over(model, request)

@@ -366,7 +366,7 @@ def _elliptic_at(parts: Parts, ending: str) -> Elliptic:
     return Elliptic(
         {correction_of(name, ending): residual_of(name, ending) for name in system.elliptic},
         {name: kept_of(name, ending) for name in system.kept},
-        parts.solve,
+        lambda residuals, kept, rounding, _: parts.solve(residuals, kept, rounding),
     )
 
 

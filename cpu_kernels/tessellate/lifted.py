@@ -52,7 +52,7 @@ def _copies() -> ModuleType:
     # Planning asks layouts for their size and needs no compiler.
     from tetris_sim.cpu_kernels.compiled.generate import copied_module
 
-    return copied_module("tessellate/lifting.py")
+    return copied_module("tessellate/recording.py")
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,19 @@
-"""Compiled search for equal records, and for blocks of a row that need only one (`conducting.py`).
+"""Compiled passes over lifted rows (`lifted.py`): copies between them and boxes of points as users
+know them, and the search for equal records and for blocks that need only one (`conducting.py`).
 
-Idea    A record is compared with the last one that had its hash: bodies repeat themselves near by,
+Idea    Copies go lane by lane: the side of the box is read in order, the lifted row is written with
+        a stride and stays in a cache until all its lanes are there. They are called from all
+        threads, each with planes of its own.
+        A record is compared with the last one that had its hash: bodies repeat themselves near by,
         and a table that forgets is as large as it ever gets. Two numbers for equal records cost
         memory, never the answer.
-Layout  values: (slots, planes, rows, points), points of a row from one before the first to one
-        behind the last; ids: (planes, rows, points), or no planes where no patterns are wanted.
-        records and patterns have room for whatever is found. numbers: one per vector of the padded
-        state; `first` is the vector before the first one of the first row.
-Test    tests/kernels/test_tessellate_conduction.py
+Layout  Of copies, values: (fields, planes, rows, points); flat: lifted rows; `first` is the element
+        of vector 0 of the first row. Of records, values: (slots, planes, rows, points), points of a
+        row from one before the first to one behind the last; ids: (planes, rows, points), or no
+        planes where no patterns are wanted. records and patterns have room for whatever is found.
+        numbers: one per vector of the padded state; `first` is the vector before the first one of
+        the first row.
+Test    tests/kernels/test_lifted.py, tests/kernels/test_tessellate_conduction.py
 """
 
 from __future__ import annotations
@@ -121,3 +127,34 @@ def tag_blocks(numbers, below, first, count, pitches, block, tags):
                         one = one and numbers[row + p - distance] == number
                 if one:
                     tags[i, j, k] = number
+
+
+@njit(nogil=True, cache=True)
+def lift(values, flat, pitches, first, x, stride, lanes, vectors):
+    """Store a box whose rows begin at point x; a point that belongs to two lanes is stored in
+    both.
+    """
+    n = values.shape[3]
+    for field in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            for j in range(values.shape[2]):
+                row = first + field * pitches[0] + i * pitches[1] + j * pitches[2]
+                for lane in range(lanes):
+                    begin = lane * stride
+                    for p in range(max(0, x - begin), min(vectors, x + n - begin)):
+                        flat[row + p * lanes + lane] = values[field, i, j, begin + p - x]
+
+
+@njit(nogil=True, cache=True)
+def unlift(flat, pitches, first, x, stride, lanes, values):
+    """Read a box whose rows begin at point x."""
+    n = values.shape[3]
+    for field in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            for j in range(values.shape[2]):
+                row = first + field * pitches[0] + i * pitches[1] + j * pitches[2]
+                for lane in range(lanes):
+                    begin = lane * stride
+                    end = x + n if lane == lanes - 1 else min(begin + stride, x + n)
+                    for point in range(max(begin, x), end):
+                        values[field, i, j, point - x] = flat[row + (point - begin) * lanes + lane]

@@ -480,7 +480,11 @@ def reduced(
 
 
 def solve_constraints(
-    workers: Sequence[Worker], ranks: Communicator, elliptic: Elliptic, problem: Problem
+    workers: Sequence[Worker],
+    ranks: Communicator,
+    elliptic: Elliptic,
+    problem: Problem,
+    span: tuple[float, float],
 ) -> None:
     """Solve for fields and give the corrections to the workers; every rank solves on the whole
     grid, so the bits are the same for any division of it.
@@ -490,6 +494,7 @@ def solve_constraints(
         ranks: who takes part.
         elliptic: what is solved for.
         problem: that is advanced.
+        span: begin and end of the substep [s].
 
     Raises:
         NumericsError: there is no solution, as all ranks find.
@@ -504,7 +509,7 @@ def solve_constraints(
 
     n = len(elliptic.residuals)
     kept = dict(zip(elliptic.kept, arrays[n:], strict=True))
-    found = elliptic.solve(arrays[:n], kept, float(np.finfo(problem.dtype).eps))
+    found = elliptic.solve(arrays[:n], kept, float(np.finfo(problem.dtype).eps), span)
     for name, values in zip(elliptic.residuals, found, strict=True):
         for stepper in steppers:
             stepper.give(name, values)

@@ -111,13 +111,16 @@ class Elliptic:
         residuals: names of the arrays of F at the guesses, by the coefficient that takes what is to
             be subtracted from a guess.
         kept: by field, the name of an array of what it is at that moment.
-        solve: from arrays of the whole grid, residuals and then those of `kept` by field, and the
-            relative rounding error of their type, to the corrections.
+        solve: from arrays of the whole grid, residuals and then those of `kept` by field, the
+            relative rounding error of their type, and begin and end of the substep [s], to the
+            corrections.
     """
 
     residuals: Mapping[str, str]
     kept: Mapping[str, str]
-    solve: Callable[[Sequence[Numbers], Mapping[str, Numbers], float], Sequence[Numbers]]
+    solve: Callable[
+        [Sequence[Numbers], Mapping[str, Numbers], float, tuple[float, float]], Sequence[Numbers]
+    ]
 
     @property
     def read(self) -> tuple[str, ...]:

@@ -3,7 +3,8 @@ temperature, streams along paths, and heat that is given.
 
 All of it is linear in temperatures. What cells take per degree of their own, and what known
 temperatures give them, are coefficients of the equations of the body; what a stream brings from
-cell to cell is looked at between steps, as the radiation of enclosures is (`radiation.py`).
+cell to cell (`streams.py`) is looked at between steps, as the radiation of enclosures is
+(`radiation.py`).
 """
 
 from __future__ import annotations
@@ -11,26 +12,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers, Parameter
 from tetris_sim.model.radiation import Enclosures, Slopes
 from tetris_sim.model.slab import Ranges
 from tetris_sim.model.step_control import Signal
-
-Places = npt.NDArray[np.int64]
-Span = tuple[float, float]  # begin and end [s]
-
-
-def warmth(of: Signal | Parameter, span: Span) -> float:
-    """Return a temperature over a span of time [degC]: what was decided for it, or its mean."""
-    if isinstance(of, Signal):
-        return float(of.at(np.array(span[0])))
-    return float(of.during(*span)[0])
+from tetris_sim.model.streams import Span, StreamNetwork, warmth
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +70,7 @@ class LumpNetwork:
         powers: of each.
         ambients: surroundings of each with their conductances [W/K].
         joules: what an exchange of `lumps` is in watts.
+        streams: that pass lumps.
     """
 
     lumps: tuple[Lump, ...]
@@ -89,6 +80,7 @@ class LumpNetwork:
     powers: Sequence[Parameter]
     ambients: Sequence[Sequence[tuple[float, Parameter]]]
     joules: float
+    streams: StreamNetwork | None = None
 
     @property
     def signals(self) -> tuple[tuple[Signal, Signal], ...]:
@@ -105,6 +97,9 @@ class LumpNetwork:
     def box(self) -> Ranges:
         """The smallest box of cells that lumps exchange heat with."""
         any_cell = functools.reduce(np.logical_or, [it.gives > 0 for it in self.lumps])
+        # By way of streams lumps see cells anywhere.
+        if self.streams:
+            return tuple((0, n) for n in any_cell.shape)
         spans = []
         for axis in range(any_cell.ndim):
             others = tuple(k for k in range(any_cell.ndim) if k != axis)
@@ -112,12 +107,15 @@ class LumpNetwork:
             spans.append((int(at[0]), int(at[-1]) + 1) if len(at) else (0, 1))
         return tuple(spans)
 
-    def seen(self, state: Numbers) -> Numbers:
-        """Return what lumps see of the cells of `box`: conductances times temperatures [W]."""
+    def seen(self, state: Numbers, span: Span) -> Numbers:
+        """Return what lumps see of the cells of `box` in a span of time: conductances times
+        temperatures [W].
+        """
         here = tuple(slice(*span) for span in self.box)
         gives = [it.gives[here] for it in self.lumps]
         found = [np.where(it > 0, it * state, 0.0).sum() for it in gives]
-        return self.joules * np.array(found)
+        direct = self.joules * np.array(found)
+        return direct + self.streams.seen(state, span) if self.streams else direct
 
     def advance(
         self, temperatures: Numbers, seen: Numbers, begin: float, end: float
@@ -131,7 +129,7 @@ class LumpNetwork:
             end: time [s].
         """
         dt = end - begin
-        exact, first, second = self._propagator(dt)
+        exact, first, second = self._propagator(dt, self.matrix((begin, end)))
         rate = (seen + self.drive((begin, end))) / self.capacity
         new = exact @ temperatures + first @ rate
         mean = (first @ temperatures + second @ rate) / dt
@@ -142,7 +140,7 @@ class LumpNetwork:
         found = np.zeros(len(self.lumps))
         for k, (power, around) in enumerate(zip(self.powers, self.ambients, strict=True)):
             found[k] = power.during(*span)[0] + sum(g * it.during(*span)[0] for g, it in around)
-        return found
+        return found + self.streams.drive(span) if self.streams else found
 
     @property
     def changes(self) -> bool:
@@ -150,12 +148,22 @@ class LumpNetwork:
         around = (it for pairs in self.ambients for _, it in pairs)
         return any(it.changes for it in (*self.powers, *around))
 
-    @functools.cached_property
-    def matrix(self) -> Numbers:
-        """Power that lumps receive per degree of each other, and of themselves, (n, n) [W/K]."""
-        return np.asarray(self.between - np.diag(self.between.sum(axis=1) + self.outside))
+    def matrix(self, span: Span) -> Numbers:
+        """Return the power that lumps receive per degree of each other, and of themselves, in a
+        span of time, (n, n) [W/K].
+        """
+        direct = np.asarray(self.between - np.diag(self.between.sum(axis=1) + self.outside))
+        return direct + self.streams.between(span) if self.streams else direct
 
-    def _propagator(self, dt: float) -> tuple[Numbers, Numbers, Numbers]:
+    def gives(self, span: Span) -> list[Numbers]:
+        """Return what cells get per degree of each lump, directly and by way of streams."""
+        direct = [it.gives for it in self.lumps]
+        if not self.streams:
+            return direct
+        carried = self.streams.gives(span)[len(self.streams.given) :]
+        return [a + b for a, b in zip(direct, carried, strict=True)]
+
+    def _propagator(self, dt: float, matrix: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Return the exponential of the network over a step, its integral, and the integral of
         that: the blocks of one exponential (C. F. Van Loan, IEEE Trans. Autom. Control 23 (1978)
         395).
@@ -165,7 +173,7 @@ class LumpNetwork:
         n = len(self.lumps)
         whole, one = np.zeros((3 * n, 3 * n)), np.eye(n)
         # In units of the step, so that all blocks have the same size.
-        whole[:n, :n] = self.matrix / self.capacity[:, None] * dt
+        whole[:n, :n] = matrix / self.capacity[:, None] * dt
         whole[:n, n : 2 * n] = whole[n : 2 * n, 2 * n :] = one
         found = expm(whole)[:n]
         return found[:, :n], found[:, n : 2 * n] * dt, found[:, 2 * n :] * dt * dt
@@ -196,12 +204,13 @@ class LumpSolution:
         """Say what stage is to be solved: its length [s], how warm lumps begin and at what time
         their powers and surroundings are taken.
         """
-        self._tau, self._drive = tau, self.network.drive((time, time))
+        self._at, self._tau = (time, time), tau
+        self._drive, self._between = self.network.drive(self._at), self.network.matrix(self._at)
         self._given = self.network.capacity * begins + tau * self._drive
-        self._matrix = np.diag(self.network.capacity) - tau * self.network.matrix
+        self._matrix = np.diag(self.network.capacity) - tau * self._between
 
     def _seen(self, state: Numbers) -> Numbers:
-        return self.network.seen(state[tuple(slice(*span) for span in self.network.box)])
+        return self.network.seen(state[tuple(slice(*it) for it in self.network.box)], self._at)
 
     def temperatures(self, state: Numbers) -> Numbers:
         """Return those of lumps beside a state at the end of the stage [degC]."""
@@ -210,7 +219,7 @@ class LumpSolution:
 
     def slope(self, state: Numbers, temperatures: Numbers) -> Numbers:
         """Return how fast lumps of some temperatures become warmer beside a state [K/s]."""
-        heat = self.network.matrix @ temperatures + self._drive + self._seen(state)
+        heat = self._between @ temperatures + self._drive + self._seen(state)
         return np.asarray(heat / self.network.capacity)
 
     def unbalanced(self, state: Numbers, temperatures: Numbers) -> float:
@@ -226,20 +235,25 @@ class LumpSolution:
 
     def heat(self, state: Numbers) -> Numbers:
         """Return what lumps give to each cell of a state, of its shape, in the units of `Lump`."""
-        warm = zip(self.network.lumps, self.temperatures(state), strict=True)
-        return np.asarray(sum(it.gives * t for it, t in warm), np.float64)
+        warm = zip(self.network.gives(self._at), self.temperatures(state), strict=True)
+        return np.asarray(sum(gives * t for gives, t in warm), np.float64)
 
     def slopes(self, state: Numbers) -> Slopes:
         """Return the derivatives of the rates that `heat` makes by the temperatures of cells."""
         from scipy.sparse import csr_matrix
 
         del state  # all is linear
-        gives = np.stack([it.gives.reshape(-1) for it in self.network.lumps])
+        gives = np.stack([it.reshape(-1) for it in self.network.gives(self._at)])
+        # Streams carry heat one way: what a lump gets from a cell is not what it gives to it.
+        sees, streams = gives, self.network.streams
+        if streams:
+            direct = np.stack([it.gives.reshape(-1) for it in self.network.lumps])
+            sees = direct + streams.sees(self._at).toarray() / self.network.joules
         inverse = np.asarray(np.linalg.inv(self._matrix), np.float64)
         middle = self._tau * self.network.joules * inverse
         heated = self.rates.reshape(-1) * gives
-        own = np.einsum("ic,ij,jc->c", heated, middle, gives)
-        return Slopes(csr_matrix(heated).T.tocsr(), middle, csr_matrix(gives), own)
+        own = np.einsum("ic,ij,jc->c", heated, middle, sees)
+        return Slopes(csr_matrix(heated).T.tocsr(), middle, csr_matrix(sees), own)
 
     def at(self, time: float) -> Numbers:
         """Return the temperatures of lumps at a time that was reached [degC]."""
@@ -309,186 +323,6 @@ class CurrentHeat(Protocol):
         """Go on as what `remembered` returned."""
 
 
-_MOST_PASSAGES = 4000  # whose slopes are solved for
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """A liquid or gas that flows along a path.
-
-    Attributes:
-        name: of the configuration.
-        passages: the numbers of its first passage and of the one after its last.
-        carries: mass flow times specific heat [W/K].
-    """
-
-    name: str
-    passages: tuple[int, int]
-    carries: float
-
-
-@dataclass(frozen=True, eq=False)
-class StreamNetwork:
-    """Streams through a body, which take no time to flow: each passage of a cell begins as warm as
-    the one before ends.
-
-    With the conductances k to the walls of a passage, their mean temperature w weighted by k, and
-    n = sum of k / carries, a stream leaves it with
-
-        t_out = w + (t_in - w) exp(-n),     and is     w + (t_in - w) (1 - exp(-n)) / n
-
-    warm in the mean: this t is what each wall exchanges k (t - T) with, so that walls get what the
-    stream loses. In the temperatures of walls and inlets all of it is linear, and no weight is
-    below 0.
-
-    Attributes:
-        each: of them, upstream ones before those that they feed.
-        passage: of each wall, (n_walls,).
-        cell: flat number of the cell behind each wall, (n_walls,).
-        conductance: between the centre of the cell and the stream, (n_walls,) [W/K].
-        feeds: sparse, (n, n): how much of the end of each passage is in the begin of another one.
-        inlets: (n, n_inlets): how much of each inlet is in the begin of a passage.
-        given: temperatures of inlets [degC].
-        rates: of a cell: degrees per second that a heat of 1 changes it by, of the grid's shape.
-        joules: what a heat of a cell is in watts.
-    """
-
-    each: tuple[Stream, ...]
-    passage: Places
-    cell: Places
-    conductance: Numbers
-    feeds: Any
-    inlets: Numbers
-    given: tuple[Signal | Parameter, ...]
-    rates: Numbers
-    joules: float
-
-    @functools.cached_property
-    def _shapes(self) -> tuple[Numbers, Numbers, Numbers]:
-        """By passage: (conductance, exp(-n), (1 - exp(-n)) / n)."""
-        n = self.feeds.shape[0]
-        total = np.bincount(self.passage, self.conductance, n)
-        carries = np.empty(n)
-        for it in self.each:
-            carries[slice(*it.passages)] = it.carries
-        units = total / carries
-        # What exchanges nothing keeps its temperature.
-        mean = np.where(units > 0, -np.expm1(-units) / np.where(units > 0, units, 1.0), 1.0)
-        return np.asarray(total, np.float64), np.asarray(np.exp(-units)), np.asarray(mean)
-
-    @functools.cached_property
-    def _march(self) -> Any:
-        """Solves for the temperatures with which passages begin."""
-        from scipy.sparse import diags, identity
-        from scipy.sparse.linalg import splu
-
-        _, left, _ = self._shapes
-        matrix = (identity(len(left)) - self.feeds @ diags(left)).tocsc()
-        # Passages are numbered downstream, so that the matrix is triangular.
-        return splu(matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Say how much each stream exchanges."""
-        total, *_ = self._shapes
-        return tuple(
-            f"{it.name} passes {it.passages[1] - it.passages[0]:,} cells with "
-            f"{total[slice(*it.passages)].sum() / it.carries:.3g} transfer units (NTU)"
-            for it in self.each
-        )
-
-    def _walls(self, state: Numbers) -> Numbers:
-        """The mean temperatures of the walls of passages; of one without walls 0."""
-        total, *_ = self._shapes
-        values = self.conductance * np.asarray(state, np.float64).reshape(-1)[self.cell]
-        found = np.bincount(self.passage, values, len(total))
-        return np.asarray(found / np.where(total > 0, total, 1.0))
-
-    def begins(self, walls: Numbers, inlets: Numbers) -> Numbers:
-        """Return with what temperatures passages begin [degC].
-
-        Args:
-            walls: mean temperatures of theirs, (n, ...).
-            inlets: temperatures, (n_inlets, ...).
-        """
-        _, left, _ = self._shapes
-        warmed = ((1 - left) * walls.T).T
-        return np.asarray(self._march.solve(self.feeds @ warmed + self.inlets @ inlets))
-
-    def _means(self, walls: Numbers, inlets: Numbers) -> Numbers:
-        """The mean temperatures of the stream over passages, likewise."""
-        _, _, share = self._shapes
-        return np.asarray((share * self.begins(walls, inlets).T + (1 - share) * walls.T).T)
-
-    def at_inlets(self, span: Span) -> Numbers:
-        """Return the temperatures of inlets over a span of time [degC]."""
-        return np.array([warmth(it, span) for it in self.given])
-
-    def outlets(self, state: Numbers, span: Span) -> dict[str, float]:
-        """Return the temperature with which each stream ends [degC]."""
-        _, left, _ = self._shapes
-        walls = self._walls(state)
-        ends = walls + (self.begins(walls, self.at_inlets(span)) - walls) * left
-        return {it.name: float(ends[it.passages[1] - 1]) for it in self.each}
-
-    def heats(self, state: Numbers, span: Span) -> dict[str, float]:
-        """Return what each stream gives to all cells of a state, in the units of `takes`."""
-        means = self._means(self._walls(state), self.at_inlets(span))
-        flat = np.asarray(state, np.float64).reshape(-1)
-        given = self.conductance * (means[self.passage] - flat[self.cell]) / self.joules
-        found = np.bincount(self.passage, given, len(means))
-        return {it.name: float(found[slice(*it.passages)].sum()) for it in self.each}
-
-    def _by_cell(self, values: Numbers) -> Numbers:
-        """Sums over the walls of cells, of the shape of the grid, in the units of `takes`."""
-        found = np.bincount(self.cell, values, self.rates.size)
-        return np.asarray(found.reshape(self.rates.shape) / self.joules)
-
-    @functools.cached_property
-    def takes(self) -> Numbers:
-        """Flow from cells to streams per degree of the cells, by cell, in units of `Moving.flows`;
-        a part of it comes back by `heat`.
-        """
-        return self._by_cell(self.conductance)
-
-    @functools.cached_property
-    def gives(self) -> tuple[Numbers, ...]:
-        """Flow to cells per degree of each inlet, by cell."""
-        n, inlets = self.inlets.shape
-        means = self._means(np.zeros((n, inlets)), np.eye(inlets))
-        return tuple(self._by_cell(self.conductance * it[self.passage]) for it in means.T)
-
-    def heat(self, state: Numbers) -> Numbers:
-        """Return what each cell of a state gets back that streams took from cells, of its shape."""
-        walls = self._walls(state)
-        means = self._means(walls, np.zeros(self.inlets.shape[1]))
-        return self._by_cell(self.conductance * means[self.passage])
-
-    def slopes(self, state: Numbers) -> Slopes:
-        """Return the derivatives of the rates that `heat` makes by the temperatures of cells."""
-        from scipy.sparse import csr_matrix
-
-        del state  # all is linear
-        total, *_ = self._shapes
-        n = len(total)
-        if n > _MOST_PASSAGES:
-            msg = (
-                f"streams pass {n:,} cells, and implicit and steady solutions take at most "
-                f"{_MOST_PASSAGES:,}; let cells be larger, or take explicit steps"
-            )
-            raise NumericsError(msg)
-        middle = self._means(np.eye(n), np.zeros((self.inlets.shape[1], n)))
-        heated = self.conductance * self.rates.reshape(-1)[self.cell] / self.joules
-        weights = self.conductance / total[self.passage]
-        shape = (n, self.rates.size)
-        left = csr_matrix((heated, (self.passage, self.cell)), shape).T.tocsr()
-        right = csr_matrix((weights, (self.passage, self.cell)), shape)
-        own = np.bincount(
-            self.cell, heated * weights * np.diag(middle)[self.passage], self.rates.size
-        )
-        return Slopes(left, middle, right, np.asarray(own, np.float64))
-
-
 @dataclass(frozen=True, eq=False)
 class Around:
     """Everything that exchanges heat with the cells of a body beside conduction and motion.
@@ -525,7 +359,7 @@ class Around:
     def takes(self) -> tuple[Numbers, ...]:
         """Greatest flow from cells per degree of their own, in the units of `Moving.flows`."""
         inside = [self.enclosures.takes] if self.enclosures else []
-        inside += [self.streams.takes] if self.streams else []
+        inside += [self.streams.most] if self.streams else []
         return (*(it.takes for it in self.lumps), *inside)
 
     @property
@@ -534,9 +368,14 @@ class Around:
         parts = self.enclosures, self.streams, self.solution, self.currents
         return tuple(it for it in parts if it)
 
-    def heat(self, state: Numbers) -> Numbers:
-        """Return what each cell of a state gets of that, of its shape."""
-        return np.asarray(sum(it.heat(state) for it in self.looked_at), np.float64)
+    def heat(self, state: Numbers, span: Span) -> Numbers:
+        """Return what each cell of a state gets of that over a span of time, of its shape."""
+        solved = self.solution is not None
+        found = (
+            it.heat(state, span, solved=solved) if isinstance(it, StreamNetwork) else it.heat(state)
+            for it in self.looked_at
+        )
+        return np.asarray(sum(found), np.float64)
 
     @property
     def courses(self) -> tuple[Parameter, ...]:
@@ -546,6 +385,7 @@ class Around:
             found += [*self.network.powers]
             found += [it for pairs in self.network.ambients for _, it in pairs]
         found += self.streams.given if self.streams else ()
+        found += [it.flow for it in self.streams.each] if self.streams else []
         return tuple(it for it in found if isinstance(it, Parameter) and it.changes)
 
     @property
@@ -567,7 +407,7 @@ class Around:
         found |= {
             it.name: it.given(state, span, t) for it, t in zip(solved, warm or (), strict=True)
         }
-        found |= self.streams.heats(state, span) if self.streams else {}
+        found |= self.streams.heats(state, span, warm) if self.streams else {}
         heated = (it for it in (self.heated, self.currents) if it)
         return found | {it.name: it.given(state, span) for it in heated}
 
@@ -578,14 +418,22 @@ class Around:
         if not self.looked_at:
             return rates
         of_heat = self.looked_at[0].rates
-        return lambda u, time: rates(u, time) + (self.heat(u[0]) * of_heat)[np.newaxis]
+        return lambda u, time: (
+            rates(u, time) + (self.heat(u[0], (time, time)) * of_heat)[np.newaxis]
+        )
 
-    def slopes(self, state: Numbers) -> Slopes | None:
-        """Return the derivatives of these rates by the temperatures of cells; None for none."""
+    def slopes(self, state: Numbers, time: float) -> Slopes | None:
+        """Return the derivatives of these rates by the temperatures of cells at a time [s]; None
+        for none.
+        """
         from scipy.linalg import block_diag
         from scipy.sparse import hstack, vstack
 
-        found = [it.slopes(state) for it in self.looked_at]
+        span = time, time
+        found = [
+            it.slopes(state, span) if isinstance(it, StreamNetwork) else it.slopes(state)
+            for it in self.looked_at
+        ]
         if len(found) < 2:
             return found[0] if found else None
         left, right = hstack([it.left for it in found]), vstack([it.right for it in found])
@@ -593,7 +441,8 @@ class Around:
         middle = block_diag(*(it.middle for it in found))
         # No more than one part acts by itself.
         acts = next((it.acts for it in found if it.acts), None)
-        return Slopes(left.tocsr(), middle, right.tocsr(), own, acts)
+        diagonal = next((it.diagonal for it in found if it.diagonal is not None), None)
+        return Slopes(left.tocsr(), middle, right.tocsr(), own, acts, diagonal)
 
 
 NOTHING_AROUND = Around()

@@ -261,6 +261,7 @@ class Slopes:
         right: from temperatures of cells to those of patches, sparse (n_patches, n_cells).
         own: about what each cell does to itself, (n_cells,).
         acts: what is added of which only products with temperatures are known.
+        diagonal: what each cell does to itself besides, (n_cells,); a part of `own` too.
     """
 
     left: Any
@@ -268,17 +269,20 @@ class Slopes:
     right: Any
     own: Numbers
     acts: Callable[[Numbers], Numbers] | None = None
+    diagonal: Numbers | None = None
 
     @property
     def matrix(self) -> Any:
-        """The product of the three, sparse."""
-        from scipy.sparse import csr_matrix
+        """The product of the three with the diagonal, sparse."""
+        from scipy.sparse import csr_matrix, diags
 
-        return self.left @ csr_matrix(self.middle) @ self.right
+        product = self.left @ csr_matrix(self.middle) @ self.right
+        return product if self.diagonal is None else product + diags(self.diagonal)
 
     def along(self, v: Numbers) -> Numbers:
         """Return how rates change with temperatures v of all cells."""
         found = np.asarray(self.left @ (self.middle @ (self.right @ v)))
+        found = found if self.diagonal is None else found + self.diagonal * v
         return found if self.acts is None else found + self.acts(v)
 
 

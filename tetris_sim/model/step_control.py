@@ -295,8 +295,9 @@ def _told(
         given = np.asarray(values(times), np.float64).reshape(len(times), -1)
         # What is no number is found where it is read.
         given = np.nan_to_num(given, posinf=0.0, neginf=0.0)
-        parts = (given[1:] + given[:-1]) / 2
-        away = abs(given - given[0])
+        # As differences, so that sums of what stays the same have no rounding errors.
+        given = given - given[0]
+        parts, away = (given[1:] + given[:-1]) / 2, abs(given)
         sums.append((given, _summed(parts), _summed((away[1:] + away[:-1]) / 2), away.max()))
 
     def halve(low: int, high: int) -> list[int]:

@@ -17,10 +17,11 @@ import numpy as np
 from tetris_sim.model import reference
 from tetris_sim.model.boundary import SIDES, Neumann, Side
 from tetris_sim.model.conduction import MIRROR, Numbers, Rule, RuledFace
-from tetris_sim.model.exchange import NOTHING_AROUND, Around, Span, warmth
+from tetris_sim.model.exchange import NOTHING_AROUND, Around
 from tetris_sim.model.formula import evaluate
 from tetris_sim.model.method import Box
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.streams import Span, warmth
 from tetris_sim.outputs.materials import BodyMaterials, plane_blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.regions import blocks, exact_sum
@@ -125,7 +126,7 @@ def said_beside(problem: Problem, state: Numbers | None, time: float) -> list[fl
     around = _around(problem)
     found = [warmth(it.now, (time, time)) for it in around.lumps]
     if around.streams and state is not None:
-        found += around.streams.outlets(state, (time, time)).values()
+        found += around.streams.outlets(state, time).values()
     if around.currents and state is not None:
         found += around.currents.said(state, time)
     return found

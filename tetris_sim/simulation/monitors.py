@@ -401,12 +401,12 @@ class LumpedParts:
         if step > self._step:
             self._step, self._here = step, self._after
         found: list[float] = []
+        begin, end = span = self._problem.time(step), self._problem.time(step + 1)
         fleet.lead(
-            "check", lambda: found.extend(network.seen(fleet.snapshot().box(network.box)[0]))
+            "check", lambda: found.extend(network.seen(fleet.snapshot().box(network.box)[0], span))
         )
         seen = np.array(fleet.ranks.tell(found))
 
-        begin, end = self._problem.time(step), self._problem.time(step + 1)
         self._after, means = network.advance(self._here, seen, begin, end)
         self._is_decided = True
         for (over, now), mean, after in zip(network.signals, means, self._after, strict=True):

@@ -285,7 +285,8 @@ def _substep(fleet: WorkerGroup, time: float, length: float) -> None:
             found |= reduced(fleet.workers, fleet.ranks, equations.reductions, names)
         for elliptic in equations.elliptic:
             if {*elliptic.read} <= {*made}:
-                solve_constraints(fleet.workers, fleet.ranks, elliptic, fleet.problem)
+                span = time, time + length
+                solve_constraints(fleet.workers, fleet.ranks, elliptic, fleet.problem, span)
 
 
 def _peaks(fleet: WorkerGroup) -> npt.NDArray[np.float64]:

@@ -22,10 +22,10 @@ import numpy as np
 from tetris_sim.errors import NumericsError
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.equations import Equations, as_tap
-from tetris_sim.model.exchange import Places
 from tetris_sim.model.formula import Variable, walk
 from tetris_sim.model.linearisation import FaceError, gradients, split
 from tetris_sim.model.problem import Problem
+from tetris_sim.model.streams import Places
 from tetris_sim.solvers.newton import Systems
 from tetris_sim.solvers.spectral.exponential import (
     Matrix,

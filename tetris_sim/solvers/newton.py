@@ -101,7 +101,7 @@ class Systems:
             SolveFailedError: the matrix is singular, or not finite.
         """
         moving = self._problem.moving
-        more = moving.around.slopes(u[0]) if moving else None
+        more = moving.around.slopes(u[0], time) if moving else None
         few = u.size <= _DIRECT or self._problem.grid.ndim == 1
         # What many cells do to many others fills a matrix.
         few = few and (more is None or more.left.nnz * more.right.nnz <= _FILLS)

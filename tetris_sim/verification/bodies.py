@@ -472,3 +472,109 @@ def _check_daily_wave(advance: Advance, dtype: np.dtype[Any]) -> Outcome:
         # A day later it is as it was.
         errors.append(float(np.abs(advance(problem)[0] - wave).max()))
     return refine(errors, sizes, 2)
+
+
+# Streams through cells.
+
+_NTU = "W. M. Kays, A. L. London, Compact Heat Exchangers, 3rd ed. (1984), chapter 2"
+_FOUND, _CLOSED = {"scheme": "steady", "tolerance": 1e-10}, {"type": "neumann"}
+_STREAM_WALL = {"density": 2000.0, "specific_heat": 500.0}
+_WATER_CARRIES = 0.01 * 4181.0  # of 10 g/s of water [W/K]
+
+
+def stream_cases() -> Iterator[Standard]:
+    """Past a wall of one temperature, against another stream, and in a closed loop."""
+    yield _warm_wall()
+    yield _counterflow()
+    yield _cooled_in_a_loop()
+
+
+def _stream(y: float, *, back: bool = False, **changed: Any) -> dict[str, Any]:
+    ends = [[0.0, y], [1.0, y]]
+    water = {"flow": 0.01, "inlet": 20.0, "fluid": "water", "h": 1000.0, "perimeter": 0.04}
+    return {**water, "path": ends[::-1] if back else ends, **changed}
+
+
+def _warm_wall() -> Standard:
+    wall = _STREAM_WALL | {"conductivity": 1e9}
+    sections = {
+        "grid": {"shape": [50, 1], "size": [1.0, 0.01]},
+        "model": {
+            "type": "heat",
+            "materials": {"wall": wall},
+            "regions": [{"material": "wall"}],
+            "streams": {"water": _stream(0.005)},
+        },
+        "boundaries": {"y": {"type": "dirichlet", "value": 80.0}, "x": _CLOSED},
+        "time": _FOUND,
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        outlet = 80 - 60 * math.exp(-1000.0 * 0.04 / _WATER_CARRIES)
+        found = 20 - answer.flows()["water"] / _WATER_CARRIES
+        yield StandardRow("outlet [degC]", outlet, 1e-6, found)
+
+    source = "T_out = T_w - (T_w - T_in) exp(-NTU)"
+    return Standard("stream past a wall of one temperature", source, sections, look)
+
+
+def _counterflow() -> Standard:
+    # Two layers, across which the wall conducts, but not along them.
+    k, n = 50.0, 200
+    wall = {**_STREAM_WALL, "conductivity": {"x": 1e-9, "y": k}}
+    hot = _stream(0.015, back=True, inlet=90.0, flow=0.006)
+    sections = {
+        "grid": {"shape": [n, 2], "size": [1.0, 0.02]},
+        "model": {
+            "type": "heat",
+            "materials": {"wall": wall},
+            "regions": [{"material": "wall"}],
+            "streams": {"cold": _stream(0.005), "hot": hot},
+        },
+        "boundaries": {"*": _CLOSED},
+        "time": _FOUND,
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        least = 0.6 * _WATER_CARRIES
+        # Both films are in series with two half cells.
+        units = 1 / (2 / (1000.0 * 0.04) + 0.01 / k) / least
+        left = math.exp(-units * (1 - 0.6))
+        found = answer.flows()
+        share = -found["cold"] / (least * 70)
+        effectiveness = (1 - left) / (1 - 0.6 * left)
+        yield StandardRow("effectiveness", effectiveness, 5e-3 * effectiveness, share)
+        lost = found["hot"] + found["cold"]
+        yield StandardRow("hot less cold [W]", 0.0, 1e-9 * abs(found["hot"]), lost)
+
+    return Standard("counterflow through a wall", _NTU, sections, look)
+
+
+def _cooled_in_a_loop() -> Standard:
+    # A heater of one temperature, and a cooler that stands in air.
+    power, cooled, air = 300.0, 40.0, 0.02
+    water = _stream(0.005, inlet={"stream": "water"})
+    water["through"] = [{"lump": "cooler", "resistance": 1 / cooled}]
+    around = {"ambient": 20.0, "resistance": air}
+    sections = {
+        "grid": {"shape": [10, 1], "size": [1.0, 0.01]},
+        "model": {
+            "type": "heat",
+            "materials": {"wall": _STREAM_WALL | {"conductivity": 1e9}},
+            "regions": [{"material": "wall"}],
+            "sources": [{"power": power}],
+            "streams": {"water": water},
+            "lumps": {"cooler": {"capacity": 100.0, "initial": 20.0, "exchanges": [around]}},
+        },
+        "boundaries": {"*": _CLOSED},
+        "time": _FOUND,
+    }
+
+    def look(answer: Answer) -> Iterator[StandardRow]:
+        # The power over what water brings in a ring, by the effectivenesses of both exchangers.
+        first, second = (-math.expm1(-it / _WATER_CARRIES) for it in (1000.0 * 0.04, cooled))
+        between = _WATER_CARRIES * first * second / (1 - (1 - first) * (1 - second))
+        exact = 20 + power * (air + 1 / between)
+        yield StandardRow("heater [degC]", exact, 1e-5, answer.temperature(0.5, 0.005))
+
+    return Standard("closed loop between a heater and a cooler", _NTU, sections, look)

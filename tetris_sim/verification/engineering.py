@@ -13,7 +13,7 @@ import numpy as np
 
 from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.radiation import KELVIN, STEFAN_BOLTZMANN
-from tetris_sim.verification.bodies import round_cases
+from tetris_sim.verification.bodies import round_cases, stream_cases
 from tetris_sim.verification.heated import burnt_off, electric_cases
 from tetris_sim.verification.standards import Answer, Standard, StandardRow, floorplans
 
@@ -409,78 +409,6 @@ def _furnace() -> Standard:
     return Standard("cubic furnace", f"{_MODEST}, with view factors of a cube", sections, look)
 
 
-# Streams through cells.
-
-_NTU = "W. M. Kays, A. L. London, Compact Heat Exchangers, 3rd ed. (1984), chapter 2"
-_WATER_CARRIES = 0.01 * 4181.0  # of 10 g/s of water [W/K]
-
-
-def _streams() -> Iterator[Standard]:
-    yield _warm_wall()
-    yield _counterflow()
-
-
-def _stream(y: float, *, back: bool = False, **changed: Any) -> dict[str, Any]:
-    ends = [[0.0, y], [1.0, y]]
-    water = {"flow": 0.01, "inlet": 20.0, "fluid": "water", "h": 1000.0, "perimeter": 0.04}
-    return {**water, "path": ends[::-1] if back else ends, **changed}
-
-
-def _warm_wall() -> Standard:
-    wall = _solid(1e9)
-    sections = {
-        "grid": {"shape": [50, 1], "size": [1.0, 0.01]},
-        "model": {
-            "type": "heat",
-            "materials": {"wall": wall},
-            "regions": [{"material": "wall"}],
-            "streams": {"water": _stream(0.005)},
-        },
-        "boundaries": {"y": {"type": "dirichlet", "value": 80.0}, "x": _INSULATED},
-        "time": _STEADY,
-    }
-
-    def look(answer: Answer) -> Iterator[StandardRow]:
-        outlet = 80 - 60 * math.exp(-1000.0 * 0.04 / _WATER_CARRIES)
-        found = 20 - answer.flows()["water"] / _WATER_CARRIES
-        yield StandardRow("outlet [degC]", outlet, 1e-6, found)
-
-    source = "T_out = T_w - (T_w - T_in) exp(-NTU)"
-    return Standard("stream past a wall of one temperature", source, sections, look)
-
-
-def _counterflow() -> Standard:
-    # Two layers, across which the wall conducts, but not along them.
-    k, n = 50.0, 200
-    wall = {**_solid(), "conductivity": {"x": 1e-9, "y": k}}
-    hot = _stream(0.015, back=True, inlet=90.0, flow=0.006)
-    sections = {
-        "grid": {"shape": [n, 2], "size": [1.0, 0.02]},
-        "model": {
-            "type": "heat",
-            "materials": {"wall": wall},
-            "regions": [{"material": "wall"}],
-            "streams": {"cold": _stream(0.005), "hot": hot},
-        },
-        "boundaries": {"*": _INSULATED},
-        "time": _STEADY,
-    }
-
-    def look(answer: Answer) -> Iterator[StandardRow]:
-        least = 0.6 * _WATER_CARRIES
-        # Both films are in series with two half cells.
-        units = 1 / (2 / (1000.0 * 0.04) + 0.01 / k) / least
-        left = math.exp(-units * (1 - 0.6))
-        found = answer.flows()
-        share = -found["cold"] / (least * 70)
-        effectiveness = (1 - left) / (1 - 0.6 * left)
-        yield StandardRow("effectiveness", effectiveness, 5e-3 * effectiveness, share)
-        lost = found["hot"] + found["cold"]
-        yield StandardRow("hot less cold [W]", 0.0, 1e-9 * abs(found["hot"]), lost)
-
-    return Standard("counterflow through a wall", _NTU, sections, look)
-
-
 # Layers that are laid down: between two of them a slab has its series.
 
 _SERIES = (
@@ -584,7 +512,7 @@ _FAMILIES: tuple[Callable[[], Iterator[Standard]], ...] = (
     _radiation,
     _enclosures,
     electric_cases,
-    _streams,
+    stream_cases,
     _reactions,
     _laying,
     round_cases,
