@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -156,9 +157,13 @@ class BoxSection(Section):
 
     @field_validator(*PLACES, mode="after")
     @classmethod
-    def _ascends(cls, span: tuple[float, float] | None) -> tuple[float, float] | None:
+    def _ascends(
+        cls, span: tuple[float, float] | None, info: ValidationInfo
+    ) -> tuple[float, float] | None:
         if span is not None and not span[0] < span[1]:
-            msg = f"a box from {span[0]:g} m to {span[1]:g} m holds nothing; give [from, to]"
+            unit = "rad" if info.field_name == "theta" else "m"
+            low, high = (f"{it:g} {unit}" for it in span)
+            msg = f"a box from {low} to {high} holds nothing; give [from, to]"
             raise ValueError(msg)
         return span
 

@@ -39,7 +39,7 @@ def pde(
 
 
 INSULATED = {"*": {"type": "neumann"}}
-HEAT = {
+HEAT: dict[str, Any] = {
     "grid": {"shape": [12, 10], "size": ["1 m", "1 m"]},
     "model": {
         "type": "heat",

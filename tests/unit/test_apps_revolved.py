@@ -347,6 +347,17 @@ ALL: Section = {"*": {"type": "neumann"}}
         ({"grid": {**PLATE, "origin": {"r": "-1 mm"}}}, "radii begin at 0 or above"),
         ({"grid": {**DISC, "size": ["3 mm", "400 deg"]}}, "at most a turn"),
         ({"grid": {**DISC, "size": ["3 mm", "4 mm"]}}, "an angle, .* is wanted along theta"),
+        (
+            {"grid": {**DISC, "graded": {"theta": {"segments": [{"to": "90 deg", "n": 8}]}}}},
+            "ends at 1.5708 rad",
+        ),
+        (
+            {
+                "grid": DISC,
+                "model": {**BODY, "sources": [{"power": 1, "box": {"theta": [2, 1]}}]},
+            },
+            "from 2 rad to 1 rad",
+        ),
         ({"grid": {**PLATE, "size": ["3 mm", "90 deg"]}}, "a length is wanted along z"),
         (
             {"grid": PLATE, "initial": {"type": "expression", "expression": "x"}},

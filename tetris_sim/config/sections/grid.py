@@ -192,9 +192,11 @@ class GridSection(Section):
                     msg = f"graded has {name}, which is none of {listed(self.names, 'and')}"
                 raise ValueError(msg)
             number, low = self.names.index(name), self.origin.get(name, 0.0)
-            ends = axis.ends(low)
+            ends, unit = axis.ends(low), self.system.unit(name)
             if ends[0] != low or not ends[1] > low:
-                msg = f"graded.{name} begins at {ends[0]:g} m; they begin at {low:g} and ascend"
+                msg = (
+                    f"graded.{name} begins at {ends[0]:g} {unit}; they begin at {low:g} and ascend"
+                )
                 raise ValueError(msg)
 
             # n cells have n + 1 faces, along angles and lengths alike.
@@ -207,9 +209,9 @@ class GridSection(Section):
 
             # Equal up to rounding, as the two may be written in different units.
             if self.size is None or not math.isclose(self.size[number], ends[-1] - low):
-                msg = f"graded.{name} ends at {ends[-1]:g} m; size must say the same"
+                msg = f"graded.{name} ends at {ends[-1]:g} {unit}; size must say the same"
                 if low:
-                    msg += f", {ends[-1] - low:g} m from the origin on"
+                    msg += f", {ends[-1] - low:g} {unit} from the origin on"
                 raise ValueError(msg)
 
 
