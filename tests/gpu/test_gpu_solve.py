@@ -22,7 +22,14 @@ from tetris_sim.model.slab import Slab
 from tetris_sim.scheduler.machine.placement import ComputeResource
 from tetris_sim.solvers import krylov
 from tetris_sim.solvers.krylov import conjugate_gradients
-from tetris_sim.solvers.multigrid import Places, coarsen, every_other, make_hierarchy
+from tetris_sim.solvers.multigrid import (
+    Places,
+    Rings,
+    Widths,
+    coarsen,
+    every_other,
+    make_hierarchy,
+)
 
 SHAPES = [(1, 1, 9), (5, 1, 8), (6, 7, 9), (11, 10, 70)]
 Array = npt.NDArray[Any]
@@ -174,19 +181,28 @@ def test_a_cycle_is_symmetric(device: Any) -> None:
     assert one == pytest.approx(other, rel=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(8, 9, 10), (13, 1, 12)])
+@pytest.mark.parametrize(
+    ("shape", "widths"),
+    [((8, 9, 10), ()), ((13, 1, 12), ()), ((13, 1, 12), Rings(0)), ((6, 14, 10), Rings(1))],
+)
 def test_a_solution_is_that_of_a_cpu_in_as_many_iterations(
-    shape: tuple[int, ...], device: Any, cpu: CpuArithmetic, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...],
+    widths: Widths,
+    device: Any,
+    cpu: CpuArithmetic,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(krylov, "_MANY", 10)
     parts = operator(shape, "float64", ring=False)
+    if isinstance(widths, Rings):
+        parts[2][..., :4] *= 0.05  # rings that are coupled around
     (f,) = random_fields(shape, "float64")
     f[0, 0, 0] = 0
     answers, iterations = [], []
     for arithmetic in (cpu, device):
         there = on_device(arithmetic, parts)
         right, u = on_device(arithmetic, (f, np.zeros(shape)))
-        cycle = arithmetic.cycle(there)
+        cycle = arithmetic.cycle(there, widths)
         solved = conjugate_gradients(
             there,
             right,
