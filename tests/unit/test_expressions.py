@@ -496,9 +496,9 @@ def test_arrays_of_devices_are_never_mixed_with_those_of_numpy(name: str) -> Non
     least = int(ARITY[name][0])
     numbers = Constant(0.3), Operation("where", (Variable("t"), Constant(0.2), Constant(0.7)))
     for place in range(least):
-        arguments = [numbers[k % 2] for k in range(least)]
+        arguments: list[Any] = [numbers[k % 2] for k in range(least)]
         arguments[place] = Variable("u")
         tree = Operation("add", (Operation(name, tuple(arguments)), numbers[1]))
-        values = {"u": np.linspace(0.1, 0.9, 5), "t": np.float64(1.0)}
-        found = evaluate(tree, values | {"u": DeviceArray(values["u"])})
+        values: dict[str, Any] = {"u": np.linspace(0.1, 0.9, 5), "t": np.float64(1.0)}
+        found: Any = evaluate(tree, values | {"u": DeviceArray(values["u"])})
         np.testing.assert_array_equal(found.values, evaluate(tree, values))

@@ -301,7 +301,8 @@ def test_outputs_of_a_steady_state_need_no_interval() -> None:
     found = read(text.replace("{steps: 5}", "{scheme: steady}")).output
     assert found.fields is not None
     assert found.statistics is not None
-    assert {str(it.every) for it in (found.fields, *found.probes, found.statistics)} == {"1 step"}
+    everys = [found.fields.every, found.statistics.every, *(it.every for it in found.probes)]
+    assert {*map(str, everys)} == {"1 step"}
     said = " ".join(mistakes(text))  # over time an interval has to be chosen
     assert "output.probes.0.every: missing" in said
     assert "output.statistics.every: missing" in said
