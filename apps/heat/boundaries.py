@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from tetris_sim.config.sections.conditions import (
     RobinFace,
 )
 from tetris_sim.config.sections.quantities import (
+    ABSOLUTE_ZERO,
     HEAT_FLUX,
     HEAT_TRANSFER_COEFFICIENT,
     NUMBER,
@@ -62,9 +63,12 @@ from tetris_sim.model.boundary import Boundary, Face, Periodic
 from tetris_sim.model.conduction import Ids, Numbers, Parameter, Rule
 from tetris_sim.model.formula import Constant, Node, Variable
 from tetris_sim.model.grid import Grid
-from tetris_sim.model.slab import GoneCells
+from tetris_sim.model.slab import GoneCells, Ranges, with_span
 from tetris_sim.model.step_control import Signal
 from tetris_sim.support.wording import listed
+
+if TYPE_CHECKING:
+    from tetris_sim.apps.heat.conduction import GradedCoefficients
 
 # Beams: a moving spot of heat flux on a face.
 
@@ -471,6 +475,7 @@ class FaceMaker:
         if not course.in_space:
             # h and emissivities below 0 would create energy.
             least = 0.0 if key.endswith((".h", ".emissivity")) else -np.inf
+            least = ABSOLUTE_ZERO if key.endswith((".value", ".ambient")) else least
             check_course(course, self._times, key, least)
             return
         at = dict(zip(self.grid.axis_names, positions(self.grid, plane), strict=True))
@@ -503,3 +508,59 @@ class FaceMaker:
             for it in self._found.fillings
         ]
         return Surface(distance, np.array(factors), position, enthalpy, by_radius)
+
+
+# Steps that are stable, whatever faces let pass.
+
+
+def easing(found: GridScan) -> Numbers:
+    """By how much less a face between two ids conducts than a step with the largest conductivity
+    and the smallest heat capacity has to be stable for, (n_ids, n_ids): within a material both
+    belong to one temperature.
+    """
+    factors = np.ones((len(found.fillings),) * 2)
+    kinds = found.enthalpy.kinds if found.enthalpy else np.arange(len(factors))
+    for number, it in enumerate(found.fillings):
+        if it.substance is not None and it.substance.properties is not None:
+            ratio = (
+                it.substance.diffusivity[0] * it.substance.capacity / it.substance.conductivity[0]
+            )
+            factors[number, kinds == kinds[number]] = ratio
+    return factors
+
+
+def largest_stable_step(
+    coefficients: GradedCoefficients,
+    eased: Numbers,
+    boxes: Sequence[Ranges],
+    insulated: Sequence[tuple[bool, bool]],
+) -> tuple[float, int]:
+    """The largest stable time step [s], and the id that sets it.
+
+    Args:
+        coefficients: of the body.
+        eased: see `easing`.
+        boxes: that make up the grid.
+        insulated: which (low, high) faces let nothing pass that depends on the temperature.
+    """
+    grid, uneven = coefficients.grid, bool((eased != 1).any())
+    fastest, limiting = 0.0, 0
+    for box in boxes:
+        total = np.zeros([high - low for low, high in box])
+        for axis, (low, high) in enumerate(box):
+            wider = with_span(box, axis, (low - 1, high))
+            between = coefficients.conductance(axis, wider)
+            between = between * eased[coefficients.sides(axis, wider)] if uneven else between
+            faces = np.moveaxis(between, axis, 0)
+            if low == 0 and insulated[axis][0]:
+                faces[0] = 0.0
+            if high == grid.shape[axis] and insulated[axis][1]:
+                faces[-1] = 0.0
+            total += np.moveaxis(faces[1:] + faces[:-1], 0, axis)
+
+        rates = total / coefficients.capacity(box)
+        if rates.max() > fastest:
+            fastest = float(rates.max())
+            place = np.unravel_index(int(rates.argmax()), rates.shape)
+            limiting = int(coefficients.medium.ids(box)[place])
+    return (1 / fastest if fastest > 0 else math.inf), limiting

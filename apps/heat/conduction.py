@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.domain import make_each, make_grid
-from tetris_sim.apps.heat.boundaries import FaceMaker, openness
+from tetris_sim.apps.heat.boundaries import FaceMaker, easing, largest_stable_step, openness
 from tetris_sim.apps.heat.cut_cells import BodyWalls
 from tetris_sim.apps.heat.electric import Currents, JouleHeat, find_circuit
 from tetris_sim.apps.heat.enclosures import find_enclosures
@@ -39,8 +39,6 @@ from tetris_sim.apps.heat.streams import read_streams
 from tetris_sim.apps.heat.survey import (
     GridScan,
     Openness,
-    easing,
-    largest_stable_step,
     survey,
 )
 from tetris_sim.apps.initial import positions
@@ -88,6 +86,7 @@ class GradedCoefficients:
         periodic: per axis.
         openings: area of faces per area of those of cells, by axis (ndim, n_ids, n_ids), if cells
             are cut.
+        reaches: see `GridScan`.
     """
 
     grid: Grid
@@ -98,6 +97,7 @@ class GradedCoefficients:
     radiances: Numbers
     periodic: Sequence[bool]
     openings: Numbers | None = None
+    reaches: Numbers | None = None
 
     @property
     def separates(self) -> bool:
@@ -113,10 +113,8 @@ class GradedCoefficients:
 
     def _areas(self, axis: int, box: Ranges) -> Numbers:
         """Of the same faces, as far as they are open [m^2]."""
-        areas = self.grid.areas(axis, box)
-        return (
-            areas if self.openings is None else areas * self.openings[axis][self.sides(axis, box)]
-        )
+        opened = 1.0 if self.openings is None else self.openings[axis][self.sides(axis, box)]
+        return np.asarray(self.grid.areas(axis, box) * opened)
 
     def series(self, axis: int, box: Ranges) -> Numbers:
         """Resistances of the same faces: below, above, contact (..., 3) [K/W], where the state is
@@ -158,7 +156,10 @@ class GradedCoefficients:
         along = np.moveaxis(self._ids(wider), axis, 0)
         along = np.broadcast_to(along, np.broadcast_shapes(along.shape, widths.shape))
         halves = self._halves(axis, along, widths)
-        parts = halves[a], halves[b], self.resistance[axis][along[a], along[b]]
+        parts = [halves[a], halves[b], self.resistance[axis][along[a], along[b]]]
+        if self.reaches is not None:
+            parts[0] = parts[0] * self.reaches[axis][along[a], along[b]]
+            parts[1] = parts[1] * self.reaches[axis][along[b], along[a]]
         below, above, contact = (np.moveaxis(it, 0, axis) for it in parts)
         return below, above, contact
 
@@ -195,7 +196,8 @@ def graded_coefficients(
         boxes: that make up the grid.
     """
     grid, fillings = found.painting.grid, found.fillings
-    if grid.is_even and not (found.enthalpy and found.openings is not None):
+    cuts = [found.by_id(it) for it in (found.openings, found.reaches)]
+    if grid.is_even and (found.enthalpy is None or all(it is None for it in cuts)):
         return None
     shares = found.painting.cuts.shares()[found.of_id].T
     conductivity = np.zeros((grid.ndim, len(fillings)))
@@ -215,7 +217,7 @@ def graded_coefficients(
     outside = np.array([it.substance is None for it in fillings])
     resistance[:, np.logical_and.outer(outside, outside)] = math.inf
     tables = conductivity, film, resistance, radiances
-    made = GradedCoefficients(grid, found.medium(), *tables, beyond.periodic, found.opened)
+    made = GradedCoefficients(grid, found.medium(), *tables, beyond.periodic, *cuts)
     return None if grid.is_even and _is_by_id(made, found, boxes) else made
 
 
@@ -230,15 +232,13 @@ def by_potential(given: GradedCoefficients, found: GridScan) -> GradedCoefficien
 
 def _is_by_id(given: GradedCoefficients, found: GridScan, boxes: Sequence[Ranges]) -> bool:
     """Whether tables by id have all that heat contents need: those of half cells are by one id, so
-    that walls must not cut faces between different materials.
+    that walls must not cut faces between different materials, or lie beside them.
     """
-    assert given.openings is not None
     assert found.enthalpy
-    kinds = found.enthalpy.kinds
-    whole = np.equal.outer(kinds, kinds) | (given.openings == 1)
-    return all(
-        whole[axis][given.sides(axis, box)].all() for axis in range(len(whole)) for box in boxes
-    )
+    kinds, n = found.enthalpy.kinds, given.grid.ndim
+    cuts = [np.ones((n, 1, 1)) if it is None else it for it in (given.openings, given.reaches)]
+    whole = np.equal.outer(kinds, kinds) | ((cuts[0] == 1) & (cuts[1] == 1))
+    return all(whole[axis][given.sides(axis, box)].all() for axis in range(n) for box in boxes)
 
 
 _MOST_POINTS = 1 << 33  # a look at more takes longer than most runs

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.heat.materials import ContactSection
 from tetris_sim.apps.heat.shapes import Filling
-from tetris_sim.apps.heat.subgrid import Layers, Shapes, Sizes, Subgrid, factors
+from tetris_sim.apps.heat.subgrid import Layers, SeenFaces, Shapes, Sizes, Subgrid, factors
 from tetris_sim.apps.heat.surfaces import (
     CrossedFaces,
     Mask,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 States = npt.NDArray[np.int32]
 _LEAST_FULL = 0.5  # a cut cell holds no less, whatever a shape smaller than cells asks for
 _LEVELS = 16  # of how far a wall may lie beside a face, per cell
+_REACHES = 2.0**-20, 2.0  # halves of a cell between its centre and a wall; never none at all
 _WHOLE, _FLOATING, _INCLINED = range(3)  # kinds of faces
 
 
@@ -97,6 +98,7 @@ class CutCells:
         self._variants: dict[tuple[int, ...], int] = {}
         self._flat: list[bool] = []  # whether only walls parallel to the axes cut a variant
         self._held: list[Numbers] = []  # by variant: volume of its cells, and times each width
+        self._reach: dict[tuple[int, int, int], Numbers] = {}  # of walls: see `reaches`
         self._shares: dict[tuple[int, int, int, int], Numbers] = {}
         self._inclined = np.zeros((2, n))  # gains, and volumes of the cells that are cut
         self._ndim = ndim
@@ -112,10 +114,10 @@ class CutCells:
         if is_new and self._subgrid is not None:
             self._subgrid.measure(box, self.true, self._look)
         seen = [it for axis in range(self._ndim) for it in self._beside(box, axis, states, is_new)]
-        self._number(states, _Seen(*map(np.concatenate, zip(*seen, strict=True))), box, is_new)
+        self._number(states, SeenFaces(*map(np.concatenate, zip(*seen, strict=True))), box, is_new)
 
     def _beside(self, box: Box, axis: int, states: States, is_new: bool) -> list[tuple[Any, ...]]:
-        """Return how faces along an axis count for the cells on both sides of them: see `_Seen`."""
+        """How faces along an axis count for the cells on both sides of them: see `SeenFaces`."""
         (low, high), n = box[axis], self._grid.shape[axis]
         wide = (*box[:axis], (max(low - 1, 0), min(high + 1, n)), *box[axis + 1 :])
         corner = np.array(wide)[:, 0]
@@ -146,8 +148,14 @@ class CutCells:
             carries = here & exchanges & self._carriers[pair[side], pair[1 - side]]
             # The upper cell loses what the lower one gains.
             gain = faces.gain if side == 0 else -faces.gain
-            marked = cut | carries
-            chosen = (number, kind, share, gain, cut, carries, code)
+            cells = faces.below + side * np.eye(self._ndim, dtype=np.int64)[axis]
+            inside = np.minimum(cells, n - 1)
+            widths = self._grid.widths(axis)[inside[:, axis]] * self._grid.scale_at(axis, inside)
+            area = np.where(faces.area > 0, faces.area, np.inf)
+            reach = np.clip(1 + 2 * gain / (area * widths), *_REACHES)
+            # Of a cell that some wall cuts, all walls count.
+            marked = cut | carries | (here & self._stores[pair[side]])
+            chosen = (number, kind, share, gain, cut, carries, code, reach, pair[1 - side])
             along = np.full(np.count_nonzero(marked), axis)
             found.append((along, *(it[marked] for it in chosen)))
         return found
@@ -178,7 +186,7 @@ class CutCells:
             sign = np.where(inside[tuple(places.T)], 1.0, -1.0)
             self.stairs.sources[number] += float((sign * edge.gain).sum())
 
-    def _number(self, states: States, seen: _Seen, box: Box, is_new: bool) -> None:
+    def _number(self, states: States, seen: SeenFaces, box: Box, is_new: bool) -> None:
         """Number the variants of fillings that a block has; `states` is changed."""
         ndim, flat_states = self._ndim, states.reshape(-1)
         cells, place = np.unique(seen.number, return_inverse=True)
@@ -208,6 +216,9 @@ class CutCells:
         varies = is_directed | (how > 0)
         direction = np.where(is_directed, direction_of(sums, counts), -1)
         levels = np.where(how == 1, np.rint(_LEVELS * widths).astype(np.int64), 0)
+        sides = np.zeros((ndim, len(cells)), np.int64)
+        np.add.at(sides, (seen.axis, place), 1)
+        levels += np.where((levels > 0) & (sides > 1), 2 * _LEVELS, 0)  # walls on both sides
         # Levels keep variants few; the mean over the cells of one keeps their sum.
         keys = (flat_states[cells], *direction, how, *levels)
         kinds, which = unique_rows([it[varies] for it in keys])
@@ -219,6 +230,8 @@ class CutCells:
             self._add_cells(own, flat_states[cells], volumes, (how, widths, gains))
             faces = carries & (own[place] >= 0)
             self._add_shares(own[place[faces]], seen.chosen(faces))
+            faces = (how[place] == 1) & (own[place] >= 0)
+            self._add_reaches(own[place[faces]], seen.chosen(faces))
         numbers = [self._state_of(it, ()) for it in variants]
         flat_states[cells[varies]] = np.array(numbers, np.int32)[which] if numbers else 0
 
@@ -239,13 +252,21 @@ class CutCells:
             held = np.stack([np.ones(len(volumes)), *widths, widths.prod(axis=0)])[:, here]
             self._held[variant - self._n] += (held * volumes[here]).sum(axis=1)
 
-    def _add_shares(self, variants: Places, seen: _Seen) -> None:
+    def _add_shares(self, variants: Places, seen: SeenFaces) -> None:
         """Add the shares of the faces of variants."""
         keys = np.stack([variants, seen.axis, seen.code, seen.kind])
         for key in np.unique(keys, axis=1).T:
             share = seen.share[(keys == key[:, None]).all(axis=0)]
             sums = self._shares.setdefault(tuple(key.tolist()), np.zeros(2))
             sums += share.sum(), len(share)
+
+    def _add_reaches(self, variants: Places, seen: SeenFaces) -> None:
+        """Add how far walls are from the centres of the cells of variants that walls cut."""
+        keys = np.stack([variants, seen.axis, seen.beyond])
+        for key in np.unique(keys, axis=1).T:
+            reach = seen.reach[(keys == key[:, None]).all(axis=0)]
+            sums = self._reach.setdefault(tuple(key.tolist()), np.zeros(2))
+            sums += reach.sum(), len(reach)
 
     def _variant(self, base: int, *key: int) -> int:
         whole = (base, *key)
@@ -346,6 +367,16 @@ class CutCells:
                 found[of & is_free] += missing / volumes[of & is_free].sum()
         return np.where(volumes > 0, np.clip(found, _LEAST_FULL, 1 / _LEAST_FULL), 1.0)
 
+    def reaches(self) -> Numbers | None:
+        """From the centres of cells of a filling to the walls of another one, in halves of their
+        width, by axis and pair of fillings (ndim, n, n); None if it is 1 everywhere.
+        """
+        found = np.ones((self._ndim, len(self.fillings), len(self.fillings)))
+        bases = np.array(self.bases)
+        for (variant, axis, beyond), (total, count) in self._reach.items():
+            found[axis, variant, bases == beyond] = total / count
+        return None if (found == 1).all() else found
+
     def openings(self) -> Numbers | None:
         """The area across each axis of the cells of a filling between walls, per area of the faces
         of cells, by axis and pair of fillings (ndim, n, n), the smaller of both; None if it is 1.
@@ -364,35 +395,6 @@ class CutCells:
         stores = self._stores[self.bases]
         apart = exchanges | ~np.logical_and.outer(stores, stores)
         return np.where(apart, 1.0, np.minimum(open_[:, :, None], open_[:, None, :]))
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """Faces as the cells beside them see them, a cell more than once.
-
-    Attributes:
-        axis: of the face.
-        number: of the cell in its block.
-        kind: of the face.
-        share: see `Crossings`.
-        gain: how much of what fills the cell lies beyond the face [m^3].
-        cut: whether the surface cuts the cell, or the one beside it.
-        carries: whether the cell knows the area by which heat is exchanged there.
-        code: of the pair of fillings.
-    """
-
-    axis: Places
-    number: Places
-    kind: Places
-    share: Numbers
-    gain: Numbers
-    cut: Mask
-    carries: Mask
-    code: Places
-
-    def chosen(self, these: Mask) -> _Seen:
-        """Some of them."""
-        return _Seen(*(getattr(self, it.name)[these] for it in fields(self)))
 
 
 def _exchanging(
@@ -558,6 +560,9 @@ class BodyWalls:
             np.ravel_multi_index(tuple(it.T), self.grid.shape) for it in (places, beyond)
         )
         half = self._resists[axis].reshape(-1)[flat]
+        if (reaches := self.found.reaches) is not None:
+            ids = np.array(self.found.of_id)[self.ids.reshape(-1)]
+            half = half * reaches[axis, ids[flat], ids[there]]
         return Walls(flat, there, np.full(len(flat), axis), area, half)
 
     def _openness(self, walls: Walls) -> Numbers:

@@ -267,6 +267,7 @@ class Circuit:
         # contact.
         flat, pairs = np.arange(n).reshape(grid.shape), list[tuple[Any, Any, Any, Any, Any]]()
         joined = _joined(contacts, found)
+        openings, reaches = (found.by_id(it) for it in (found.openings, found.reaches))
         for axis in range(grid.ndim):
             half = np.broadcast_to(grid.distances(axis, whole), grid.shape) / 2
             area = np.broadcast_to(grid.areas(axis, whole), grid.shape)
@@ -278,9 +279,16 @@ class Circuit:
             on = carries & carry & (area > 0) & np.isfinite(joint)
             if not periodic[axis] or grid.shape[axis] == 1:
                 on[(slice(None),) * axis + (-1,)] = False
+            # Where walls lie off the faces of cells, less or more passes, on another way.
+            here, there = ids[on], other_ids[on]
+            open_ = area[on] * (1.0 if openings is None else openings[axis, here, there])
+            way, beyond_it = (
+                1.0 if reaches is None else reaches[axis, a, b]
+                for a, b in ((here, there), (there, here))
+            )
             # Length over area; divided by the conductivity of each side it is a resistance.
-            own, other = half[on] / area[on], beyond[on] / area[on]
-            pairs.append((flat[on], above[on], own, other, joint[on] / area[on] / 2))
+            own, other = half[on] * way / open_, beyond[on] * beyond_it / open_
+            pairs.append((flat[on], above[on], own, other, joint[on] / open_ / 2))
         # An electrode is one unknown more, which touches the cells under it.
         for number, it in enumerate(electric.electrodes):
             if periodic[grid.axis_names.index(it.face[:-1])]:
@@ -290,6 +298,9 @@ class Circuit:
             if not len(cells):
                 msg = f"model.electric.electrodes.{number}: nothing that conducts lies there"
                 raise ConfigError(msg)
+            if openings is not None:
+                here = ids.reshape(-1)[cells]
+                own = own / openings[grid.axis_names.index(it.face[:-1]), here, here]
             nothing = np.zeros(len(cells))
             pairs.append((cells, np.full(len(cells), n + number), own, nothing, nothing))
         a, b, self._own, self._other, self._joint = (

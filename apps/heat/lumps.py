@@ -25,6 +25,7 @@ from tetris_sim.apps.heat.materials import Capacity, FluidSection
 from tetris_sim.apps.time_functions import TimeFunction, check_course, read_course
 from tetris_sim.config.sections.conditions import FaceName, NeumannFace
 from tetris_sim.config.sections.quantities import (
+    ABSOLUTE_ZERO,
     POWER,
     TEMPERATURE,
     HeatTransferCoefficient,
@@ -385,7 +386,7 @@ def read_parameter(given: Any, kind: Varying, key: str, times: Numbers) -> Param
         ConfigError: a table cannot be read, or a number is not finite.
     """
     course: TimeFunction = read_course(given, kind, key)
-    check_course(course, times, key)
+    check_course(course, times, key, ABSOLUTE_ZERO if kind.quantity is TEMPERATURE else -np.inf)
     if course.value is not None:
         return Parameter("course", np.array([course.value]))
     return Parameter("course", lambda at: course.at(at)[:, None], course.knots)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
@@ -485,3 +485,36 @@ def on_parts(grid: Grid, cells: Grid, box: Box, which: Mask) -> tuple[Box, Mask]
         spans.append((first, first + len(inside)))
         parts.append(cell[inside] - low)
     return tuple(spans), which[np.ix_(*parts)]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenFaces:
+    """Faces as the cells beside them see them, a cell more than once.
+
+    Attributes:
+        axis: of the face.
+        number: of the cell in its block.
+        kind: of the face.
+        share: see `Crossings`.
+        gain: how much of what fills the cell lies beyond the face [m^3].
+        cut: whether the surface cuts the cell, or the one beside it.
+        carries: whether the cell knows the area by which heat is exchanged there.
+        code: of the pair of fillings.
+        reach: from the centre of the cell to the wall, in halves of its width.
+        beyond: the filling beyond the face.
+    """
+
+    axis: Places
+    number: Places
+    kind: Places
+    share: Numbers
+    gain: Numbers
+    cut: Mask
+    carries: Mask
+    code: Places
+    reach: Numbers
+    beyond: Places
+
+    def chosen(self, these: Mask) -> SeenFaces:
+        """Some of them."""
+        return SeenFaces(*(getattr(self, it.name)[these] for it in fields(self)))

@@ -26,10 +26,10 @@ from tetris_sim.apps.initial_file import Box
 from tetris_sim.model.conduction import Enthalpy, Ids, Medium, Numbers, in_series, padded
 from tetris_sim.model.grid import Grid
 from tetris_sim.model.radiation import STEFAN_BOLTZMANN
-from tetris_sim.model.slab import PointLabels, Ranges, with_span
+from tetris_sim.model.slab import PointLabels
 
 if TYPE_CHECKING:
-    from tetris_sim.apps.heat.conduction import GradedCoefficients
+    pass
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
 _PERFECT = 1e30  # W/(m K), of what resists nothing
@@ -69,6 +69,7 @@ class GridScan:
         limiting: name of the material that sets it.
         openings: of faces between cells that walls cut, by axis and pair of fillings (ndim, n, n):
             their area per area of the faces of cells; None if all are whole.
+        reaches: see `CutCells.reaches`.
         shortened: the largest stable step per the one of whole cells.
     """
 
@@ -82,6 +83,7 @@ class GridScan:
     dt_limit: float
     limiting: str
     openings: Numbers | None = None
+    reaches: Numbers | None = None
     shortened: float = 1.0
 
     @functools.cached_property
@@ -175,13 +177,12 @@ class GridScan:
     def in_potentials(self, medium: Medium) -> Medium:
         """The tables by id for heat contents."""
         assert self.enthalpy is not None
-        return in_potentials(medium, self.enthalpy, self.fullness[self.of_id], self.opened)
+        openings = self.by_id(self.openings)
+        return in_potentials(medium, self.enthalpy, self.fullness[self.of_id], openings)
 
-    @property
-    def opened(self) -> Numbers | None:
-        """`openings` by id, (ndim, n_ids, n_ids)."""
-        of_id, found = self.of_id, self.openings
-        return None if found is None else found[:, of_id][:, :, of_id]
+    def by_id(self, table: Numbers | None) -> Numbers | None:
+        """A table by pair of fillings as one by pair of ids, (ndim, n_ids, n_ids), if any."""
+        return None if table is None else table[:, self.of_id][:, :, self.of_id]
 
     @property
     def of_id(self) -> list[int]:
@@ -251,6 +252,7 @@ def conductances(
     spacing: Sequence[float],
     shares: Numbers | float = 1.0,
     openings: Numbers | None = None,
+    reaches: Numbers | None = None,
 ) -> Numbers:
     """Conductance between neighbours, (ndim, n, n) [W/(m^3 K)].
 
@@ -264,6 +266,7 @@ def conductances(
         spacing: array order [m].
         shares: by filling and axis, the area of the surface per area of a face, (n, ndim).
         openings: see `GridScan`.
+        reaches: likewise.
     """
     n = len(fillings)
     shares = np.broadcast_to(shares, (n, len(spacing)))
@@ -281,7 +284,13 @@ def conductances(
             elif filling.fluid is not None:
                 # So that half a cell resists by 1 / h, on the area of the surface.
                 k[number] = filling.fluid.h * h / 2 * shares[number, axis]
-        tables[axis] = in_series(h, k, resistance[axis])
+        further = np.zeros((n, n))
+        if reaches is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                further = np.where(
+                    reaches[axis] == 1, 0.0, (reaches[axis] - 1) * h / (2 * k[:, None])
+                )
+        tables[axis] = in_series(h, k, resistance[axis] + (further + further.T))
         tables[axis][np.ix_(outside, outside)] = 0.0
         for number, filling in enumerate(fillings):
             if filling.substance is not None and filling.substance.properties is not None:
@@ -373,7 +382,15 @@ def survey(
         touching |= _look_around(around, walled, largest)
 
     fillings, shares, fullness = painting.fillings, cuts.shares(), cuts.fullness()
-    openings = cuts.openings()
+    openings, reaches = cuts.openings(), cuts.reaches()
+    resistance, radiance = joints(painting, contacts, np.ones(shares.shape))
+    resistance[radiance > 0] = 0.0
+    bounds = conductances(fillings, resistance, grid.spacing, shares, openings, reaches)
+
+    def near(base: int) -> list[int]:
+        beside = {b % n for pair in touching if base in (pair[0] % n, pair[1] % n) for b in pair}
+        return [k for k, it in enumerate(cuts.bases) if it in beside | {base}]
+
     # What cells are cut count by themselves, and all of them where a surface is larger than faces.
     rates = np.zeros((2, n))
     rates[0] = largest[0, :n] / capacities(fillings[:n])
@@ -381,8 +398,15 @@ def survey(
         if it.is_cut:
             base = cuts.bases[number]
             through = largest[0, n + base]
-            if openings is not None and cuts.is_flat(number):
-                through = largest[1:, n + base] @ openings[:, number, number]
+            if cuts.is_flat(number) and not (openings is None and reaches is None):
+                open_ = np.ones(grid.ndim) if openings is None else openings[:, number, number]
+                passing = largest[1:, n + base] * open_
+                # What a wall is near to exchanges at most as much with either side.
+                is_near = None if reaches is None else reaches[:, number].min(axis=1) < 1
+                if is_near is not None and is_near.any():
+                    most = 2 * bounds[:, number][:, near(base)].max(axis=1)
+                    passing = np.where(is_near, most, passing)
+                through = passing.sum()
             rate = through / capacities([it])[0] / fullness[number]
             rates[1, base] = max(rates[1, base], rate)
     fastest = rates.max() * max(1.0, float(shares.max()))
@@ -392,7 +416,7 @@ def survey(
     resistance, radiance = joints(painting, contacts, shares)
     return GridScan(
         painting,
-        conductances(fillings, resistance, grid.spacing, shares, openings),
+        conductances(fillings, resistance, grid.spacing, shares, openings, reaches),
         resistance,
         radiance,
         fullness,
@@ -401,6 +425,7 @@ def survey(
         dt_limit,
         fillings[limiting % n].name,
         openings,
+        reaches,
         shortened=float(whole / fastest) if fastest > 0 else 1.0,
     )
 
@@ -542,56 +567,3 @@ def _raise(largest: Numbers, filling: int, walled: Numbers) -> None:
     through = 2 * walled[:, filling, filling]
     own = np.array([through.sum(), *through])
     largest[:, filling] = np.maximum(largest[:, filling], own)
-
-
-def easing(found: GridScan) -> Numbers:
-    """By how much less a face between two ids conducts than a step with the largest conductivity
-    and the smallest heat capacity has to be stable for, (n_ids, n_ids): within a material both
-    belong to one temperature.
-    """
-    factors = np.ones((len(found.fillings),) * 2)
-    kinds = found.enthalpy.kinds if found.enthalpy else np.arange(len(factors))
-    for number, it in enumerate(found.fillings):
-        if it.substance is not None and it.substance.properties is not None:
-            ratio = (
-                it.substance.diffusivity[0] * it.substance.capacity / it.substance.conductivity[0]
-            )
-            factors[number, kinds == kinds[number]] = ratio
-    return factors
-
-
-def largest_stable_step(
-    coefficients: GradedCoefficients,
-    eased: Numbers,
-    boxes: Sequence[Ranges],
-    insulated: Sequence[tuple[bool, bool]],
-) -> tuple[float, int]:
-    """The largest stable time step [s], and the id that sets it.
-
-    Args:
-        coefficients: of the body.
-        eased: see `easing`.
-        boxes: that make up the grid.
-        insulated: which (low, high) faces let nothing pass that depends on the temperature.
-    """
-    grid, uneven = coefficients.grid, bool((eased != 1).any())
-    fastest, limiting = 0.0, 0
-    for box in boxes:
-        total = np.zeros([high - low for low, high in box])
-        for axis, (low, high) in enumerate(box):
-            wider = with_span(box, axis, (low - 1, high))
-            between = coefficients.conductance(axis, wider)
-            between = between * eased[coefficients.sides(axis, wider)] if uneven else between
-            faces = np.moveaxis(between, axis, 0)
-            if low == 0 and insulated[axis][0]:
-                faces[0] = 0.0
-            if high == grid.shape[axis] and insulated[axis][1]:
-                faces[-1] = 0.0
-            total += np.moveaxis(faces[1:] + faces[:-1], 0, axis)
-
-        rates = total / coefficients.capacity(box)
-        if rates.max() > fastest:
-            fastest = float(rates.max())
-            place = np.unravel_index(int(rates.argmax()), rates.shape)
-            limiting = int(coefficients.medium.ids(box)[place])
-    return (1 / fastest if fastest > 0 else math.inf), limiting

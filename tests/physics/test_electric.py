@@ -69,6 +69,24 @@ def test_materials_in_series_share_the_voltage() -> None:
     np.testing.assert_allclose(driven.potential, found.potential, rtol=1e-10)
 
 
+@pytest.mark.parametrize("joint", [0.05, 0.0533, 0.0571])
+def test_currents_go_as_far_as_walls_between_faces_are(joint: float) -> None:
+    """A bar of 53.3 mm in height, of two metals, on 11 x 11 cells of 9.09 mm."""
+    height = 0.0533
+    found = currents(
+        grid={"shape": [11, 11], "size": [0.1, 0.1]},
+        model={
+            "regions": [
+                {"void": True},
+                {"material": "good", "box": {"y": [0, height]}},
+                {"material": "bad", "box": {"x": [0, joint], "y": [0, height]}},
+            ]
+        },
+    )
+    resistance = (joint / 1e6 + (0.1 - joint) / 1e7) / height
+    assert found.electrodes[0][1] == pytest.approx(2 / resistance, rel=1e-6)
+
+
 def test_electrodes_on_parts_of_faces_give_what_cells_get() -> None:
     regions = [
         {"material": "good"},

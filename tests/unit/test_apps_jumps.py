@@ -54,12 +54,37 @@ def test_a_column_of_a_file_is_taken_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("time;core\n0;0\n10;0,1\n20;0,1\n", {"column": "core", "unit": "kW"}),
+        ("# a trace\n\nZeit [s];core [kW]\n0;0\n10;0,1\n", {"column": "core", "time": "Zeit"}),
+        ("time [s]  core [W]\n0 0\n10   1e2\n", {"column": "core"}),
+        ("time\tcore\n0\t0\n10\t100\n", {"column": "core"}),
+        ('t,"core, total [W]"\n0,0\n10,100\n', {"column": "core, total [W]", "time": "t"}),
+    ],
+    ids=["semicolons", "comments", "blanks", "tabs", "whole names"],
+)
+def test_tables_are_read_as_others_write_them(
+    text: str, names: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    assert at({"file": str(path), **names}, 0, 5, 10, 30) == pytest.approx([0, 50, 100, 100])
+
+
+def test_names_of_columns_may_have_letters_of_windows(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes("time,W\u00e4rme\n0,3\n".encode("cp1252"))
+    assert at({"file": str(path), "column": "W\u00e4rme"}, 0) == [3]
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"table": [[0, 1], [1, 2], [1, 3], [1, 4]]}, "ascend, but 1 s of row"),
         ({"table": [[0, 1], [2, 2], [1, 3]]}, "ascend, but 2 s of row 2 is followed by 1 s"),
         ({"table": [[0, 1]], "hold": "yes"}, "hold: .*true or false"),
-        ({"table": [[0, 1]], "column": "a"}, "for the columns of a file"),
+        ({"table": [[0, 1]], "column": "a"}, "are for files, and rows"),
         ({"table": [[0, 1]], "file": "a.csv"}, "table or file is wanted"),
         ({"file": "a.csv", "colum": "a"}, "colum' was found"),
         ({"file": "a.csv", "time": "a"}, "name of a column"),

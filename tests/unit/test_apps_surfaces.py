@@ -298,6 +298,68 @@ def test_heat_spreads_along_a_bar_whose_walls_are_off_the_faces(graded: bool) ->
     np.testing.assert_allclose(fields[1], fields[0], rtol=0, atol=1e-12)
 
 
+def walled(wall: float, beyond: dict[str, Any], **material: Any) -> dict[str, Any]:
+    """A rod of k 10 up to a wall between the faces of 11 cells of 1/110 m; x- is at 100 degC."""
+    usual = {"density": 1000, "specific_heat": 1000}
+    return {
+        "grid": {"shape": [11], "size": [0.1]},
+        "model": {
+            "type": "heat",
+            "materials": {"rod": {"conductivity": 10, **usual, **material}},
+            "regions": [beyond, {"name": "rod", "material": "rod", "box": {"x": [0, wall]}}],
+        },
+        "initial": {"type": "constant", "value": 100},
+        "boundaries": {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 100}},
+        "time": {"scheme": "steady"},
+        "compute": {"threads": 1},
+    }
+
+
+@pytest.mark.parametrize("wall", [0.05, 0.0533, 0.0571])
+@pytest.mark.parametrize("law", ["constant", "table", "melts"])
+@pytest.mark.parametrize("beyond", ["fluid", "solid"])
+def test_heat_goes_as_far_as_a_wall_between_faces_is(beyond: str, law: str, wall: float) -> None:
+    laws: dict[str, dict[str, Any]] = {
+        "constant": {},
+        "table": {"specific_heat": {"table": [[0, 1000], [100, 2000]]}},
+        "melts": {"latent_heat": 1e5, "solidus": 40, "liquidus": 45},
+    }
+    config = walled(wall, {"fluid": {"ambient": 0, "h": 1000}}, **laws[law])
+    resistance = wall / 10 + 1 / 1000
+    if beyond == "solid":
+        model = config["model"]
+        model["materials"]["end"] = {"conductivity": 1, "density": 900, "specific_heat": 800}
+        model["regions"][0] = {"material": "end"}
+        model["contacts"] = [{"between": ["rod", "end"], "resistance": 1e-3}]
+        config["boundaries"]["x+"] = {"type": "dirichlet", "value": 0}
+        resistance = wall / 10 + 1e-3 + (0.1 - wall) / 1
+    # Two cells of the rod that no wall cuts.
+    first, second = ts.run(config, progress=False).field()[1:3]
+    assert (first - second) * 110 * 10 == pytest.approx(100 / resistance, rel=1e-5)
+
+
+def test_steps_are_stable_where_a_wall_is_near_a_centre() -> None:
+    """Light insulation whose outermost centre lies on the copper beside it."""
+    copper = {"conductivity": 400, "density": 8900, "specific_heat": 385}
+    config = walled(0.05, {"material": "foam"}, **copper)
+    foam = {"conductivity": 0.05, "density": 30, "specific_heat": 1000}
+    config["model"]["materials"]["foam"] = foam
+    config["initial"] = {"type": "random", "low": 0, "high": 100, "seed": 1}
+    config["time"] = {"dt": "auto", "steps": 1000}
+    config["compute"] |= {"method": "cpu.plain"}
+    field = ts.run(config, progress=False).field()
+    assert 0 < field.min() < field.max() < 100.001
+
+
+def test_lumps_see_a_wall_where_it_is() -> None:
+    config = walled(0.0533, {"void": True})
+    around = [{"region": "rod", "h": 1000}, {"ambient": 0, "resistance": 1e-9}]
+    config["model"]["lumps"] = {"sink": {"capacity": 1, "initial": 0, "exchanges": around}}
+    first, second = ts.run(config, progress=False).field()[1:3]
+    flow = 100 / (0.0533 / 10 + 1 / 1000)
+    assert (first - second) * 110 * 10 == pytest.approx(flow, rel=1e-5)
+
+
 def test_a_layer_between_faces_cools_as_fast_as_it_holds_heat() -> None:
     """A layer of 3.3 cells on one that resists little: rho c of its whole thickness counts."""
     config = immersed(20, {"box": {"x": [0, 3.96e-3]}}, 1)

@@ -178,3 +178,52 @@ def test_a_region_that_later_ones_cover_is_told() -> None:
 def test_a_range_without_a_count_says_what_is_missing(given: str) -> None:
     with pytest.raises(ConfigError, match="a whole number of values is missing"):
         read_over(f"boundaries.x+.h={given}")
+
+
+TOO_COLD: dict[str, tuple[str, Any]] = {
+    "initial.value": ("initial", {"type": "constant", "value": -300}),
+    "initial.amplitude": ("initial", {"type": "gaussian", "amplitude": -400, "sigma": 0.1}),
+    "boundaries.*.value": ("boundaries", {"*": {"type": "dirichlet", "value": -274}}),
+    "boundaries.*.ambient: row 2": (
+        "boundaries",
+        {"*": {"type": "robin", "h": 1, "ambient": {"table": [[0, 0], [9, -280]]}}},
+    ),
+    "boundaries.*.ambient: it is -300 at t = 0": (
+        "boundaries",
+        {"*": {"type": "robin", "h": 1, "ambient": "t - 300"}},
+    ),
+    "boundaries.*.radiation.0.ambient": (
+        "boundaries",
+        {
+            "*": {
+                "type": "convection",
+                "h": 1,
+                "ambient": 0,
+                "radiation": [{"emissivity": 0.5, "ambient": -300}],
+            }
+        },
+    ),
+    "model.materials.it.specific_heat: row 1": (
+        "model",
+        heat_model(
+            {"material": "it"},
+            materials={
+                "it": {
+                    "conductivity": 1,
+                    "density": 1,
+                    "specific_heat": {"table": [[-300, 400], [0, 500]]},
+                }
+            },
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("told", TOO_COLD)
+def test_nothing_is_colder_than_absolute_zero(told: str) -> None:
+    key, section = TOO_COLD[told]
+    with pytest.raises(ConfigError) as refused:
+        make_config(settings(**{key: section}), environ={})
+    said = str(refused.value)
+    assert told in said
+    assert "below absolute zero" in said or "-273.15 or more" in said

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tetris_sim.apps import AnyModel
 from tetris_sim.apps.heat.labels import as_in_file
@@ -34,9 +34,18 @@ from tetris_sim.config.overrides import (
     read_override,
     use_library,
 )
-from tetris_sim.config.section_checks import as_written, check_sections
+from tetris_sim.config.section_checks import (
+    KeyKind,
+    as_written,
+    check_sections,
+    keys_of,
+    open_annotation,
+)
+from tetris_sim.config.sections.conditions import GaussianInitial
 from tetris_sim.config.sections.grid import check_axes
+from tetris_sim.config.sections.quantities import ABSOLUTE_ZERO, Quantity, Section
 from tetris_sim.config.sections.schema import Request
+from tetris_sim.config.sections.varying import TemperatureTable, TimeTable, Varying
 from tetris_sim.config.yaml import (
     MOST_CHARACTERS,
     Node,
@@ -47,6 +56,7 @@ from tetris_sim.config.yaml import (
 from tetris_sim.errors import (
     ConfigMistakesError,
     Finding,
+    KeyPath,
     Mistake,
     SourcePosition,
     TetrisError,
@@ -438,6 +448,7 @@ def _check(
         *check_together(sections),
         *check_initial(sections, values),
         *check_axes(sections, values),
+        *_below_absolute_zero(sections),
     ]
     # Suspicious but allowed: a warning, at the position of the override if there was one.
     for finding in mixed_units(values):
@@ -525,3 +536,55 @@ def _origin(finding: Finding, overrides: Sequence[Override]) -> SourcePosition |
         if override.place and override.explains(finding.path):
             return SourcePosition(override.place)
     return None
+
+
+# Temperatures that there are not: numbers and tables by themselves, formulas where they are used.
+
+
+def _below_absolute_zero(sections: Mapping[str, Any]) -> Iterator[Finding]:
+    """Temperatures of a model of heat that there are not; other models have fields of any kind."""
+    if getattr(sections.get("model"), "type", None) == "heat":
+        kinds = keys_of(Config)
+        for key, section in sections.items():
+            yield from _too_cold(section, kinds[key], (key,))
+
+
+def _too_cold(value: Any, kind: KeyKind, path: KeyPath) -> Iterator[Finding]:
+    """Yield what lies below absolute zero in a part of a configuration, with its key path.
+
+    Args:
+        value: a section, a list, a mapping, or what a key has.
+        kind: its annotation.
+        path: where it is.
+    """
+    if isinstance(value, GaussianInitial) and value.background + value.amplitude < ABSOLUTE_ZERO:
+        said = f"its middle is {value.background + value.amplitude:g} degC, below absolute zero"
+        yield Finding((*path, "amplitude"), said)
+
+    if isinstance(value, TimeTable | TemperatureTable):
+        of_time = isinstance(value, TimeTable)
+        coldest = [row[of_time] for row in value.table if not isinstance(row, str)]
+        if min(coldest, default=0.0) < ABSOLUTE_ZERO and (not of_time or _is_temperature(kind)):
+            row = coldest.index(min(coldest))
+            said = f"row {row + 1} of the table, {coldest[row]:g} degC, is below absolute zero"
+            yield Finding(path, said)
+    elif isinstance(value, Section):
+        kinds = keys_of(type(value))
+        for name, field in type(value).model_fields.items():
+            key = field.alias or name
+            yield from _too_cold(getattr(value, name), kinds[key], (*path, key))
+    elif isinstance(value, Mapping | list | tuple):
+        of = get_args(kind.base)
+        own = open_annotation(of[-1 if isinstance(value, Mapping) else 0]) if of else kind
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for place, part in parts:
+            yield from _too_cold(part, own, (*path, place))
+    elif isinstance(value, float) and value < ABSOLUTE_ZERO and _is_temperature(kind):
+        yield Finding(path, f"{value:g} degC was found, which is below absolute zero")
+
+
+def _is_temperature(kind: KeyKind) -> bool:
+    own = (it.quantity if isinstance(it, Varying) else it for it in kind.metadata)
+    if any(isinstance(it, Quantity) and it.unit == "degC" for it in own):
+        return True
+    return any(_is_temperature(open_annotation(it)) for it in kind.members)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import csv
 import errno
 import fcntl
 import functools
@@ -17,6 +18,7 @@ import importlib.util
 import io
 import logging
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -493,3 +495,34 @@ def _temporary_directory() -> Path:
     path = Path(tempfile.mkdtemp(prefix="tetris_sim_"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
+
+
+# Tables of text, as spreadsheets, loggers and simulators write them.
+
+_COMMA = re.compile(r"^(\s*[+-]?[0-9]+),([0-9]+(?:[eE][+-]?[0-9]+)?\s*)$")  # a decimal one
+
+
+def table_lines(read: bytes) -> list[list[str]]:
+    r"""The lines of a table without empty ones and comments, divided at what divides the last one:
+    semicolons, as spreadsheets write where numbers have a decimal comma, tabs, commas or blanks.
+
+    >>> table_lines(b"time [s];power [W]\n0;0,5\n")
+    [['time [s]', 'power [W]'], ['0', '0.5']]
+    >>> table_lines(b"core0 core1\n1.5 2\n")
+    [['core0', 'core1'], ['1.5', '2']]
+    """
+    try:
+        # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
+        text = read.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = read.decode("cp1252")  # those of Windows; names of columns alone have such letters
+    given = [it for it in text.splitlines(keepends=True) if it.strip()]
+    while given and given[0].lstrip().startswith("#"):
+        del given[0]
+    mark = next((it for it in ";\t," if given and it in given[-1]), " ")
+    if mark == " ":
+        # A unit belongs to the name before it.
+        return [re.split(r"\s+(?!\[)", it.strip()) for it in given]
+
+    lines = [it for it in csv.reader(given, delimiter=mark) if any(map(str.strip, it))]
+    return lines if mark == "," else [[_COMMA.sub(r"\1.\2", it) for it in line] for line in lines]

@@ -93,7 +93,7 @@ _QUANTITY = re.compile(rf"\s*((?>{_NUMBER}))\s*({UNIT})?\s*")
 _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 
-_ABSOLUTE_ZERO = -273.15  # degC
+ABSOLUTE_ZERO = -273.15  # degC
 _PLAIN = frozenset("0123456789+-.eE ")  # of decimal numbers
 
 
@@ -210,7 +210,7 @@ class Quantity:
         least = min(numbers, default=math.inf)
         low = -math.inf if self.bound is None else 0.0
         if unit and self.unit == "degC":
-            low = max(low, _ABSOLUTE_ZERO)
+            low = max(low, ABSOLUTE_ZERO)
         if not all(map(math.isfinite, numbers)) or least < low:
             return None
         return None if self.bound == "positive" and least == 0 else numbers
@@ -236,7 +236,7 @@ class Quantity:
         except UnitError as error:
             self._refuse(str(error))
 
-        if self.unit == "degC" and converted < _ABSOLUTE_ZERO:
+        if self.unit == "degC" and converted < ABSOLUTE_ZERO:
             self._refuse(f"{describe(text)} is below absolute zero")
         return converted
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from tetris_sim.config.sections.quantities import (
 )
 from tetris_sim.model.formula import UNKNOWN_NAME, ExpressionError, Operators, compile_expression
 from tetris_sim.model.grid import PLACES
-from tetris_sim.support.files import read_given
+from tetris_sim.support.files import read_given, table_lines
 from tetris_sim.support.wording import describe, listed, suggestion
 
 Rows = npt.NDArray[np.float64]
@@ -454,10 +453,7 @@ def _read_columns(
     path: Path, kinds: tuple[Quantity, Quantity], names: tuple[str, str | None], unit: str | None
 ) -> Rows:
     try:
-        # utf-8-sig: spreadsheets put a byte order mark in front of CSV files.
-        text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
-        table = csv.reader(io.StringIO(text, newline=""))
-        lines = [line for line in table if any(map(str.strip, line))]
+        lines = table_lines(read_given(path, _MOST_BYTES))
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, kinds, error) from error
 
@@ -503,9 +499,17 @@ def _columns(path: Path, headings: list[str], names: tuple[str, str | None]) -> 
     """The columns of some names in a file; `ValueError` if one is not there."""
     if names[1] is None:
         return 0, 1
+
     plain = [_UNIT.sub("", name.strip()).strip() for name in headings]
     found = []
     for wanted in names:
+        whole = [name.strip() for name in headings]  # with its unit, as it stands in the file
+        if wanted not in plain and whole.count(str(wanted)) == 1:
+            found.append(whole.index(str(wanted)))
+            continue
+        if not any(plain):
+            msg = f"{path}: its first line names no columns, and column is {describe(names[1])}"
+            raise ValueError(msg)
         if plain.count(str(wanted)) != 1:
             many = "several columns are" if wanted in plain else "no column is"
             msg = f"{path}: {many} named {describe(wanted)}; there are {listed(plain, 'and')}"
