@@ -32,6 +32,7 @@ from tetris_sim.apps.pde.fluxes import (
     with_carried,
 )
 from tetris_sim.apps.pde.operators import (
+    FARTHEST,
     area_weight,
     as_plate,
     face_weight,
@@ -75,7 +76,6 @@ from tetris_sim.model.stencils.entry import central, extended
 
 _MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
 _MOST_LEVELS = 16
-_FARTHEST = 8  # points away that `shift` reads; halos are as wide in every stage
 _SMALL = 64  # powers up to it are products
 
 
@@ -344,10 +344,10 @@ class Discretiser:
         for node in given:
             fixed = self.hoist.kind(node) is Dependence.SCALAR and "t" not in names_in(node)
             value = scalar_value(node, self.values) if fixed else 0.5
-            if not value.is_integer() or abs(value) > _FARTHEST:
+            if not value.is_integer() or abs(value) > FARTHEST:
                 msg = (
                     "model: shift(u, dx, dy) reads u some whole points away, which are numbers of "
-                    f"at most {_FARTHEST}"
+                    f"at most {FARTHEST}"
                 )
                 raise ConfigError(msg)
             found.append(int(value))

@@ -15,7 +15,7 @@ import numpy as np
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.initial_file import open_file
 from tetris_sim.apps.pde.complex import ComplexError, Pair, in_parts, real_tree
-from tetris_sim.apps.pde.operators import operators
+from tetris_sim.apps.pde.operators import FARTHEST, operators
 from tetris_sim.apps.pde.simplify import scalar_value
 from tetris_sim.apps.time_functions import TIME, names_in, substitute
 from tetris_sim.config.sections.conditions import FileInitial
@@ -27,6 +27,7 @@ from tetris_sim.model.conduction import Numbers
 from tetris_sim.model.formula import (
     ExpressionError,
     Node,
+    Operation,
     Operators,
     compile_expression,
     usable_name,
@@ -317,3 +318,38 @@ def with_definitions(
         told = f"it needs {others}, which needs it in turn; make one of them a field"
         mistakes.append(((*path, name), told, None))
     return replace(language, defined=defined), mistakes
+
+
+def number_mistakes(
+    trees: Mapping[str, Node], first: Collection[str], numbers: Mapping[str, float]
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what numbers of equations cannot be: points of a shift that are none, and divisors 0.
+
+    Args:
+        trees: the right-hand sides by field.
+        first: fields with equations of first order in time.
+        numbers: constants.
+    """
+    for name, tree in trees.items():
+        path: KeyPath = ("model", "fields", name, "equation" if name in first else "second_order")
+        for part in walk(tree):
+            if not isinstance(part, Operation):
+                continue
+            if part.name == "shift" and not all(is_near(it, numbers) for it in part.arguments[1:]):
+                told = "shift(u, dx, dy) reads u some whole points away, which are numbers of"
+                yield path, f"{told} at most {FARTHEST}"
+            if part.name != "divide" or names_in(part.arguments[1]) - numbers.keys():
+                continue
+            # What is divided by is made one over itself, and that has to be a number.
+            value = scalar_value(part.arguments[1], numbers)
+            if value == 0 or not abs(1 / value) < float("inf"):
+                of = ", ".join(sorted(names_in(part.arguments[1])))
+                whose = f" of {of}" if of else ""
+                told = f"a number{whose} in the equations comes out as inf; is something divided"
+                yield path, f"{told} by 0?"
+
+
+def is_near(node: Node, numbers: Mapping[str, float]) -> bool:
+    """Whether a shift may be so many points."""
+    value = scalar_value(node, numbers) if names_in(node) <= numbers.keys() else 0.5
+    return value.is_integer() and abs(value) <= FARTHEST

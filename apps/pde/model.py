@@ -55,6 +55,7 @@ from tetris_sim.apps.pde.language import (
     Mistake,
     constraint_in,
     name_mistakes,
+    number_mistakes,
     read_constant,
     read_constants,
     with_definitions,
@@ -173,6 +174,7 @@ class PdeModel(Section):
             trees, wrong = self._formulas(language)
             yield from wrong
             yield from cell_mistakes(request.grid, trees, self.accuracy, [*self._first])
+            yield from number_mistakes(trees, [*self._first, *self._given], language.numbers)
             yield from measure_mistakes(request, language)
             for key, condition in request.boundaries.items():
                 kinds = {it.complex for it in self.fields.values()}

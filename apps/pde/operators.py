@@ -64,6 +64,7 @@ from tetris_sim.support.wording import listed
 Sums = list[tuple[Node, Mapping[Offset, Weight]]]  # a scalar before each
 _PAIRS = ("xy", "xz", "yz")
 _FLUXES = ("flux", "div")
+FARTHEST = 8  # points away that `shift` reads; halos are as wide in every stage
 # Of one formula they are numbers of the whole grid.
 OF_THE_GRID: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("integral", "mean"), (1, 1)),

@@ -119,6 +119,12 @@ def test_division_by_a_constant_that_is_zero_is_refused(constants: str, told: st
         read(text).build()
 
 
+@pytest.mark.parametrize("text", ["shift(u, 0.5, 0)", "laplace(u)/(2*D - 2*D)", "u/0"])
+def test_numbers_that_cannot_be_are_told_by_their_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"c\.yaml:6:19: model\.fields\.u\.equation: "):
+        read(changed("D*laplace(u)", text))
+
+
 def test_a_grid_that_is_too_small_is_refused() -> None:
     text = changed("shape: [24, 20]", "shape: [24, 1]").replace("laplace(w)", "biharmonic(w)")
     with pytest.raises(ConfigError, match=r"grid\.shape: the grid has 1 points along y"):
