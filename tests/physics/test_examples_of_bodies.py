@@ -89,7 +89,7 @@ FLASK = ("grid.shape=[15, 60]", "time.scheme=explicit", "time.dt=0.1 s")
 def test_walls_of_a_flask_radiate_alike_in_explicit_and_implicit_steps(tmp_path: Path) -> None:
     end = ("grid.shape=[15, 60]", "time.t_end=2 min", "output.statistics.every=1 min")
     steps = run("vacuum_flask", tmp_path / "e", *FLASK, *end)
-    implicit = ("compute.method=auto", "time.dt=5 s")
+    implicit = ("compute.method=auto", "time.dt=2 s")
     jumps = run("vacuum_flask", tmp_path / "i", *implicit, *end)
     for found in (steps, jumps):
         assert abs(named(found, RESIDUAL)) < 1e-6 * abs(named(found, "heat from room"))
