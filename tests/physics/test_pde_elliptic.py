@@ -115,7 +115,8 @@ def test_a_gpu_has_the_bits_of_a_cpu() -> None:
             stepper.substep(0.0, 0.005, number)
             for it in equations.elliptic[number : number + 1]:
                 kept = {name: stepper.whole(array) for name, array in it.kept.items()}
-                values = it.solve([stepper.whole(r) for r in it.residuals.values()], kept, 1e-16)
+                residuals = [stepper.whole(r) for r in it.residuals.values()]
+                values = it.solve(residuals, kept, 1e-16, (0.0, 0.005))
                 for name, correction in zip(it.residuals, values, strict=True):
                     stepper.give(name, correction)
         found.append(stepper.interior())

@@ -297,8 +297,8 @@ class StreamNetwork:
             walls.cell, heated * weights * np.diag(middle)[walls.passage], self.rates.size
         )
         spared = (self._spared(it) * self.rates).reshape(-1) if self.changes else None
-        own = own if spared is None else own + spared
-        return Slopes(left, middle, right, np.asarray(own, np.float64), diagonal=spared)
+        diagonal = np.asarray(own if spared is None else own + spared, np.float64)
+        return Slopes(left, middle, right, diagonal, diagonal=spared)
 
     # What lumps get.
 
