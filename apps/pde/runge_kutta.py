@@ -301,7 +301,7 @@ _FOLLOWED_POINTS = 1 << 11  # of the initial state, where waves grow
 _MOST_FOLLOWED = 1500  # steps
 _MOST_CARRIED = 1 << 9  # steps of what only sources and faces change
 _LOOSE = 1e-2  # errors of a step of these, of the size of a field
-_END = 1e-4  # of a step that becomes shorter: less than that is no step but a field without bound
+_END = 1e-4  # of a step that becomes shorter: less is a field without bound, as the run will say
 _POWERS = 24
 _LEFT = 0.1  # of the range of a field, or of its size: what is farther has left it
 _TRIES, _SHORTER, _OVERSHOT = 8, 0.95, 2.5  # of a step that is tried
@@ -461,7 +461,7 @@ def falls_to(
         return shortest if shortest >= SETTLED * before else shortest / 2
     power = math.log(shortest / before) / math.log(time / then)
     farther = (until / time) ** power
-    return shortest * (farther if farther > _END else 0.5)
+    return shortest * farther if farther > _END else first
 
 
 def loudness(rate: Rate, state: Array, time: float) -> float:

@@ -14,7 +14,7 @@ from tetris_sim import Periodic, run, solve_pde
 from tetris_sim.apps.initial import block_shape, read_boxes, sampled_boxes
 from tetris_sim.apps.pde import stability
 from tetris_sim.config import make_config
-from tetris_sim.errors import UnstableStepError
+from tetris_sim.errors import NumericsError, UnstableStepError
 from tetris_sim.model import reference
 from tetris_sim.model.formula import compile_expression
 from tetris_sim.model.grid import Grid
@@ -270,6 +270,13 @@ def test_an_automatic_step_is_that_of_what_becomes_of_the_state(
 ) -> None:
     found, _ = end(fields, scheme, t_end, **({"boundaries": faces} if faces else {}))
     assert 0.85 * largest < found < 1.1 * largest
+
+
+def test_what_has_no_end_is_told_soon() -> None:
+    # A slope that is given lets u**3 flow in faster and faster: infinite after 1.25 s.
+    faces = {"x-": {"type": "neumann", "flux": 1}, "x+": {"type": "neumann"}}
+    with pytest.raises(NumericsError, match="not finite"):
+        end({"u": start("laplace(u**3)", 0.1)}, "rk4", 400.0, boundaries=faces)
 
 
 def test_what_stays_where_it_is_keeps_its_step() -> None:
