@@ -105,7 +105,7 @@ def test_so_do_uniform_bodies_and_equations(tmp_path: Path) -> None:
         ({"a": {"fluid": "air"}}, "over.a.fluid: 'air' is no fluid.*known are coolant"),
         ({"a": {"box": {"z": [0, 1]}}}, "over.a.box.z: .*no axis z"),
         ({"a": {"box": {"x": [0, 1]}}}, "from 0 to 0.012 m along x"),
-        ({"a": {}}, "give one of region, material, fluid and box"),
+        ({"a": {}}, "give one of region, material, fluid, source and box"),
         ({"silicon": {"material": "silicon"}}, "would have the column silicon min"),
         ({"a": {"region": "hole"}}, "over.a holds no point"),
     ],
