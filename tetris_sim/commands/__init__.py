@@ -47,6 +47,7 @@ AKIN = {
     "plot": "export",
     "materials": "init",
     "fit": "sweep",
+    "tune": "plan",
 }
 
 
