@@ -19,6 +19,8 @@ from tetris_sim.apps.heat.streams import downstream
 from tetris_sim.config.loading import make_config
 from tetris_sim.errors import ConfigError, ConfigMistakesError
 from tetris_sim.model.equations import Moving
+from tetris_sim.verification.bodies import stream_cases
+from tetris_sim.verification.standards import Standard
 
 Numbers = npt.NDArray[np.float64]
 CARRIES = 0.01 * 4181
@@ -109,8 +111,9 @@ def test_a_loop_evens_out_with_its_time_constant(
     np.testing.assert_allclose(heat, heat[0], rtol=1e-11)
 
 
-def switched(time: float) -> float:
-    return 0.01 if time < 30 or time >= 70 else 0.0
+@pytest.mark.parametrize("case", [*stream_cases()], ids=lambda it: it.name)
+def test_cases_of_streams_have_their_answers(case: Standard) -> None:
+    assert [row for row in case.rows() if not row.passed] == []
 
 
 @pytest.mark.parametrize("scheme", ["explicit", "implicit"])
