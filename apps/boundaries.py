@@ -444,7 +444,7 @@ def nusselt_in_tube(correlation: str, re: float, pr: float, laminar: float) -> f
     """Return the Nusselt number of a flow in a tube.
 
     >>> [round(nusselt_in_tube("tube", re, 5.83, 3.66), 1) for re in (1000.0, 1e4)]
-    [3.7, 79.3]
+    [3.7, 74.2]
 
     Args:
         correlation: for flows that are not laminar, `tube` or `dittus-boelter`.

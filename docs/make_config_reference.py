@@ -21,7 +21,7 @@ from tetris_sim.apps import MODELS
 from tetris_sim.config.sections.quantities import IntervalText, Quantity, Section
 from tetris_sim.config.sections.schema import Request
 from tetris_sim.config.sections.varying import TimeTable, Varying
-from tetris_sim.model.formula import FUNCTIONS
+from tetris_sim.model.formula import FUNCTIONS, RECIPROCALS
 
 PAGE = Path(__file__).parent / "guide" / "configuration.md"
 
@@ -57,7 +57,7 @@ wall time ("30 min wall"). The last step is always written.
 
 def page() -> str:
     """The whole page."""
-    functions = ", ".join(f"`{name}`" for name in FUNCTIONS)
+    functions = ", ".join(f"`{name}`" for name in sorted({*FUNCTIONS, *RECIPROCALS}))
     parts = [INTRODUCTION.replace("{functions}", functions), _section("Top level", Request, "")]
     for model in MODELS.values():
         parts += _with_children("model", model)

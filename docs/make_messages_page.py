@@ -102,8 +102,9 @@ Here are {len(MISTAKES)} mistakes that people make in configurations, with the m
 `tetris-sim validate`, `plan` and `run`. A message names the file, line, column and key, what was
 found, what is wanted, and often what to write instead. All mistakes of a file are listed at
 once; the [exit code](running.md#exit-codes) is 2, or 4 for a time step that is too long. Each
-mistake is made in this file, which is right without it:
+mistake is made in this file, which is right without it and has a table `air.csv` beside it:
 
+<!-- not run: air.csv is not here; the script that writes this page builds it with one -->
 ```yaml
 {BODY.rstrip()}
 ```

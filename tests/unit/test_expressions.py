@@ -20,6 +20,7 @@ from tetris_sim.model.formula import (
     CONSTANTS,
     FUNCTIONS,
     OPERATIONS,
+    RECIPROCALS,
     Constant,
     ExpressionError,
     Operation,
@@ -457,6 +458,16 @@ def test_formulas_evaluated_together_are_those_evaluated_alone() -> None:
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(together[2], x * x[::-1] + (x - x[::-1]))
     np.testing.assert_array_equal(together[0], x)
+
+
+@pytest.mark.parametrize("name", RECIPROCALS)
+def test_reciprocals_are_one_over_their_functions(name: str) -> None:
+    found = compile_expression(f"2*{name}(x + 3) - {name}(y)", ["x", "y"])(x=X, y=Y)
+    one_over = OPERATIONS[RECIPROCALS[name]]
+    np.testing.assert_allclose(found, 2 / one_over(X + 3) - 1 / one_over(Y), rtol=1e-14)
+    assert compile_expression(f"{name}*2", [name])(**{name: 3.0}) == 6.0  # it is a good name still
+    with pytest.raises(ExpressionError, match=f"{name} takes 1 argument, not 2"):
+        compile_expression(f"{name}(x, y)", ["x", "y"])
 
 
 class DeviceArray:

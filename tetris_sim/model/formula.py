@@ -283,6 +283,8 @@ ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | 
 }
 # Functions that the user may call by name; all other operations are written with signs or words.
 FUNCTIONS = tuple(sorted({*OPERATIONS} - _SIGNS - {"not", "and", "or"}))
+# One over another function, as which trees have them.
+RECIPROCALS = dict(sech="cosh", csch="sinh", coth="tanh", sec="cos", csc="sin", cot="tan")
 
 
 # Expressions: from the text of a configuration to a formula, and to nothing else. Every node of the
@@ -331,12 +333,8 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Starred: "'*' in front of an argument",
     ast.List: "a list",
     ast.Tuple: "a comma outside a function call",
-    ast.Dict: "'{'",
-    ast.Set: "'{'",
-    ast.ListComp: "a comprehension",
-    ast.SetComp: "a comprehension",
-    ast.DictComp: "a comprehension",
-    ast.GeneratorExp: "a comprehension",
+    **dict.fromkeys((ast.Dict, ast.Set), "'{'"),
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension"),
     ast.JoinedStr: "text in quotes",
     ast.Await: "await",
 }
@@ -407,7 +405,8 @@ class _Reader:
         # `mean: harmonic` means the same as `mean=harmonic`.
         self.text = _NAMED.sub(r"\1=", self.text)
         self.names = frozenset(names)
-        self.callable = {**{name: ARITY[name] for name in FUNCTIONS}, **operators}
+        own = {name: ARITY[name] for name in FUNCTIONS} | dict.fromkeys(RECIPROCALS, (1, 1))
+        self.callable: Operators = {**own, **operators}
 
     def read(self) -> Node:
         """Return the tree of the whole text."""
@@ -441,9 +440,8 @@ class _Reader:
                 raise ExpressionError(msg, len(self.text)) from None
 
             column = min(error.offset + len(self.text) - len(self.text.lstrip()), len(self.text))
-            msg = "this is not a formula" + (
-                f" ({error.msg})" if error.msg != "invalid syntax" else ""
-            )
+            why = "" if error.msg == "invalid syntax" else f" ({error.msg})"
+            msg = f"this is not a formula{why}"
             raise ExpressionError(msg, column) from None
         except (RecursionError, MemoryError):  # the parser's own words for "too deep"
             raise ExpressionError(_TOO_DEEP, 1) from None
@@ -577,13 +575,13 @@ class _Reader:
         fewest, most = arity
         if not fewest <= len(node.args) <= most:
             wanted = str(fewest) if fewest == most else f"{fewest} or more"
-            msg = (
-                f"{name} takes {wanted} argument{'s' if wanted != '1' else ''}, not "
-                f"{len(node.args)}"
-            )
+            msg = f"{name} takes {wanted} argument{'s' * (wanted != '1')}, not {len(node.args)}"
             raise ExpressionError(msg, column)
 
-        return Operation(name, tuple(self.convert(argument, depth) for argument in node.args))
+        arguments = tuple(self.convert(argument, depth) for argument in node.args)
+        if name in RECIPROCALS and name not in OPERATIONS:
+            return Operation("divide", (Constant(1.0), Operation(RECIPROCALS[name], arguments)))
+        return Operation(name, arguments)
 
     def with_options(self, name: str, given: list[ast.keyword], column: int) -> str:
         """Return the name of an operator with named arguments, as it stands in `callable`."""
