@@ -188,3 +188,18 @@ def test_what_touches_a_fluid_on_a_ring_is_not_called_insulated(
     }
     report = launch(make_config(sections))
     assert not [note for note in report.notes if "insulated" in note]
+
+
+def test_a_steady_state_is_called_so_and_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = outputs(tmp_path / "run")
+    tetris_sim.run(make_config(settings(**BODY | {"time": STEADY, "output": output})))
+    capsys.readouterr()
+    assert main(["info", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert "steady state" in shown
+    for word in ("step 1", "time step", "t = 0 s"):
+        assert word not in shown
+    assert main(["plot", str(tmp_path / "run"), "-o", str(tmp_path / "plot.png")]) == 0
+    assert "temperature, steady state" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.outputs import pictures, results, tables
 from tetris_sim.outputs.checkpoint import good_checkpoints, open_checkpoint
 from tetris_sim.outputs.field_file import FOLDER, INDEX
-from tetris_sim.outputs.figure_layout import length_unit
+from tetris_sim.outputs.figure_layout import STEADY, length_unit, moment
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.tables import read_table
 from tetris_sim.simulation.report import pace_of, read_report
@@ -301,8 +301,9 @@ def _indented(part: Facts) -> Iterator[str]:
 
 
 def _field_rows(facts: Facts) -> Iterator[tuple[str, str]]:
-    def moment(step: int, time_s: float) -> str:
-        return f"step {step}" if facts["timeless"] else f"step {step} (t = {format_time(time_s)})"
+    def told(step: int, time_s: float) -> str:
+        when = moment(step, time_s, timeless=facts["timeless"])
+        return when if facts["timeless"] or when == STEADY else f"step {step} ({when})"
 
     if facts["title"]:
         yield "title", facts["title"]
@@ -314,16 +315,15 @@ def _field_rows(facts: Facts) -> Iterator[tuple[str, str]]:
     if "records" in facts:
         records = facts["records"]
         ends = records if len(records) == 1 else [records[0], records[-1]] if records else []
-        yield "records", f"{len(records)}: " + " to ".join(moment(**record) for record in ends)
+        yield "records", f"{len(records)}: " + " to ".join(told(**record) for record in ends)
         if 2 < len(records) <= _MOST_RECORDS:
             yield "", f"steps {', '.join(str(record['step']) for record in records)}"
         if facts["missing"]:
             yield "missing", ", ".join(facts["missing"])
     else:
-        yield (
-            "state",
-            f"{moment(facts['step'], facts['time_s'])} of {facts['steps']}, {facts['created']}",
-        )
+        state = told(facts["step"], facts["time_s"])
+        of_all = "" if state == STEADY else f" of {facts['steps']}"
+        yield "state", f"{state}{of_all}, {facts['created']}"
         yield "run so far", format_duration(facts["wall_time_s"])
         workers = facts["methods"].get("workers", {})
         yield (
@@ -331,9 +331,9 @@ def _field_rows(facts: Facts) -> Iterator[tuple[str, str]]:
             ", ".join(f"{worker}: {how['method']}" for worker, how in workers.items())
             or "not stored",
         )
-    if not facts["timeless"]:
-        yield "time step", format_time(facts["dt_s"])
     config = read_config_text(facts["config"])
+    if not facts["timeless"] and config.get("time", {}).get("scheme") != "steady":
+        yield "time step", format_time(facts["dt_s"])
     yield "model", str(config.get("model", {}).get("type", "not stored"))
     if facts["run_id"]:
         yield "run", facts["run_id"]

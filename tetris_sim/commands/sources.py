@@ -22,12 +22,12 @@ from tetris_sim.model.grid import Grid
 from tetris_sim.model.method import Box
 from tetris_sim.outputs import results
 from tetris_sim.outputs.field_file import INDEX
-from tetris_sim.outputs.figure_layout import Caption
+from tetris_sim.outputs.figure_layout import STEADY, Caption, moment
 from tetris_sim.outputs.materials import CellMap, cell_maps
 from tetris_sim.outputs.regions import Neighbours, neighbours
 from tetris_sim.outputs.sampling import CrossSection, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
-from tetris_sim.support.wording import format_time, listed, suggestion
+from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
     from tetris_sim.outputs.checkpoint import Checkpoint, RunState
@@ -332,8 +332,9 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 def describe_record(series: Series, record: int) -> str:
     """Step and time of a record."""
-    step = f"step {series.steps[record]}"
-    return step if series.timeless else f"{step}, t = {format_time(series.times[record])}"
+    step = series.steps[record]
+    when = moment(step, series.times[record], timeless=series.timeless)
+    return when if series.timeless or when == STEADY else f"step {step}, {when}"
 
 
 def read_config_text(text: str) -> dict[str, Any]:

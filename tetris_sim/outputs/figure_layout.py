@@ -104,12 +104,20 @@ def _with_unit(name: str, unit: str) -> str:
     return f"{name} [{unit}]" if unit else name
 
 
+STEADY = "steady state"
+
+
 def moment(step: int, time: float, *, timeless: bool) -> str:
     """The time of a state as text.
 
     >>> moment(1200, 0.01922, timeless=False), moment(1200, 1200.0, timeless=True)
     ('t = 19.22 ms', 'step 1200')
+    >>> moment(1, 0.0, timeless=True)
+    'steady state'
     """
+    # The only step that takes no time is that to a steady state (`Problem.start`).
+    if step and not time:
+        return STEADY
     # Steps of a problem without physical time are counted instead.
     return f"step {step}" if timeless else f"t = {format_time(time)}"
 

@@ -346,6 +346,8 @@ class PicturesOutput:
         # Step 0 lies before `problem.start` if dt has changed since.
         time = problem.time(step) if step else 0.0
         label = moment(step, time, timeless=math.isinf(problem.dt_limit))
+        if not step and problem.start == (1, 0.0):
+            label = "first guess"  # of a steady state
         planes = (sample(read, problem.grid, cuts) for read in readers)
         # Materials on the planes that are drawn; none for a single one.
         materials = sample_materials(cell_maps(problem), problem.grid, cuts)
