@@ -44,6 +44,11 @@ def config(equation: str, initial: str = "1", shape: tuple[int, ...] = (64,), **
         (config("where(u > 5, log(-u), 0.1) + acos(u*u)", "0.9"), "with acos of 1.0"),
         (config("laplace(u) + log(u - 2)", tolerance=1e-4), "at point x = 0 with log of -1."),
         (config("exp(1000*u)", "0.2 + 0.6*x/64", steps=5), "with exp of 7"),
+        (config("laplace(u) + log(u - 2)", scheme="etdrk4"),
+         "in step 1 (t = 0 s) at point x = 0 with log of -1."),
+        (config("laplace(u) - 1 + sqrt(u - 0.5)", "0.6", scheme="imex", shape=(8, 6)),
+         "in step 2 (t = 100 ms) at point x = 0, y = 0 with sqrt of -0.0"),
+        (config("laplace(u) + log(u - 2)", scheme="implicit"), "begins at point x = 0 with log of -1"),
     ],
 )  # fmt: skip
 def test_the_step_the_place_and_the_operation_are_told(given: Any, told: str) -> None:

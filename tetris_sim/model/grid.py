@@ -428,6 +428,15 @@ class Grid:
         along = [-1 if other == place else 1 for other in range(self.ndim)]
         return found * self.coordinates(place, *box[place]).reshape(along)
 
+    def point_in_words(self, point: Sequence[int]) -> str:
+        """Return the indices of a point as text, x first.
+
+        >>> Grid((4, 8), (1.0, 1.0), (0.0, 0.0)).point_in_words((1, 2))
+        'x = 2, y = 1'
+        """
+        pairs = [*zip(self.axis_names, point, strict=True)]
+        return ", ".join(f"{name} = {place}" for name, place in pairs[::-1])
+
     def on_shape(self, shape: Sequence[int]) -> Grid:
         """Change the numbers of points but keep spacing and first point; the cells of graded axes
         repeat beyond their end.

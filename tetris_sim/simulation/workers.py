@@ -14,6 +14,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.cpu_kernels.common.stepper import ThreadTeam
+from tetris_sim.cpu_kernels.solve.arithmetic import CpuArrays
 from tetris_sim.errors import NumericsError, TetrisError
 from tetris_sim.model.method import Divider, InnerFirst, RunsAhead, Substepper
 from tetris_sim.model.problem import Field, Problem
@@ -30,6 +32,7 @@ from tetris_sim.scheduler.workers.rebalance import Rebalancer, move
 from tetris_sim.scheduler.workers.worker import Worker, reduced, solve_constraints
 from tetris_sim.solvers.krylov import LeftOffError
 from tetris_sim.solvers.spectral.stepper import IntegratingStepper
+from tetris_sim.solvers.spectral.stepper import first_failure as first_failure_of_rates
 from tetris_sim.solvers.stepper import SolvingStepper
 from tetris_sim.support.wording import PhaseClock, format_time
 
@@ -332,20 +335,24 @@ def cause_of(problem: Problem, state: Callable[[], Field], steps: int, first: in
         steps: after which the state is not finite.
         first: that step.
     """
-    # Steps of right-hand sides are no steps of the reference.
-    if problem.why_not_one_stencil is None or problem.rates is not None:
+    rates = problem.rates
+    if problem.why_not_one_stencil is None or (rates and rates.adaptive):
         return ""
     # Bounded, since this runs when a user waits for the error message.
     operations = problem.equations.n_operations if problem.equations else _BODY_OPERATIONS
     steps = min(steps, _REPEATED // (problem.grid.n_points * operations))
-    found = first_failure(state(), problem, steps, first) if steps > 0 else None
+    if steps <= 0:
+        return ""
+    if rates is None:
+        found = first_failure(state(), problem, steps, first)
+    else:  # whose steps are none of the reference
+        with contextlib.closing(ThreadTeam(1)) as team:
+            found = first_failure_of_rates(problem, state(), steps, first, CpuArrays(team))
     if found is None:
         return ""
 
     number, point, operation = found
-    names = zip(problem.grid.axis_names, point, strict=True)
-    where = ", ".join(reversed([f"{name} = {i}" for name, i in names]))
-    time = format_time(problem.time(number))
+    where, time = problem.grid.point_in_words(point), format_time(problem.time(number))
     return f" It began in step {number + 1} (t = {time}) at point {where} with {operation}."
 
 

@@ -34,6 +34,7 @@ from tetris_sim.model.formula import evaluate_each
 from tetris_sim.model.linearisation import Ends, Splitting, Taps, split
 from tetris_sim.model.problem import Problem
 from tetris_sim.model.reference import with_ghosts
+from tetris_sim.model.rounding import Observed
 from tetris_sim.model.stencil import star_mean
 from tetris_sim.solvers.spectral.axis import Arrays, ModalExpansion, SpectralAxis
 
@@ -568,7 +569,8 @@ class ArrayRates:
             with np.errstate(all="ignore"):  # both sides of a condition are computed
                 found = evaluate_each([*stage.formulas.values()], seen)
             for name, new in zip(stage.formulas, found, strict=True):
-                values[name] = xp.broadcast_to(xp.asarray(new, np.float64), shape)
+                whole = new if isinstance(new, Observed) else xp.asarray(new, np.float64)
+                values[name] = xp.broadcast_to(whole, shape)
             yield stage, seen
 
     def _around(self, name: str, radii: tuple[int, ...], values: Mapping[str, Any]) -> Any:

@@ -14,15 +14,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tetris_sim.errors import NumericsError
 from tetris_sim.model.equations import Substeps
 from tetris_sim.model.linearisation import FaceError, split
 from tetris_sim.model.method import Box, DeviceKind, Parameters, WholeGrid, WithoutParameters
 from tetris_sim.model.problem import Field, InitialField, Problem
+from tetris_sim.model.rounding import Failures, observed
 from tetris_sim.model.slab import Slab, batches, slices
 from tetris_sim.solvers.krylov import nobody
 from tetris_sim.solvers.newton import DividedSteps, newton_steps
 from tetris_sim.solvers.spectral.axis import Arrays, NotSpectralError, Operator, Separable
-from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES
+from tetris_sim.solvers.spectral.exponential import SPLIT_SCHEMES, ArrayRates
 from tetris_sim.solvers.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.solvers.spectral.propagation import LayeredPropagation, SeparablePropagation
 from tetris_sim.solvers.steady import SteadyState
@@ -295,7 +297,7 @@ class IntegratingStepper(DeviceStepper):
             # whole.
             state = self._state
             for step in range(self._step, self._step + steps):
-                u = self._steps.advance(state.astype(np.float64, copy=False), step)
+                u = self._made(state.astype(np.float64, copy=False), step)
                 state = u.astype(self._problem.dtype, copy=False)
             self._state = state
         self._step += steps
@@ -305,10 +307,76 @@ class IntegratingStepper(DeviceStepper):
         self.moved = dict(counted)
         counted.clear()
 
+    def _made(self, u: Any, step: int) -> Any:
+        try:
+            return self._steps.advance(u, step)
+        except NumericsError as error:
+            time = self._problem.time(step)
+            if (found := failing(ArrayRates(self._problem), self._arrays.on_host(u), time)) is None:
+                raise
+            where = self._problem.grid.point_in_words(found[1])
+            msg = f"{error}. It begins at point {where} with {found[0]}"
+            raise NumericsError(msg) from error
+
     def close(self) -> None:
         """Release memory."""
         del self._steps
         super().close()
+
+
+class _Watched:
+    """Arrays of the host, whose right-hand sides are looked at when they are evaluated.
+
+    Attributes:
+        failed: the operation that first made no number of numbers, in words, and its point.
+    """
+
+    def __init__(self, arrays: DeviceArrays) -> None:
+        self._arrays = arrays
+        self.failed: tuple[str, tuple[int, ...]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._arrays, name)
+
+    def rates(self, problem: Problem) -> Callable[[Any, float], Any]:
+        """Evaluate right-hand sides by whole arrays."""
+        evaluate = ArrayRates(problem)
+
+        def of(u: Any, time: float) -> Any:
+            self.failed = self.failed or failing(evaluate, u, time)
+            return evaluate(u, time)
+
+        return of
+
+
+def failing(rates: ArrayRates, u: Field, time: float) -> tuple[str, tuple[int, ...]] | None:
+    """Return the operation of right-hand sides that first makes no number of a state at a time [s],
+    in words, and its point; None if all are numbers.
+    """
+    failures = Failures()
+    with np.errstate(all="ignore"):
+        found = rates(observed(np.array(u, np.float64), failures), time).view(np.ndarray)
+    bad = np.asarray(~np.isfinite(found).all(axis=0))
+    return failures.first(bad) if bad.any() else None
+
+
+def first_failure(
+    problem: Problem, u: Field, steps: int, first: int, arrays: DeviceArrays
+) -> tuple[int, tuple[int, ...], str] | None:
+    """Find out where a state of equal steps in transforms stops being finite, as the function of
+    this name in `reference.py` does.
+    """
+    watched: Any = _Watched(arrays)
+    taken = make_steps(replace(problem, dtype=np.dtype(np.float64)), watched)
+    for number in range(first, first + steps):
+        with np.errstate(all="ignore"):
+            u = taken.advance(np.asarray(u, np.float64), number)
+        if watched.failed is not None:
+            operation, point = watched.failed
+            return number, point, operation
+        if not np.isfinite(u).all():
+            break
+    return None
 
 
 def make_steps(problem: Problem, arrays: DeviceArrays) -> Any:
