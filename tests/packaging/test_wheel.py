@@ -20,7 +20,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("cpu_kernels", "gpu_kernels", "scheduler", "apps")
 NOT_SOURCE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "results")
-SOURCES = {".py", ".cu", ".cuh", ".yaml", ".html", ".css", ".js", ".json", ".png"}
+SOURCES = {
+    ".py",
+    ".cu",
+    ".cuh",
+    ".yaml",
+    ".html",
+    ".css",
+    ".js",
+    ".json",
+    ".png",
+    ".flp",
+    ".ptrace",
+}
 
 CONFIG = """\
 schema: 1
