@@ -303,16 +303,7 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `plot`."""
     sources.add_source_arguments(parser)
     sources.add_slice_argument(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="PICTURE.png",
-        help="the picture (default: <variable>_<step>.png in the working directory)",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a picture that is already there"
-    )
+    sources.add_picture_arguments(parser, "<variable>_<step>.png")
 
 
 def run_plot(args: argparse.Namespace) -> int:

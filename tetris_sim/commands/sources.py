@@ -71,6 +71,20 @@ def add_slice_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_picture_arguments(parser: argparse.ArgumentParser, default: str) -> None:
+    """Where a picture is drawn, by default into the working directory under a name."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PICTURE.png",
+        help=f"the picture (default: {default} in the working directory)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a picture that is already there"
+    )
+
+
 @contextlib.contextmanager
 def open_series(path: Path) -> Iterator[Series]:
     """The fields behind a path: of a file, a checkpoint, or the newest of a directory.

@@ -141,16 +141,7 @@ def add_preview_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     sources.add_slice_argument(parser)
 
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="PICTURE.png",
-        help="the picture (default: <configuration>_preview.png in the working directory)",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a picture that is already there"
-    )
+    sources.add_picture_arguments(parser, "<configuration>_preview.png")
     parser.add_argument(
         "--interactive",
         action="store_true",

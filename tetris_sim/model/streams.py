@@ -103,8 +103,8 @@ class PassedLumps:
 
 @dataclass(frozen=True, eq=False)
 class _Flowing:
-    """What follows from flows: by passage, what it carries [W/K], the conductance to its walls
-    [W/K], exp(-n) and (1 - exp(-n)) / n; by wall its conductance; and what solves for begins.
+    """Numbers by flows: of passages, what they carry [W/K], the conductance to their walls [W/K],
+    exp(-n) and (1 - exp(-n)) / n; of walls their conductance; and what solves for begins.
     """
 
     carries: Numbers
@@ -303,7 +303,7 @@ class StreamNetwork:
     # What lumps get.
 
     def _to_lumps(self, it: _Flowing, cells: Numbers, known: Numbers) -> Numbers:
-        """What each lump gets from streams, (n_lumps, ...) [W]."""
+        """Return the heat that each lump gets from streams, (n_lumps, ...) [W]."""
         walls, at = self._with_lumps(cells, known), self.lumps.passage
         # What the stream loses on its passage is what the lump gets, mixed or not.
         apart = self._begins(it, walls, known)[at] - walls[at]
